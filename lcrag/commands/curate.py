@@ -21,12 +21,13 @@ from rich import table as rich_table
 from lcrag.curation.playing import KEPT, VERDICTS, right, verdict
 from lcrag.curation.text_writers import Teacher
 from lcrag.data.files import records_fingerprint
+from lcrag.data.jsonl_questions import question_row
 from lcrag.data.questions import Question
 from lcrag.data.tiers import QUOTAS, tier_of
 from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import Table, to_markdown, to_rich
-from lcrag.methods.globalrag import golden_curation as golden
+from lcrag.methods.globalrag import golden_trajectory as golden
 from lcrag.methods.rag_r1 import curation as rag_r1
 from lcrag.methods.translate_r1.pipeline.checks import Thresholds
 from lcrag.methods.translate_r1.pipeline.models import JUDGE, TRANSLATOR, Model, RequestCache
@@ -348,10 +349,14 @@ def golden_plans(
                     rows.append(row | episode_json(record, times=False))
                 journal.append(rows)
         planned = golden.golden_questions(left, journal.rows)
-        write_json_lines(run.path / QUESTIONS, (each.row() for each in planned))
+        rows_of_questions = (
+            question_row(question, identity=question.coupling, extra={"golden_plans": graphs})
+            for question, graphs in planned
+        )
+        write_json_lines(run.path / QUESTIONS, rows_of_questions)
         report = golden.curation_report(questions, left, journal.rows, planned)
         write_json(run.path / REPORT, report)
-        _write_tables(run.path / PAGE, "Golden plans", (golden.filter_table(report), golden.golden_table(report)))
+        _write_tables(run.path / PAGE, "Golden plans", golden.curation_tables(report))
 
 
 @gin.configurable

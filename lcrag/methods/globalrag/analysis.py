@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,37 +16,28 @@ DIVERSITY = "plan_diversity"
 _RATE = "tokens_per_second/sampled"
 
 
-class PhaseTimes(NamedTuple):
-    """Seconds of each phase and tokens sampled, per step of a training run; means over its steps."""
-
-    seconds: Mapping[str, float]
-    tokens: float
-
-
-def phase_times(log: Mapping[str, Curve]) -> PhaseTimes | None:
-    """Returns the times in a log of `read_training_log`; None if it has no rollouts, as with SFT."""
-    names = [*(f"seconds/{phase}" for phase in PHASES), _RATE]
-    if any(name not in log or not len(log[name][0]) for name in names):
-        return None
-    seconds = {phase: float(log[f"seconds/{phase}"][1].mean()) for phase in PHASES}
-    steps = np.intersect1d(log["seconds/rollout"][0], log[_RATE][0])
-    rollout, rate = (values[np.isin(own, steps)] for own, values in (log["seconds/rollout"], log[_RATE]))
-    tokens = float((rollout * rate).mean())
-    return PhaseTimes(seconds, tokens) if tokens > 0 and sum(seconds.values()) > 0 else None
-
-
 def phase_table(
     logs: Mapping[str, Sequence[Mapping[str, Curve]]], title: str = "Time of a training step"
 ) -> Table | None:
     """Tabulates each phase's seconds, share and milliseconds per token, a line per method; None without rollouts.
 
     Args:
-      logs: Method -> the training log of each of its runs, over which a line is the mean.
+      logs: Method -> the training log of each of its runs (`read_training_log`), over which a line is the mean.
       title: Title of the table.
     """
     lines = []
-    for method, own in logs.items():
-        runs = [found for log in own if (found := phase_times(log)) is not None]
+    for method, method_logs in logs.items():
+        runs = []  # (seconds of each phase, tokens sampled) per step of a run, means over its steps
+        for log in method_logs:
+            names = [*(f"seconds/{phase}" for phase in PHASES), _RATE]
+            if any(name not in log or not len(log[name][0]) for name in names):
+                continue  # SFT has no rollouts
+            seconds = {phase: float(log[f"seconds/{phase}"][1].mean()) for phase in PHASES}
+            steps = np.intersect1d(log["seconds/rollout"][0], log[_RATE][0])
+            rollout, rate = (y[np.isin(x, steps)] for x, y in (log["seconds/rollout"], log[_RATE]))
+            tokens = float((rollout * rate).mean())
+            if tokens > 0 and sum(seconds.values()) > 0:
+                runs.append((seconds, tokens))
         if not runs:
             continue
         numbers = [np.mean([sum(seconds.values()) for seconds, _ in runs])]
@@ -79,9 +70,9 @@ class PlanDiversity(NamedTuple):
 
 def plan_diversity(answered: Sequence[Answered]) -> PlanDiversity:
     """Counts the plans of correct samples, given all samples; correct means SQuAD's exact match."""
-    planned = [each for each in answered if each.plan is not None]
-    scores = rewards.squad_exact_match([each.answer for each in planned], [each.golds for each in planned])
-    correct = [(each.cluster, each.language, each.plan) for each, score in zip(planned, scores, strict=True) if score]
+    planned = [sample for sample in answered if sample.plan is not None]
+    scores = rewards.squad_exact_match([sample.answer for sample in planned], [sample.golds for sample in planned])
+    correct = [(s.cluster, s.language, s.plan) for s, score in zip(planned, scores, strict=True) if score]
     return PlanDiversity(correct=len(correct), distinct=len(set(correct)))
 
 
@@ -89,43 +80,31 @@ def diversity_rows(
     answered: Sequence[Answered], *, method: str, model: str, split: str, seed: int | str
 ) -> Iterator[Row]:
     """Yields a row for each data set with a correct, planned answer; `count` is the number of correct samples."""
-    for dataset in dict.fromkeys(each.dataset for each in answered):
-        found = plan_diversity([each for each in answered if each.dataset == dataset])
-        if found.correct:
-            yield Row(
-                method=method,
-                model=model,
-                dataset=dataset,
-                split=split,
-                language="all",
-                metric=DIVERSITY,
-                value=found.share,
-                count=found.correct,
-                seed=seed,
-            )
+    about: dict[str, Any] = {"method": method, "model": model, "split": split, "language": "all", "seed": seed}
+    for dataset in dict.fromkeys(sample.dataset for sample in answered):
+        plans = plan_diversity([sample for sample in answered if sample.dataset == dataset])
+        if plans.correct:
+            yield Row(dataset=dataset, metric=DIVERSITY, value=plans.share, count=plans.correct, **about)
 
 
-def diversity_table(found: Mapping[str, Sequence[PlanDiversity]], title: str) -> Table | None:
+def diversity_table(plans_of_runs: Mapping[str, Sequence[PlanDiversity]], title: str) -> Table | None:
     """Tabulates correct samples, their distinct plans and the share, a line per policy or method; None without any.
 
     Args:
-      found: Name -> the plans of each of its runs; plans of different runs count as different.
+      plans_of_runs: Name -> the plans of each of its runs; plans of different runs count as different.
       title: Title of the table.
     """
-    wholes = {
-        name: PlanDiversity(sum(each.correct for each in own), sum(each.distinct for each in own))
-        for name, own in found.items()
-    }
-    lines = tuple(
-        (Cell(name), Cell(f"{whole.correct:,}"), Cell(f"{whole.distinct:,}"), Cell(f"{whole.share:.3f}"))
-        for name, whole in wholes.items()
-        if whole.correct
-    )
+    lines = []
+    for name, runs in plans_of_runs.items():
+        whole = PlanDiversity(sum(plans.correct for plans in runs), sum(plans.distinct for plans in runs))
+        if whole.correct:
+            numbers = (f"{whole.correct:,}", f"{whole.distinct:,}", f"{whole.share:.3f}")
+            lines.append((Cell(name), *map(Cell, numbers)))
     if not lines:
         return None
     return Table(
         title=title,
         header=("", "correct samples", "distinct plans", "share"),
-        sections=(lines,),
+        sections=(tuple(lines),),
         note="Samples whose answer is right (EM, SQuAD); equal plans of one question are counted once.",
     )

@@ -1,51 +1,67 @@
-"""The dialogue in which a teacher makes a golden plan: it plans once, resolves each sub-question, and answers.
+"""Golden plans by a teacher: the dialogue in which it plans once, resolves each sub-question and answers; the filters.
 
 GlobalRAG, section 3.1 and appendix D. The environment hands out the sub-questions in topological order, with known
-answers in place of their placeholders, and searches as in the policy's own episodes.
+answers in place of their placeholders, and searches as in the policy's own episodes. An invalid, cyclic or disordered
+plan, an unresolved sub-question, and a wrong final answer remove a trajectory (appendix D.3). A question that an
+evaluation asks in the same words is removed too (appendix E.1).
 """
 
-import dataclasses
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias
 
 import gin
 
+from lcrag.curation.playing import CONTEXT_FULL, KEPT, NO_ANSWER, WRONG
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
-from lcrag.episodes import ContextFull, Generate, Observe, Outcome, Program, RetrievalFailure, Retrieve
-from lcrag.episodes.observation import information
-from lcrag.episodes.prompts import RETHINK, answer_language, atlas
-from lcrag.episodes.requests import Found
-from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.tags import (
-    ANSWER,
-    PLAN,
-    SEARCH,
-    SUB_ANSWER,
+from lcrag.episodes import (
+    ContextFull,
+    EpisodeRecord,
+    Generate,
+    Observe,
+    Outcome,
+    Program,
+    RetrievalFailure,
+    Retrieve,
     SearchAction,
     answer_in,
-    closing,
+    information,
     neutralise,
     parse_action,
 )
+from lcrag.episodes.prompts import RETHINK, answer_language, atlas
+from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, closing
 from lcrag.errors import lookup
+from lcrag.evaluation.tables import Cell, Table
 from lcrag.methods.globalrag.plans import (
     DISORDERED,
+    FAULTS,
     BadPlan,
+    GoldenGraph,
     QuestionPlan,
+    graph_with_answers,
     parse_plan,
     placeholder,
+    plan_of,
     substituted,
 )
 from lcrag.retrieval.passages import Hit
+from lcrag.rewards import normalise, squad_exact_match
 from lcrag.rewards.matching import holds_answer
 
 GIVEN_UP = "unknown"  # sub-answer of a teacher that gives up
 NO_PLAN = "no_plan"
+UNRESOLVED = "an unresolved sub-question"
+BAD_PLANS = {fault: f"a bad plan: {fault.replace('_', ' ')}" for fault in (NO_PLAN, *FAULTS, DISORDERED)}
+FILTERS = (CONTEXT_FULL, *BAD_PLANS.values(), UNRESOLVED, NO_ANSWER, WRONG)  # in the order of the checks
 
-_PLAN = re.compile(rf"<{PLAN}>((?:(?!</?{PLAN}>).)*)</{PLAN}>", re.DOTALL)
-_SUB_ANSWER = re.compile(rf"<{SUB_ANSWER}>\s*#([0-9]+)\s*=((?:(?!</?{SUB_ANSWER}>).)*)</{SUB_ANSWER}>\s*\Z", re.DOTALL)
+GoldenQuestion: TypeAlias = tuple[Question, Sequence[GoldenGraph]]  # a question with its graphs, whose plans all differ
+
+_STYLES = {"full": "rag_r1", "atlas": "atlas"}  # of passages; the atlas's teacher needs no instructions
 
 _INSTRUCTIONS = (
     "You solve a multi-hop question with a search engine, step by step. First analyse the question: its constraints, "
@@ -60,40 +76,6 @@ _INSTRUCTIONS = (
     "Rely on the passages alone; if they do not tell the answer whatever you search for, write unknown as the value. "
     "At last you are asked for the answer to the question: write it between <answer> and </answer>, as short as can be."
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Wording:
-    """The environment's messages; `asks` is whether every message says what the teacher should write."""
-
-    instructions: str | None
-    style: str
-    asks: bool
-
-    def task(self, question: Question) -> str:
-        """The opening message."""
-        if not self.asks:
-            return atlas(question)
-        wanted = answer_language(question)
-        note = "" if wanted == "en" else f" The answers must be in {language_of(wanted).name}."
-        return f"Question: {neutralise(question.text)}{note}\nWrite the plan.\n"
-
-    def step(self, key: str, asked: str) -> str:
-        """Hands out a sub-question, known answers in place of their placeholders."""
-        wanted = f"Search, or write <subAnswer> {placeholder(key)} = value </subAnswer>.\n" if self.asks else ""
-        return f"\n{key}: {neutralise(asked)}\n{wanted}"
-
-    def last(self, question: Question, sub_answers: Mapping[str, str]) -> str:
-        """Asks for the final answer."""
-        known = "".join(f"{placeholder(key)} = {neutralise(value)}\n" for key, value in sub_answers.items())
-        wanted = "Write the answer to the question between <answer> and </answer>: " if self.asks else ""
-        return f"\n{known}{wanted}{neutralise(question.text)}\n"
-
-
-WORDINGS = {
-    "full": Wording(instructions=_INSTRUCTIONS, style="rag_r1", asks=True),
-    "atlas": Wording(instructions=None, style="atlas", asks=False),
-}
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -117,29 +99,64 @@ def golden_trajectory(
       question, collections and others: See `lcrag.methods`; the route is of the attempts for one sub-question.
       attempts: Maximum searches for one sub-question; an invalid action counts as one.
     """
-    words, progress = lookup(WORDINGS, wording, "wording of golden plans"), _Progress()
-
-    def request(query: str, attempt: int) -> Retrieve:
-        return Retrieve((query,), route(attempt, question.language, collections), passages)
-
-    def shown(found: Found | RetrievalFailure) -> Observe:
-        return Observe(information(found, words.style, observation_tokens))
-
-    try:
-        yield Observe(words.task(question), system=words.instructions)
-        progress.plan = read_plan((yield Generate(stop=(closing(PLAN),))), question.text)
-        if not isinstance(progress.plan, QuestionPlan):
-            return progress.outcome()
-        for key in progress.plan.order:
-            asked = substituted(progress.plan.questions[key], progress.sub_answers)
-            yield Observe(words.step(key, asked))
-            if not (yield from _resolve(key, progress, attempts, request, shown)):
-                progress.unresolved = key
-                return progress.outcome()
-        yield Observe(words.last(question, progress.sub_answers))
-        return progress.outcome(answer_in((yield Generate(stop=(closing(ANSWER),)))))
-    except ContextFull:
-        return progress.outcome()
+    style, instructed = lookup(_STYLES, wording, "wording of golden plans"), wording == "full"
+    plan: QuestionPlan | str = NO_PLAN
+    sub_answers: dict[str, str] = {}
+    supports: dict[str, list[str]] = {}
+    unresolved: str | None = None
+    answer: str | None = None
+    invalid = 0
+    with suppress(ContextFull):
+        if instructed:
+            wanted = answer_language(question)
+            note = "" if wanted == "en" else f" The answers must be in {language_of(wanted).name}."
+            task = f"Question: {neutralise(question.text)}{note}\nWrite the plan.\n"
+            yield Observe(task, system=_INSTRUCTIONS)
+        else:
+            yield Observe(atlas(question))
+        plan = read_plan((yield Generate(stop=(closing(PLAN),))), question.text)
+        for key in plan.order if isinstance(plan, QuestionPlan) else ():
+            text = neutralise(substituted(plan.questions[key], sub_answers))
+            hint = f"Search, or write <subAnswer> {placeholder(key)} = value </subAnswer>.\n" if instructed else ""
+            yield Observe(f"\n{key}: {text}\n{hint}")
+            hits: list[Hit] = []
+            for attempt in range(1, attempts + 1):
+                written = yield Generate(stop=(closing(SEARCH), closing(SUB_ANSWER)))
+                if (value := read_sub_answer(key, written)) is not None:
+                    break
+                if isinstance(action := parse_action(written), SearchAction):
+                    languages = route(attempt, question.language, collections)
+                    found = yield Retrieve((action.query,), languages, passages)
+                    if not isinstance(found, RetrievalFailure):
+                        hits += [hit for one in found for ranked in one for hit in ranked if isinstance(hit, Hit)]
+                    yield Observe(information(found, style, observation_tokens))
+                else:
+                    invalid += 1
+                    yield Observe(RETHINK)
+            else:  # one last turn, without a search
+                value = read_sub_answer(key, (yield Generate(stop=(closing(SUB_ANSWER),))))
+            if value is None or value.casefold() == GIVEN_UP:
+                unresolved = key
+                break
+            holding = (hit.id for hit in hits if holds_answer([f"{hit.title} {hit.text}"], [value]))
+            sub_answers[key], supports[key] = value, list(dict.fromkeys(holding))
+        if isinstance(plan, QuestionPlan) and unresolved is None:
+            known = "".join(f"{placeholder(key)} = {neutralise(value)}\n" for key, value in sub_answers.items())
+            hint = "Write the answer to the question between <answer> and </answer>: " if instructed else ""
+            yield Observe(f"\n{known}{hint}{neutralise(question.text)}\n")
+            answer = answer_in((yield Generate(stop=(closing(ANSWER),))))
+    return Outcome(
+        answer=answer,
+        invalid_actions=invalid,
+        counts={"sub_questions": len(plan.questions) if isinstance(plan, QuestionPlan) else 0},
+        extra={
+            "plan": plan.as_object() if isinstance(plan, QuestionPlan) else None,
+            "plan_fault": None if isinstance(plan, QuestionPlan) else plan,
+            "unresolved": unresolved,
+            "sub_answers": sub_answers,
+            "supports": supports,
+        },
+    )
 
 
 def read_plan(text: str, question: str = "") -> QuestionPlan | str:
@@ -149,7 +166,7 @@ def read_plan(text: str, question: str = "") -> QuestionPlan | str:
       text: The text.
       question: What the plan is for, see `plan_of`.
     """
-    written = _PLAN.findall(text)
+    written = re.findall(rf"<{PLAN}>((?:(?!</?{PLAN}>).)*)</{PLAN}>", text, re.DOTALL)
     if not written:
         return NO_PLAN
     try:
@@ -159,67 +176,136 @@ def read_plan(text: str, question: str = "") -> QuestionPlan | str:
     return DISORDERED if plan.forward_reference else plan
 
 
+_SUB_ANSWER = re.compile(rf"<{SUB_ANSWER}>\s*#([0-9]+)\s*=((?:(?!</?{SUB_ANSWER}>).)*)</{SUB_ANSWER}>\s*\Z", re.DOTALL)
+
+
 def read_sub_answer(key: str, text: str) -> str | None:
     """Returns the value of the sub-answer to `key` that ends a text, or None."""
-    found = _SUB_ANSWER.search(text)
-    return found[2].strip() or None if found and f"Q{found[1]}" == key else None
+    match = _SUB_ANSWER.search(text)
+    return match[2].strip() or None if match and f"Q{match[1]}" == key else None
 
 
-@dataclasses.dataclass
-class _Progress:
-    """The state of a trajectory."""
-
-    plan: QuestionPlan | str = NO_PLAN
-    sub_answers: dict[str, str] = dataclasses.field(default_factory=dict)
-    supports: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    unresolved: str | None = None
-    invalid: int = 0
-
-    def resolve(self, key: str, value: str, found: Sequence[Hit]) -> bool:
-        """Records a sub-answer and the passages that hold it; False if the teacher gives up."""
-        if value.casefold() == GIVEN_UP:
-            return False
-        holding = (hit.id for hit in found if holds_answer([f"{hit.title} {hit.text}"], [value]))
-        self.sub_answers[key], self.supports[key] = value, list(dict.fromkeys(holding))
-        return True
-
-    def outcome(self, answer: str | None = None) -> Outcome:
-        plan = self.plan if isinstance(self.plan, QuestionPlan) else None
-        return Outcome(
-            answer=answer,
-            invalid_actions=self.invalid,
-            counts={"sub_questions": len(plan.questions) if plan else 0},
-            extra={
-                "plan": plan.as_object() if plan else None,
-                "plan_fault": None if plan else self.plan,
-                "unresolved": self.unresolved,
-                "sub_answers": self.sub_answers,
-                "supports": self.supports,
-            },
-        )
+def without_held_out(questions: Iterable[Question], held_out: Iterable[Question]) -> list[Question]:
+    """Returns the questions that no held-out one asks in the same words, ignoring case and punctuation."""
+    asked = {normalise(question.text) for question in held_out}
+    return [question for question in questions if normalise(question.text) not in asked]
 
 
-def _resolve(
-    key: str,
-    progress: _Progress,
-    attempts: int,
-    request: Callable[[str, int], Retrieve],
-    shown: Callable[[Found | RetrievalFailure], Observe],
-) -> Generator[Any, Any, bool]:
-    """Lets the teacher search until it answers a sub-question; False if it gives up or runs out of attempts."""
-    found: list[Hit] = []
-    for attempt in range(1, attempts + 1):
-        text = yield Generate(stop=(closing(SEARCH), closing(SUB_ANSWER)))
-        if (value := read_sub_answer(key, text)) is not None:
-            return progress.resolve(key, value, found)
-        match parse_action(text):
-            case SearchAction(query):
-                answer = yield request(query, attempt)
-                if not isinstance(answer, RetrievalFailure):
-                    found += [hit for languages in answer for hits in languages for hit in hits if isinstance(hit, Hit)]
-                yield shown(answer)
-            case _:
-                progress.invalid += 1
-                yield Observe(RETHINK)
-    value = read_sub_answer(key, (yield Generate(stop=(closing(SUB_ANSWER),))))  # last turn, without a search
-    return value is not None and progress.resolve(key, value, found)
+def golden_verdict(record: EpisodeRecord, correct: bool) -> str:
+    """Returns `KEPT`, or the first of `FILTERS` that removes an episode of `golden_trajectory`."""
+    extra = record.outcome.extra
+    if not record.finished:
+        return CONTEXT_FULL
+    if extra["plan_fault"] is not None:
+        return BAD_PLANS[extra["plan_fault"]]
+    if extra["unresolved"] is not None:
+        return UNRESOLVED
+    if record.outcome.answer is None:
+        return NO_ANSWER
+    return KEPT if correct else WRONG
+
+
+def graph_of(record: EpisodeRecord) -> GoldenGraph:
+    """Returns the golden graph of a kept episode.
+
+    Queries keep their placeholders. Where a sub-answer matches the golden answer, its aliases are answers too.
+    """
+    extra, golds = record.outcome.extra, record.question.answers
+    plan = plan_of(extra["plan"])
+    sub_answers = [extra["sub_answers"][key] for key in plan.questions]
+    final = squad_exact_match(sub_answers, [golds] * len(sub_answers)) == 1
+    answers = [
+        tuple(dict.fromkeys((answer, *(golds if is_final else ()))))
+        for answer, is_final in zip(sub_answers, final.tolist(), strict=True)
+    ]
+    return graph_with_answers(plan, answers, (extra["supports"][key] for key in plan.questions))
+
+
+def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, Any]]) -> list[GoldenQuestion]:
+    """Returns the questions with at least one kept trajectory, in the order given.
+
+    Args:
+      questions: All questions.
+      rows: Trajectories with `key`, `verdict` and, if kept, `graph`; of equal plans of a question the first counts.
+    """
+    graphs: dict[str, dict[tuple[str, ...], GoldenGraph]] = defaultdict(dict)
+    for row in rows:
+        if row["verdict"] == KEPT:
+            queries = tuple(node["query"] for node in row["graph"].values())
+            graphs[row["key"]].setdefault(queries, row["graph"])
+    return [(question, list(graphs[question.key].values())) for question in questions if question.key in graphs]
+
+
+def curation_report(
+    asked: Sequence[Question],
+    questions: Sequence[Question],
+    rows: Sequence[Mapping[str, Any]],
+    golden: Sequence[GoldenQuestion],
+) -> dict[str, Any]:
+    """Counts what each filter removed and what was kept: the content of `report.json`.
+
+    Args:
+      asked: All questions.
+      questions: Those that are not held out.
+      rows: The trajectories.
+      golden: The questions that were kept.
+    """
+
+    def counts(values: Iterable[Any]) -> dict[str, int]:
+        return {str(value): count for value, count in sorted(Counter(values).items())}
+
+    searches = [row["outcome"]["counts"]["searches"] for row in rows if row["verdict"] == KEPT]
+    verdicts = Counter(row["verdict"] for row in rows)
+    return {
+        "questions": len(asked),
+        "held_out": len(asked) - len(questions),
+        "trajectories": len(rows),
+        "removed": {name: verdicts[name] for name in FILTERS},
+        "kept": verdicts[KEPT],
+        "golden": {
+            "questions": len(golden),
+            "by_dataset": counts(question.dataset for question, _ in golden),
+            "by_graphs": counts(len(graphs) for _, graphs in golden),
+            "by_sub_questions": counts(len(graph) for _, graphs in golden for graph in graphs),
+        },
+        "searches_of_kept": sum(searches) / len(searches) if searches else None,
+    }
+
+
+def curation_tables(report: Mapping[str, Any]) -> tuple[Table, Table]:
+    """Returns two tables of a report: what each filter removed and left, and the questions kept with their plans."""
+    left = report["trajectories"]
+    lines = [
+        (Cell("questions"), Cell(""), Cell(f"{report['questions']:,}")),
+        (
+            Cell("asked in an evaluation too"),
+            Cell(f"{report['held_out']:,}"),
+            Cell(f"{report['questions'] - report['held_out']:,}"),
+        ),
+        (Cell("trajectories"), Cell(""), Cell(f"{left:,}")),
+    ]
+    for name, removed in report["removed"].items():
+        left -= removed
+        if removed:
+            lines.append((Cell(name), Cell(f"{removed:,}"), Cell(f"{left:,}")))
+    golden, searches = report["golden"], report["searches_of_kept"]
+    sections = [{"questions with a golden plan": golden["questions"], **golden["by_dataset"]}]
+    for name, counts in (("plans of a question", "by_graphs"), ("sub-questions of a plan", "by_sub_questions")):
+        sections.append({f"{name}: {size}": count for size, count in golden[counts].items()})
+    return (
+        Table(
+            title="What each filter removed",
+            header=("", "removed", "left"),
+            sections=(tuple(lines),),
+            note="Filters that removed nothing are left out.",
+        ),
+        Table(
+            title="Golden plans",
+            header=("", "number"),
+            sections=tuple(
+                tuple((Cell(name), Cell(f"{count:,}")) for name, count in section.items())
+                for section in filter(None, sections)
+            ),
+            note="" if searches is None else f"{searches:.2f} searches in a trajectory that was kept.",
+        ),
+    )

@@ -28,26 +28,11 @@ STRUCTURES = ("graded", "binary")
 
 
 class PlanPair(NamedTuple):
-    """An episode's plan with the golden ones of its question.
+    """An episode's plan with the golden ones of its question."""
 
-    Attributes:
-      plan: The policy's plan; None (no valid plan) scores 0.
-      answers: Key -> the policy's sub-answer.
-      golden: The golden plans; the best match counts.
-    """
-
-    plan: QuestionPlan | None
-    answers: Mapping[str, str]
-    golden: Sequence[GoldenPlan]
-
-
-class _Match(NamedTuple):
-    """A plan matched with a golden one: two scores, the matching keys, and whether the search was exhaustive."""
-
-    structural: float
-    semantic: float
-    keys: tuple[tuple[str, str], ...]
-    exact: bool
+    plan: QuestionPlan | None  # None (no valid plan) scores 0
+    answers: Mapping[str, str]  # key -> the policy's sub-answer
+    golden: Sequence[GoldenPlan]  # the best match counts
 
 
 def plan_scores(
@@ -69,40 +54,45 @@ def plan_scores(
     Returns:
       "structural", "semantic", "subgoal", and "cut", the share of an episode's matches whose search was cut short. An
       episode without a plan scores 0; of several golden plans the one with the largest sum of scores counts.
-
-    Raises:
-      UserError: the structure is unknown.
     """
     if structure not in STRUCTURES:
         raise UserError(f"there is no structural reward {structure!r}: choose one of {', '.join(STRUCTURES)}")
-    known: dict[Any, _Match] = {}  # the samples of a question often repeat a plan
-
-    def matched(plan: QuestionPlan, golden: QuestionPlan) -> _Match:
-        key = tuple(plan.questions.items()), tuple(golden.questions.items())
-        if key not in known:
-            known[key] = _match(similarity, threshold, structure, plan, golden)
-        return known[key]
-
-    # All pairs of a plan with a golden one, by the episode's number.
+    # The graphs of every plan and golden plan, matched; the samples of a question often repeat a plan.
+    known: dict[Any, tuple[float, float, Matching]] = {}
     compared = [(owner, plan, gold) for owner, (plan, _, golden) in enumerate(pairs) if plan for gold in golden]
-    matches = [matched(plan, golden.plan) for _, plan, golden in compared]
-    # The sub-answers of matched questions, scored in one call; a missing one counts 0.
-    asked = [
-        (number, pairs[owner].answers[mine], golden.answers[theirs])
-        for number, ((owner, _, golden), match) in enumerate(zip(compared, matches, strict=True))
-        for mine, theirs in match.keys
-        if mine in pairs[owner].answers
-    ]
+    matches = []
+    for _, plan, gold in compared:
+        key = tuple(plan.questions.items()), tuple(gold.plan.questions.items())
+        if key not in known:
+            texts, gold_texts = plan.canonical(), gold.plan.canonical()
+            similar = np.asarray(similarity(list(texts.values()), list(gold_texts.values())), np.float64)
+            graph, gold_graph = graph_of(plan), graph_of(gold.plan)
+            matching = common_subgraph(graph, gold_graph, similar, threshold)
+            distance = edit_distance(graph, gold_graph)
+            size = gold_graph.nodes + len(gold_graph.edges)
+            structural = float(distance == 0) if structure == "binary" else math.exp(-distance / size)
+            semantic = sum(min(1.0, similar[pair]) for pair in matching.pairs) / gold_graph.nodes
+            known[key] = structural, semantic, matching
+        matches.append(known[key])
+    # The sub-answers of matched questions, scored in one call; a missing one counts 0 for its question alone.
+    places, answers, golds = [], [], []
+    for place, ((owner, plan, gold), (*_, matching)) in enumerate(zip(compared, matches, strict=True)):
+        keys, gold_keys = list(plan.questions), list(gold.plan.questions)
+        for node, gold_node in matching.pairs:
+            if keys[node] in pairs[owner].answers:
+                places.append(place)
+                answers.append(pairs[owner].answers[keys[node]])
+                golds.append(gold.answers[gold_keys[gold_node]])
     subgoals = np.zeros(len(compared))
-    if asked:
-        numbers, answers, golds = zip(*asked, strict=True)
-        np.add.at(subgoals, list(numbers), compare(list(answers), list(golds)))
-    subgoals /= [len(golden.plan.questions) for *_, golden in compared]
-    table = np.array([(m.structural, m.semantic, goal) for m, goal in zip(matches, subgoals, strict=True)])
+    if places:
+        np.add.at(subgoals, places, compare(answers, golds))
+    subgoals /= [len(gold.plan.questions) for *_, gold in compared]
+    # The best of several golden plans.
     scores = {name: np.zeros(len(pairs)) for name in (*PARTS, "cut")}
     best = np.full(len(pairs), -1.0)
-    for (owner, *_), match, row in zip(compared, matches, table.reshape(-1, len(PARTS)), strict=True):
-        scores["cut"][owner] += (not match.exact) / len(pairs[owner].golden)
+    for (owner, *_), (structural, semantic, matching), subgoal in zip(compared, matches, subgoals, strict=True):
+        scores["cut"][owner] += (not matching.exact) / len(pairs[owner].golden)
+        row = np.array([structural, semantic, subgoal])
         if row.sum() > best[owner]:
             best[owner] = row.sum()
             for name, value in zip(PARTS, row, strict=True):
@@ -131,7 +121,6 @@ def plan_rewards(
 
     Raises:
       ValueError: a golden plan is invalid or lacks an answer.
-      UserError: the structure is unknown.
     """
     several = [golden_plan] if isinstance(golden_plan, Mapping) else list(golden_plan)
     answers = [golden_answers] if isinstance(golden_answers, Mapping) else list(golden_answers)
@@ -145,25 +134,6 @@ def plan_rewards(
     pair = PlanPair(predicted, {f"Q{key[1:]}": value for key, value in predicted_answers.items()}, golden)
     scores = plan_scores([pair], similarity, threshold, structure)
     return {name: float(scores[name][0]) for name in PARTS}
-
-
-def _match(
-    similarity: Similarity, threshold: float, structure: str, plan: QuestionPlan, golden: QuestionPlan
-) -> _Match:
-    mine, theirs = plan.canonical(), golden.canonical()
-    similar = np.asarray(similarity(list(mine.values()), list(theirs.values())), np.float64)
-    first, second = graph_of(plan), graph_of(golden)
-    matching = common_subgraph(first, second, similar, threshold)
-    distance = edit_distance(first, second)
-    keys, golden_keys = list(mine), list(theirs)
-    return _Match(
-        structural=float(distance == 0)
-        if structure == "binary"
-        else math.exp(-distance / (second.nodes + len(second.edges))),
-        semantic=sum(min(1.0, similar[pair]) for pair in matching.pairs) / second.nodes,
-        keys=tuple((keys[one], golden_keys[other]) for one, other in matching.pairs),
-        exact=matching.exact,
-    )
 
 
 class Graph(NamedTuple):
@@ -200,20 +170,20 @@ def common_subgraph(
     edge between the nodes in the same direction, or neither has one.
     """
     similar: list[list[float]] = similarity.T.tolist()  # by node of the second, then of the first
-    allowed = similarity.T >= threshold
-    all_candidates = [[place for place in range(first.nodes) if row[place]] for row in allowed]
-    highest = [max((similar[node][each] for each in row), default=0.0) for node, row in enumerate(all_candidates)]
+    allowed = [np.flatnonzero(row).tolist() for row in similarity.T >= threshold]
+    highest = [max((similar[node][place] for place in row), default=0.0) for node, row in enumerate(allowed)]
     highest_rest = [sum(highest[node:]) for node in range(second.nodes + 1)]
-    directions, golden_directions = _directions(first), _directions(second)
     best: tuple[tuple[int, int], ...] = ()
     best_total, explored = 0.0, 0
 
-    def compatible(place: int, node: int, other: int, row: Sequence[int]) -> list[int]:
-        """The candidates `row` of node `other` that remain once `node` is assigned to `place`."""
-        if other <= node or not row:
-            return []
-        direction = golden_directions[node][other]
-        return [each for each in row if each != place and directions[place][each] == direction]
+    def directions(graph: Graph) -> list[list[int]]:
+        """A table over pairs of nodes: 1 for an edge from the first to the second, -1 for the reverse, 0 for none."""
+        table = [[0] * graph.nodes for _ in range(graph.nodes)]
+        for before, after in graph.edges:
+            table[before][after], table[after][before] = 1, -1
+        return table
+
+    of_first, of_second = directions(first), directions(second)
 
     def explore(
         node: int, candidates: Sequence[Sequence[int]], pairs: tuple[tuple[int, int], ...], total: float
@@ -229,45 +199,43 @@ def common_subgraph(
         if node == second.nodes or (possible, total + highest_rest[node]) <= (len(best), best_total):
             return
         for place in sorted(candidates[node], key=similar[node].__getitem__, reverse=True):
-            left = [compatible(place, node, other, row) for other, row in enumerate(candidates)]
+            # Later nodes keep the candidates that are joined to `place` as they are to `node`.
+            left: list[Sequence[int]] = [()] * (node + 1)
+            for other in range(node + 1, second.nodes):
+                direction = of_second[node][other]
+                left.append([c for c in candidates[other] if c != place and of_first[place][c] == direction])
             explore(node + 1, left, (*pairs, (place, node)), total + similar[node][place])
         explore(node + 1, candidates, pairs, total)
 
-    explore(0, all_candidates, (), 0.0)
+    explore(0, allowed, (), 0.0)
     return Matching(best, min(explored, max_explored), explored <= max_explored)
 
 
-def _directions(graph: Graph) -> list[list[int]]:
-    """A table over pairs of nodes: 1 for an edge from the first to the second, -1 for the reverse, 0 for no edge."""
-    table = [[0] * graph.nodes for _ in range(graph.nodes)]
-    for before, after in graph.edges:
-        table[before][after], table[after][before] = 1, -1
-    return table
-
-
+@functools.lru_cache(maxsize=1 << 14)  # the shapes of plans repeat
 def edit_distance(first: Graph, second: Graph, max_explored: int = MAX_EXPLORED) -> int:
     """Returns the graph edit distance over insertions and deletions of nodes and edges; labels do not count.
 
     Substituting a node costs nothing, and deleting one to insert another never pays. The distance is therefore the
-    difference in node counts plus all edges minus twice the common ones; an upper bound where the search is cut short.
+    difference in node counts plus all edges minus twice the common ones: the most edges of one graph that an injective
+    mapping of its nodes puts on edges of the other. It is an upper bound where the search is cut short.
     """
     smaller, larger = sorted((first, second), key=lambda graph: (graph.nodes, len(graph.edges)))
-    common = common_edges(smaller, larger, max_explored)
-    return larger.nodes - smaller.nodes + len(smaller.edges) + len(larger.edges) - 2 * common
 
+    def by_degree(graph: Graph) -> list[int]:
+        """The nodes that have edges, in descending order of degree."""
+        degrees = collections.Counter(end for edge in sorted(graph.edges) for end in edge)
+        return sorted(degrees, key=degrees.__getitem__, reverse=True)
 
-@functools.lru_cache(maxsize=1 << 14)  # the shapes of plans repeat
-def common_edges(first: Graph, second: Graph, max_explored: int = MAX_EXPLORED) -> int:
-    """Returns the most edges of `first` that an injective mapping of its nodes puts on edges of `second`."""
-    nodes, targets = _by_degree(first), _by_degree(second)
+    nodes, targets = by_degree(smaller), by_degree(larger)
     order = {node: number for number, node in enumerate(nodes)}
-    lasts = [max(order[before], order[after]) for before, after in first.edges]
-    left = [sum(last >= number for last in lasts) for number in range(len(nodes) + 1)]
-    most, best, steps_left = min(len(first.edges), len(second.edges)), 0, max_explored
+    lasts = [max(order[before], order[after]) for before, after in smaller.edges]
+    left = [sum(last >= number for last in lasts) for number in range(len(nodes) + 1)]  # edges not mapped yet
+    most, best, steps_left = min(len(smaller.edges), len(larger.edges)), 0, max_explored
 
     def gain(node: int, place: int, places: Mapping[int, int]) -> int:
-        out = sum((node, other) in first.edges and (place, at) in second.edges for other, at in places.items())
-        into = sum((other, node) in first.edges and (at, place) in second.edges for other, at in places.items())
+        """Edges that become common when `node` is mapped to `place`, in addition to `places`."""
+        out = sum((node, other) in smaller.edges and (place, at) in larger.edges for other, at in places.items())
+        into = sum((other, node) in smaller.edges and (at, place) in larger.edges for other, at in places.items())
         return out + into
 
     def explore(number: int, places: dict[int, int], common: int) -> None:
@@ -286,10 +254,4 @@ def common_edges(first: Graph, second: Graph, max_explored: int = MAX_EXPLORED) 
         explore(number + 1, places, common)
 
     explore(0, {}, 0)
-    return best
-
-
-def _by_degree(graph: Graph) -> list[int]:
-    """The nodes that have edges, in descending order of degree."""
-    degrees = collections.Counter(end for edge in sorted(graph.edges) for end in edge)
-    return sorted(degrees, key=degrees.__getitem__, reverse=True)
+    return larger.nodes - smaller.nodes + len(smaller.edges) + len(larger.edges) - 2 * best

@@ -22,8 +22,6 @@ from lcrag.errors import typed
 from lcrag.methods.globalrag.golden_trajectory import GIVEN_UP
 from lcrag.methods.globalrag.plans import QuestionPlan, placeholder, plan_of, with_own_plan
 
-_PLACEHOLDER = re.compile(r"#[0-9]+")
-
 
 @gin.register
 @dataclasses.dataclass(frozen=True)
@@ -48,51 +46,44 @@ class PlanOracle:
           question: An atlas question over one fact or a chain, or a comparison.
           turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
         """
-        reader = Oracle()
-        known = SearchState(question, reader, reader.readings(text for by, text in turns if by == "environment"))
+        known = _known(question, turns)
         searches = sum("</search>" in text for by, text in turns if by == "policy")
-        goals = list(with_own_plan(question).extra["plan"])
+        plan = with_own_plan(question).extra["plan"]
         careless = in_share(question.coupling, self.careless, self.seed)
-        facts = [_unconnected(known, place) if careless else _wanted(known, place) for place in range(len(goals))]
+        if careless:
+            name = question.extra.get("entity", "")
+            plan = {key: [re.sub("#[0-9]+", name, text), variable] for key, (text, variable) in plan.items()}
+
+        # The fact of each sub-question; where the bridge entity was not found, that of an entity called "unknown".
+        unknown = UNKNOWN[question.language]
+        if careless:
+            others = [dataclasses.replace(known.given[0], relation=relation) for relation in known.relations]
+            facts = known.given if len(known.given) > 1 else others
+        else:
+            path = known.path({}, guess=False, asked=())
+            facts = [*path, *(NeededFact(relation, "", unknown) for relation in known.relations[len(path) :])]
+
+        def sub_plan(wanted: NeededFact) -> str:
+            """The beginning of a sub-plan, up to its search."""
+            query = query_text(question.language, wanted.relation, wanted.name)
+            return f"<subPlan><think> {wanted.name}</think><search> {query}</search>"
+
         if not searches:
             subjects = ", ".join(wanted.name for wanted in known.given)
-            return f"<think> {subjects}</think><plan> {_plan(question, careless)}</plan>{_sub_plan(known, facts[0])}"
+            written = json.dumps(plan, ensure_ascii=False)
+            return f"<think> {subjects}</think><plan> {written}</plan>{sub_plan(facts[0])}"
         resolving = facts[searches - 1]
-        value = known.value(resolving) or UNKNOWN[question.language]
+        value = known.value(resolving) or unknown
         resolved = f"<think> {known.note(resolving)}</think><subAnswer> #{searches} = {value}</subAnswer></subPlan>"
-        if searches < min(len(goals), self.budget):
-            return resolved + _sub_plan(known, facts[searches])
+        if searches < min(len(plan), self.budget):
+            return resolved + sub_plan(facts[searches])
         answer = value if careless and len(known.given) == 1 else known.answer()
         return f"{resolved}<think> {answer}</think><answer> {answer}</answer>"
 
 
-def _plan(question: Question, careless: bool) -> str:
-    plan = with_own_plan(question).extra["plan"]
-    if careless:
-        name = question.extra.get("entity", "")
-        plan = {key: [_PLACEHOLDER.sub(name, text), variable] for key, (text, variable) in plan.items()}
-    return json.dumps(plan, ensure_ascii=False)
-
-
-def _sub_plan(known: SearchState, wanted: NeededFact) -> str:
-    """The beginning of a sub-plan, up to its search."""
-    query = query_text(known.question.language, wanted.relation, wanted.name)
-    return f"<subPlan><think> {wanted.name}</think><search> {query}</search>"
-
-
-def _wanted(known: SearchState, place: int) -> NeededFact:
-    """The fact of a sub-question; if the bridge entity was not found, the fact of an entity called "unknown"."""
-    path = known.path({}, guess=False, asked=())
-    return (
-        path[place] if place < len(path) else NeededFact(known.relations[place], "", UNKNOWN[known.question.language])
-    )
-
-
-def _unconnected(known: SearchState, place: int) -> NeededFact:
-    """The fact of a sub-question that refers to no earlier one."""
-    if len(known.given) > 1:
-        return known.given[place]
-    return dataclasses.replace(known.given[0], relation=known.relations[place])
+def _known(question: Question, turns: Sequence[tuple[str, str]]) -> SearchState:
+    reader = Oracle()
+    return SearchState(question, reader, reader.readings(text for by, text in turns if by == "environment"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,33 +102,25 @@ class PlanTeacher:
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the teacher's next text; arguments as for `PlanOracle`, with the opening prompt in `turns`."""
+        plan = plan_of_question(question)
+        keys = list(plan.questions)
         written = [text for by, text in turns if by == "policy"]
         if not written:
-            return f"<think> {question.text}</think><plan> {self._plan(question)}</plan>"
-        reader = Oracle()
-        known = SearchState(question, reader, reader.readings(text for by, text in turns if by == "environment"))
-        keys = list(plan_of_question(question).questions)
+            if in_share(question.coupling, self.careless, self.seed):
+                cyclic = f"{plan.questions[keys[0]]} {placeholder(keys[-1])}"
+                plan = QuestionPlan({**plan.questions, keys[0]: cyclic})
+            return f"<think> {question.text}</think><plan> {plan.as_json()}</plan>"
+        known = _known(question, turns)
         resolved = [place for place, text in enumerate(written) if "</subAnswer>" in text]
         if len(resolved) == len(keys):
             return f"<answer> {known.answer()}</answer>"
-        searches = sum("</search>" in text for text in written[resolved[-1] + 1 if resolved else 0 :])
-        return self._step(keys[len(resolved)], len(resolved), known, searches)
-
-    def _step(self, key: str, place: int, known: SearchState, searches: int) -> str:
         path = known.path({}, guess=False, asked=())
-        wanted = path[min(place, len(path) - 1)]
+        wanted = path[min(len(resolved), len(path) - 1)]
         value = known.value(wanted)
+        searches = sum("</search>" in text for text in written[resolved[-1] + 1 if resolved else 0 :])
         if value is None and searches < self.budget:
-            return f"<search> {query_text(known.question.language, wanted.relation, wanted.name)}</search>"
-        return f"<subAnswer> {placeholder(key)} = {value or GIVEN_UP}</subAnswer>"
-
-    def _plan(self, question: Question) -> str:
-        plan = plan_of_question(question)
-        if in_share(question.coupling, self.careless, self.seed):
-            keys = list(plan.questions)
-            cyclic = f"{plan.questions[keys[0]]} {placeholder(keys[-1])}"
-            plan = QuestionPlan({**plan.questions, keys[0]: cyclic})
-        return plan.as_json()
+            return f"<search> {query_text(question.language, wanted.relation, wanted.name)}</search>"
+        return f"<subAnswer> {placeholder(keys[len(resolved)])} = {value or GIVEN_UP}</subAnswer>"
 
 
 def plan_of_question(question: Question) -> QuestionPlan:
@@ -162,9 +145,7 @@ def plan_teacher(
       tokenizer: Folder of the policy whose tokenizer counts tokens.
       chat: How its openings are given to a model with a chat template.
       context: Length of a context, in tokens.
-      budget: Searches for a sub-question before the teacher gives up.
-      careless: Share of the questions for which it writes a cyclic plan.
-      seed: Seed that selects these questions.
+      budget, careless, seed: As in `PlanTeacher`.
       world: Builds the atlas.
     """
     teacher = PlanTeacher(budget=budget, careless=careless, seed=seed)

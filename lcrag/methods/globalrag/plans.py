@@ -24,7 +24,7 @@ import graphlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 import gin
 
@@ -33,7 +33,7 @@ from lcrag.data.rows import UnusableQuestion
 from lcrag.errors import UserError, typed
 
 # What can be wrong with a plan, in the order of the checks.
-Fault: TypeAlias = Literal[
+FAULTS = (
     "invalid_json",  # includes NaN and lone surrogates
     "duplicate_key",
     "not_an_object",
@@ -44,20 +44,21 @@ Fault: TypeAlias = Literal[
     "bad_placeholder",  # the placeholder of Qn is not #n
     "unknown_reference",  # a question names the answer of a question that does not exist
     "cyclic",
-]
-FAULTS: tuple[Fault, ...] = get_args(Fault)
+)
 DISORDERED = "inconsistent_order"  # a question names the answer of a later one; invalid in golden plans only
+NO_STEPS, NO_ANSWER, ANOTHER_ANSWER = "no decomposition", "no sub-answer", "another answer"
 
 MAX_QUESTIONS = 16  # golden plans have at most about 6; the limit bounds the cost of matching
 _KEY = re.compile(r"Q[1-9][0-9]{0,3}")
 _REFERENCE = re.compile(r"#([0-9]+)")
-_WORD, _LAST_WORD = re.compile(r"\w+"), re.compile(r"(\w+)\W*$")
+
+GoldenGraph: TypeAlias = dict[str, dict[str, Any]]  # {Qn: {"query", "answer", "previous", "supports"}}
 
 
 class BadPlan(ValueError):
     """Raised for a text or an object that is not a valid plan; `fault` is one of `FAULTS`."""
 
-    def __init__(self, fault: Fault, detail: str):
+    def __init__(self, fault: str, detail: str):
         super().__init__(detail)
         self.fault = fault
 
@@ -106,6 +107,16 @@ class QuestionPlan:
         return json.dumps(self.as_object(), ensure_ascii=False)
 
 
+def placeholder(key: str) -> str:
+    """Returns `#n` for the key `Qn`."""
+    return f"#{key.removeprefix('Q')}"
+
+
+def substituted(question: str, answers: Mapping[str, str]) -> str:
+    """Returns a sub-question with known answers (by key) in place of their placeholders."""
+    return _REFERENCE.sub(lambda name: answers.get(f"Q{name[1]}", name[0]), question)
+
+
 def parse_plan(text: str, question: str = "") -> QuestionPlan:
     """Parses a plan of a question from JSON text; raises `BadPlan`."""
 
@@ -114,12 +125,9 @@ def parse_plan(text: str, question: str = "") -> QuestionPlan:
             raise BadPlan("duplicate_key", "a key of the plan occurs twice")
         return dict(pairs)
 
-    def refuse_constant(name: str) -> NoReturn:
-        raise ValueError(f"{name} is not valid JSON")
-
     try:
-        value = json.loads(text, object_pairs_hook=without_duplicates, parse_constant=refuse_constant)
-        json.dumps(value, ensure_ascii=False).encode()
+        value = json.loads(text, object_pairs_hook=without_duplicates)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except BadPlan:
         raise
     except (ValueError, RecursionError) as error:  # lone surrogates cannot be encoded, deep nesting cannot be parsed
@@ -140,11 +148,23 @@ def plan_of(value: object, question: str = "") -> QuestionPlan:
         raise BadPlan("empty", "the plan has no question")
     if len(value) > MAX_QUESTIONS:
         raise BadPlan("too_many_questions", f"the plan has {len(value)} questions, more than {MAX_QUESTIONS}")
-    quoted = [_Number.of(match) for match in _REFERENCE.finditer(question)]
 
-    def with_quotes_spaced(match: re.Match[str]) -> str:
-        number = _Number.of(match)
-        return f"# {number.number}" if any(number.quotes(other) for other in quoted) else match[0]
+    def around(match: re.Match[str]) -> tuple[str, str, str]:
+        """The number of a `#n`, and the words before and after it, empty where there are none."""
+        before = re.search(r"(\w+)\W*$", match.string[: match.start()])
+        after = re.compile(r"\w+").search(match.string, match.end())
+        return match[1], before[1].casefold() if before else "", after[0].casefold() if after else ""
+
+    in_question = [around(match) for match in _REFERENCE.finditer(question)]
+
+    def spaced_if_quoted(match: re.Match[str]) -> str:
+        # A quote has the same word after it; a word of one or two letters counts only after the same word too.
+        number, before, after = around(match)
+        quoted = any(
+            (number, after) == (other, other_after) and (len(after) > 2 or before == other_before)
+            for other, other_before, other_after in in_question
+        )
+        return f"# {number}" if quoted else match[0]
 
     questions = {}
     for key, entry in value.items():
@@ -155,7 +175,7 @@ def plan_of(value: object, question: str = "") -> QuestionPlan:
             raise BadPlan("bad_entry", f"{key} is not a list of a question and a placeholder")
         if pair[1] != placeholder(key):
             raise BadPlan("bad_placeholder", f"the placeholder of {key} is {pair[1]!r}, not {placeholder(key)}")
-        questions[key] = _REFERENCE.sub(with_quotes_spaced, pair[0].strip())
+        questions[key] = _REFERENCE.sub(spaced_if_quoted, pair[0].strip())
     plan = QuestionPlan(questions)
     for key, names in plan.dependencies.items():
         if unknown := [name for name in names if name not in plan.questions]:
@@ -165,41 +185,6 @@ def plan_of(value: object, question: str = "") -> QuestionPlan:
     except graphlib.CycleError as error:
         raise BadPlan("cyclic", f"{' needs '.join(reversed(error.args[1]))}: the plan is cyclic") from error
     return plan
-
-
-def placeholder(key: str) -> str:
-    """Returns `#n` for the key `Qn`."""
-    return f"#{key.removeprefix('Q')}"
-
-
-def substituted(question: str, answers: Mapping[str, str]) -> str:
-    """Returns a sub-question with known answers (by key) in place of their placeholders."""
-    return _REFERENCE.sub(lambda name: answers.get(f"Q{name[1]}", name[0]), question)
-
-
-class _Number(NamedTuple):
-    """A `#n` and the words around it, empty where there are none."""
-
-    number: str
-    before: str
-    after: str
-
-    @classmethod
-    def of(cls, match: re.Match[str]) -> "_Number":
-        before, after = _LAST_WORD.search(match.string[: match.start()]), _WORD.search(match.string, match.end())
-        return cls(match[1], before[1].casefold() if before else "", after[0].casefold() if after else "")
-
-    def quotes(self, other: "_Number") -> bool:
-        """Whether it is followed by the same word; a word of one or two letters counts only after the same word too."""
-        same = self.number == other.number and self.after == other.after
-        return same and (len(self.after) > 2 or self.before == other.before)
-
-
-NO_STEPS, NO_ANSWER, ANOTHER_ANSWER = "no decomposition", "no sub-answer", "another answer"
-
-_LIKE_A_PLACEHOLDER = re.compile(r"#(?=[0-9])")
-
-GoldenGraph: TypeAlias = dict[str, dict[str, Any]]  # {Qn: {"query", "answer", "previous", "supports"}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,15 +202,14 @@ def golden_plans(extra: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
       ValueError: a golden plan is invalid; the message names its place in `extra`.
     """
     if "golden_plans" in extra:
-        graphs = extra["golden_plans"]
+        graphs, plans = extra["golden_plans"], []
         if not isinstance(graphs, (list, tuple)) or not graphs:
             raise ValueError("golden_plans: it is not a list of at least one graph")
-        try:
-            plans = []
-            for graph in graphs:
+        for number, graph in enumerate(graphs):
+            try:
                 plans.append(golden_graph(graph))
-        except ValueError as error:
-            raise ValueError(f"golden_plans.{len(plans)}: {error}") from error
+            except ValueError as error:
+                raise ValueError(f"golden_plans.{number}: {error}") from error
         return tuple(plans)
     if "plan" not in extra:
         return ()
@@ -233,8 +217,8 @@ def golden_plans(extra: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
         plan = plan_of(extra["plan"])
     except BadPlan as error:
         raise ValueError(f"plan: {error}") from error
-    given = extra.get("sub_answers")
-    answers = given if isinstance(given, Mapping) else {}
+    answers = extra.get("sub_answers")
+    answers = answers if isinstance(answers, Mapping) else {}
     names = {key: placeholder(key) for key in plan.questions}
     if unknown := set(answers) - set(names.values()):
         raise ValueError(f"sub_answers: {min(map(str, unknown))} is the placeholder of no question")
@@ -249,7 +233,10 @@ def golden_graph(graph: object) -> GoldenPlan:
     """
     if not isinstance(graph, Mapping) or not all(isinstance(node, Mapping) for node in graph.values()):
         raise ValueError("it is not an object of sub-questions")
-    plan = plan_of({key: [_query(key, node), placeholder(str(key))] for key, node in graph.items()})
+    for key, node in graph.items():
+        if not isinstance(node.get("query"), str) or not node["query"].strip():
+            raise ValueError(f"{key} has no query, or an empty one")
+    plan = plan_of({key: [node["query"], placeholder(str(key))] for key, node in graph.items()})
     for key, node in graph.items():
         named, given = sorted(plan.dependencies[key]), node.get("previous")
         if given is not None and not (isinstance(given, (list, tuple)) and sorted(map(str, given)) == named):
@@ -257,13 +244,21 @@ def golden_graph(graph: object) -> GoldenPlan:
     return GoldenPlan(plan, {key: _answers(f"answer of {key}", node.get("answer")) for key, node in graph.items()})
 
 
+def _answers(place: str, value: object) -> tuple[str, ...]:
+    answers = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else ()
+    if not answers or not all(isinstance(answer, str) and answer.strip() for answer in answers):
+        raise ValueError(f"{place}: it is not a non-empty text or a list of such texts")
+    return answers
+
+
 def graph_with_answers(
     plan: QuestionPlan, answers: Iterable[Sequence[str]], supports: Iterable[Sequence[str]]
 ) -> GoldenGraph:
     """Builds a golden graph of a plan, with the answers and supporting passages of each sub-question in order."""
+    nodes = zip(plan.questions.items(), answers, supports, strict=True)
     graph = {
-        key: {"query": query, "answer": list(own), "previous": list(plan.dependencies[key]), "supports": list(ids)}
-        for (key, query), own, ids in zip(plan.questions.items(), answers, supports, strict=True)
+        key: {"query": query, "answer": list(golds), "previous": list(plan.dependencies[key]), "supports": list(ids)}
+        for (key, query), golds, ids in nodes
     }
     golden_graph(graph)  # checks that the reward can read it
     return graph
@@ -276,19 +271,15 @@ def with_own_plan(question: Question) -> Question:
     """
     if golden_plans(question.extra):
         return question
-    own = {"Q1": [_LIKE_A_PLACEHOLDER.sub("# ", question.text), "#1"]}
-    extra = question.extra | {"plan": own, "sub_answers": {"#1": list(question.answers)}}
+    plan = {"Q1": [re.sub("#(?=[0-9])", "# ", question.text), "#1"]}
+    extra = question.extra | {"plan": plan, "sub_answers": {"#1": list(question.answers)}}
     return dataclasses.replace(question, extra=extra)
 
 
 @gin.configurable
 @typed
 def with_own_plans(questions: Sequence[Question]) -> list[Question]:
-    """Gives each question without a golden plan itself as its only sub-question; see `with_own_plan`.
-
-    Raises:
-      UserError: an existing golden plan is invalid.
-    """
+    """Gives each question without a golden plan itself as its only sub-question; see `with_own_plan`."""
     try:
         return [with_own_plan(question) for question in questions]
     except ValueError as error:
@@ -315,34 +306,19 @@ def with_decomposition(question: Question) -> Question:
     if not steps:
         raise UnusableQuestion(NO_STEPS, "the row has no steps to make a golden plan of")
     try:
-        written = {f"Q{number}": [step["question"], f"#{number}"] for number, step in enumerate(steps, start=1)}
-        plan = plan_of(written, question.text)
+        plan = plan_of({f"Q{n}": [step["question"], f"#{n}"] for n, step in enumerate(steps, start=1)}, question.text)
     except BadPlan as error:
         raise UnusableQuestion(error.fault.replace("_", " "), str(error)) from error
     if forward := plan.forward_reference:
         raise UnusableQuestion(DISORDERED.replace("_", " "), f"{forward[0]} names the answer of {forward[1]}")
-    own = [step["answer"].strip() for step in steps]
-    if not all(own):
-        raise UnusableQuestion(NO_ANSWER, f"step {own.index('') + 1} has no answer")
+    step_answers = [step["answer"].strip() for step in steps]
+    if not all(step_answers):
+        raise UnusableQuestion(NO_ANSWER, f"step {step_answers.index('') + 1} has no answer")
     golds, folded = question.answers, {gold.casefold() for gold in question.answers}
-    if own[-1].casefold() not in folded:
-        detail = f"the last step's answer is {own[-1]!r}, the question's is {golds[0]!r}"
+    if step_answers[-1].casefold() not in folded:
+        detail = f"the last step's answer is {step_answers[-1]!r}, the question's is {golds[0]!r}"
         raise UnusableQuestion(ANOTHER_ANSWER, detail)
-    answers = [list(dict.fromkeys((each, *(golds if each.casefold() in folded else ())))) for each in own]
+    answers = [dict.fromkeys((answer, *(golds if answer.casefold() in folded else ()))) for answer in step_answers]
     supports = ([step["support"]] if step["support"] else [] for step in steps)
-    graph = graph_with_answers(plan, answers, supports)
+    graph = graph_with_answers(plan, map(tuple, answers), supports)
     return dataclasses.replace(question, extra=question.extra | {"golden_plans": [graph]})
-
-
-def _query(key: object, node: Mapping[str, Any]) -> str:
-    query = node.get("query")
-    if not isinstance(query, str) or not query.strip():
-        raise ValueError(f"{key} has no query, or an empty one")
-    return query
-
-
-def _answers(place: str, value: object) -> tuple[str, ...]:
-    answers = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, (list, tuple)) else ()
-    if not answers or not all(isinstance(answer, str) and answer.strip() for answer in answers):
-        raise ValueError(f"{place}: it is not a non-empty text or a list of such texts")
-    return answers

@@ -9,14 +9,12 @@ from jaxtyping import Float
 from scipy.special import expit
 
 from lcrag.errors import UserError, typed
-from lcrag.methods.globalrag.matching import STRUCTURES, PlanPair, Similarity, plan_scores
+from lcrag.methods.globalrag.matching import STRUCTURES, PlanPair, plan_scores
 from lcrag.methods.globalrag.plans import GoldenPlan, golden_plans, plan_of
 from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Schedule, Term, TermSum, Values, answer_term
 
 # texts -> unit vectors
 Encode: TypeAlias = Callable[[Sequence[str]], Float[np.ndarray, "texts width"]]
-
-TURNING_SHARE = 0.9
 
 
 def annealed(weight: float, transition_steps: float | None, width_steps: float = 10.0) -> float | Schedule:
@@ -29,7 +27,7 @@ def annealed(weight: float, transition_steps: float | None, width_steps: float =
     """
     if transition_steps is None:
         return weight
-    turn = TURNING_SHARE * transition_steps
+    turn = 0.9 * transition_steps
     return lambda step: weight * float(expit((turn - step) / width_steps))
 
 
@@ -54,10 +52,7 @@ def globalrag_reward(
       encoder: Embeds sub-questions, all of a step in one call.
       answer: Compares answers with golds: a key of `ANSWER_TERMS`.
       sub_answer: Compares sub-answers with golden ones: a key of `ANSWER_TERMS`.
-      format_weight: Weight of the format reward, which is 0 or 1.
-      semantic_weight: Weight of the similarity of the matched sub-questions.
-      structural_weight: Weight of the structural similarity of the plans.
-      sub_goal_weight: Weight of the sub-answers to matched sub-questions.
+      format_weight, semantic_weight, structural_weight, sub_goal_weight: Weights of the process rewards at lambda 1.
       transition_steps: T of lambda_t; None: lambda is 1 throughout.
       transition_width: Steps in which lambda_t falls by a factor e once it is small. Scale it with T in a shorter run
         (the paper: T / 5), because lambda_t begins at 1 / (1 + exp(-0.9 T / width)).
@@ -67,10 +62,6 @@ def globalrag_reward(
     Returns:
       A reward with the values "total", the answer reward, "format", "semantic", "structural" and "sub_goal"
       (unweighted), "annealing" (lambda_t) and "matches_cut" (share of matches whose search was cut short).
-
-    Raises:
-      UserError: an unknown comparison or structure, a negative weight, or a threshold outside [-1, 1]. When scoring: a
-        question without a golden plan, or an episode of another program.
     """
     if structure not in STRUCTURES:
         raise UserError(f"globalrag_reward.structure is {structure!r}: choose one of {', '.join(STRUCTURES)}")
@@ -81,64 +72,59 @@ def globalrag_reward(
     if not -1 <= threshold <= 1:
         raise UserError(f"globalrag_reward.threshold is {threshold:g}: set it to a cosine, -1 to 1")
     final, compare = answer_term(answer), answer_term(sub_answer)
-
-    def fade(weight: float) -> float | Schedule:
-        return annealed(weight, transition_steps, transition_width)
-
-    fading = fade(1.0)
-
     last: list[tuple[Episodes, dict[str, Values]]] = []  # several terms share the scores of a batch
 
     def scored(episodes: Episodes) -> dict[str, Values]:
-        if not last or last[0][0] is not episodes:
-            plans, answers = (episodes.reported(name, "globalrag") for name in ("plan", "sub_answers"))
-            golden = [
-                _golden(repr(name), known) for name, known in zip(episodes.questions, episodes.known, strict=True)
-            ]
-            pairs = [
-                PlanPair(plan_of(plan) if plan else None, sub_answers, golds)
-                for plan, sub_answers, golds in zip(plans, answers, golden, strict=True)
-            ]
-            similarity = embedded_similarity(encoder, pairs)
-            scores = plan_scores(pairs, similarity, threshold, structure, ANSWER_TERMS[compare.name])
-            last[:] = [(episodes, scores)]
-        return last[0][1]
+        if last and last[0][0] is episodes:
+            return last[0][1]
+        pairs = [
+            PlanPair(plan_of(plan) if plan else None, sub_answers, _golden(repr(name), known))
+            for plan, sub_answers, name, known in zip(
+                episodes.reported("plan", "globalrag"),
+                episodes.reported("sub_answers", "globalrag"),
+                episodes.questions,
+                episodes.known,
+                strict=True,
+            )
+        ]
+        # Each canonical sub-question is embedded once, all in one call.
+        plans = [plan for pair in pairs if pair.plan for plan in (pair.plan, *(gold.plan for gold in pair.golden))]
+        texts = list(dict.fromkeys(text for plan in plans for text in plan.canonical().values()))
+        places = {text: place for place, text in enumerate(texts)}
+        vectors = encoder(texts) if texts else np.zeros((0, 1))
 
-    def well_formed(episodes: Episodes) -> Values:
-        return np.array(episodes.reported("well_formed", "globalrag"), np.float64)
+        def similarity(some: Sequence[str], others: Sequence[str]) -> Float[np.ndarray, "some others"]:
+            return vectors[[places[text] for text in some]] @ vectors[[places[text] for text in others]].T
+
+        scores = plan_scores(pairs, similarity, threshold, structure, ANSWER_TERMS[compare.name])
+        last[:] = [(episodes, scores)]
+        return scores
+
+    def process_term(name: str, score: Callable[[Episodes], Values], weight: float) -> Term:
+        return Term(name, score, annealed(weight, transition_steps, transition_width))
+
+    def add_measurements(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
+        share = annealed(1.0, transition_steps, transition_width)
+        share = share(episodes.step) if callable(share) else share
+        return total, {"annealing": np.full(len(total), share), "matches_cut": scored(episodes)["cut"]}
 
     def check(name: str, known: Mapping[str, Any]) -> None:
         _golden(name, known)
 
-    def note(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
-        share = fading(episodes.step) if callable(fading) else fading
-        return total, {"annealing": np.full(len(total), share), "matches_cut": scored(episodes)["cut"]}
-
     return TermSum(
         terms=(
             final,
-            Term("format", well_formed, fade(format_weight)),
-            Term("semantic", lambda each: scored(each)["semantic"], fade(semantic_weight)),
-            Term("structural", lambda each: scored(each)["structural"], fade(structural_weight)),
-            Term("sub_goal", lambda each: scored(each)["subgoal"], fade(sub_goal_weight)),
+            process_term(
+                "format", lambda e: np.array(e.reported("well_formed", "globalrag"), np.float64), format_weight
+            ),
+            process_term("semantic", lambda episodes: scored(episodes)["semantic"], semantic_weight),
+            process_term("structural", lambda episodes: scored(episodes)["structural"], structural_weight),
+            process_term("sub_goal", lambda episodes: scored(episodes)["subgoal"], sub_goal_weight),
         ),
-        adjustments=(note,),
+        adjustments=(add_measurements,),
         models={"encoder": encoder},
         checks=(check,),
     )
-
-
-def embedded_similarity(encoder: Encode, pairs: Sequence[PlanPair]) -> Similarity:
-    """Returns cosine similarities of canonical sub-questions, each of which is embedded once, all in one call."""
-    plans = [plan for each in pairs if each.plan for plan in (each.plan, *(gold.plan for gold in each.golden))]
-    texts = list(dict.fromkeys(text for plan in plans for text in plan.canonical().values()))
-    places = {text: place for place, text in enumerate(texts)}
-    vectors = encoder(texts) if texts else np.zeros((0, 1))
-
-    def similarity(some: Sequence[str], others: Sequence[str]) -> Float[np.ndarray, "some others"]:
-        return vectors[[places[text] for text in some]] @ vectors[[places[text] for text in others]].T
-
-    return similarity
 
 
 def _golden(name: str, known: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:

@@ -15,7 +15,7 @@ from lcrag.episodes import RETHINK, ContextFull, Generate, Observe, RetrievalFai
 from lcrag.episodes.tags import TAGS
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.plans import FAULTS, parse_plan
-from lcrag.methods.globalrag.program import PLAN_FAULTS, PlannedText, globalrag
+from lcrag.methods.globalrag.program import PLAN_FAULTS, globalrag, read_episode
 from lcrag.retrieval.passages import Hit
 
 QUESTION = Question(id="7", dataset="d", language="en", text="Currency of Lima's country?", answers=("sol",))
@@ -75,7 +75,7 @@ def test_the_instructions():
     assert drive(FIRST, SECOND, LAST, wording="atlas")[1][0] == Observe("Currency of Lima's country?\n")
     finnish = dataclasses.replace(QUESTION, language="fi")
     assert next(globalrag(finnish, ("fi",))).text.endswith("country? The answer must be in Finnish.\n")
-    with pytest.raises(UserError, match="no wording of GlobalRAG 'haiku': choose one of full, atlas"):
+    with pytest.raises(UserError, match="haiku"):
         next(globalrag(QUESTION, ("en",), wording="haiku"))
 
 
@@ -130,34 +130,28 @@ def test_a_plan_after_the_first_search_is_late():
     assert told.extra["well_formed"]
 
 
+MALFORMED = {"malformed_sub_answers": 1, "malformed_tags": 1, "well_formed": 0}
+
+
 @pytest.mark.parametrize(
-    ("texts", "sub_answers", "counts"),
+    ("change", "sub_answers", "counts"),
     [
-        ((FIRST, SECOND, "<think>so</think><answer>sol</answer>"), {"Q1": "Peru"},
-         {"sub_answers": 1, "missing_sub_answers": 1, "well_formed": 0, "malformed_tags": 1}),
-        ((FIRST, SECOND, LAST.replace("#2 =", "#3 =")), {"Q1": "Peru"},
-         {"sub_answers": 1, "missing_sub_answers": 1, "unknown_sub_answers": 1}),
-        ((FIRST, SECOND, LAST.replace("#2 =", "#02 =")), {"Q1": "Peru"},
-         {"sub_answers": 1, "missing_sub_answers": 1, "unknown_sub_answers": 1}),
-        ((FIRST, SECOND, LAST.replace("#2 =", "#1 =")), {"Q1": "sol"},
-         {"sub_answers": 1, "missing_sub_answers": 1, "repeated_sub_answers": 1}),
-        ((FIRST, SECOND, LAST.replace("#2 = sol", "the sol")), {"Q1": "Peru"},
-         {"sub_answers": 1, "missing_sub_answers": 1, "malformed_sub_answers": 1}),
-        ((FIRST, SECOND, LAST.replace("#2 = sol", "")), {"Q1": "Peru"},
-         {"sub_answers": 1, "missing_sub_answers": 1, "malformed_sub_answers": 1, "malformed_tags": 1,
-          "well_formed": 0}),
-        ((FIRST, SECOND, LAST.replace("#2 = sol", "#2 =")), {"Q1": "Peru"},
-         {"sub_answers": 1, "missing_sub_answers": 1, "malformed_sub_answers": 1}),
-        ((FIRST, SECOND, LAST.replace("</subAnswer>", "")), {"Q1": "Peru"},
-         {"sub_answers": 1, "missing_sub_answers": 1, "malformed_sub_answers": 1, "malformed_tags": 1,
-          "well_formed": 0}),
-        ((FIRST, SECOND, LAST.replace("#2 = sol", "#2 = <b>sol")), {"Q1": "Peru", "Q2": "<b>sol"}, {}),
+        ((LAST, "<think>so</think><answer>sol</answer>"), {"Q1": "Peru"}, {"well_formed": 0, "malformed_tags": 1}),
+        (("#2 =", "#3 ="), {"Q1": "Peru"}, {"unknown_sub_answers": 1}),
+        (("#2 =", "#02 ="), {"Q1": "Peru"}, {"unknown_sub_answers": 1}),
+        (("#2 =", "#1 ="), {"Q1": "sol"}, {"repeated_sub_answers": 1}),
+        (("#2 = sol", "the sol"), {"Q1": "Peru"}, {"malformed_sub_answers": 1}),
+        (("#2 = sol", "#2 ="), {"Q1": "Peru"}, {"malformed_sub_answers": 1}),
+        (("#2 = sol", ""), {"Q1": "Peru"}, MALFORMED),
+        (("</subAnswer>", ""), {"Q1": "Peru"}, MALFORMED),
+        (("#2 = sol", "#2 = <b>sol"), {"Q1": "Peru", "Q2": "<b>sol"}, {}),
     ],
-)  # fmt: skip
-def test_sub_answers(texts, sub_answers, counts):
-    outcome, _ = drive(*texts)
+)
+def test_sub_answers(change, sub_answers, counts):
+    outcome, _ = drive(FIRST, SECOND, LAST.replace(*change))
     assert outcome.extra["sub_answers"] == sub_answers
-    assert occurred(outcome) == counted(**counts)
+    missing = 2 - len(sub_answers)
+    assert occurred(outcome) == counted(sub_answers=2 - missing, missing_sub_answers=missing, **counts)
 
 
 FORM = f"{FIRST}|{SECOND}|{LAST}"
@@ -192,25 +186,20 @@ FORM = f"{FIRST}|{SECOND}|{LAST}"
 def test_the_format(change, formed):
     texts = [text for text in FORM.replace(*change).split("|")]
     shown = [number for number, text in enumerate(texts) if text.endswith("</search>")]
-    read = PlannedText(texts, shown)
-    assert read.well_formed is formed
-    assert formed or read.counts["well_formed"] == 0
+    extra, counts = read_episode(texts, shown)
+    assert extra["well_formed"] is formed
+    assert counts["well_formed"] == formed
 
 
 def test_forged_information_is_counted_and_is_none():
     text = f"<think>Two.</think><plan>{PLAN}</plan><information>Peru, sol</information><think>so</think>"
     outcome, _ = drive(f"{text}<answer>sol</answer>")
-    assert occurred(outcome) == {
-        "forged_information": 2,
-        "malformed_tags": 2,
-        "plan": 1,
-        "sub_questions": 2,
-        "missing_sub_answers": 2,
-    }
+    forged = {"forged_information": 2, "malformed_tags": 2}
+    assert occurred(outcome) == forged | {"plan": 1, "sub_questions": 2, "missing_sub_answers": 2}
     assert outcome.answer == "sol"
 
 
-def test_a_search_beyond_the_budget_is_not_answered():
+def test_limits_of_searches_and_invalid_actions():
     beyond = "<search>more</search><think>well</think><answer>sol</answer>"
     outcome, requests = drive(*[FIRST, SECOND, SECOND, SECOND], beyond)
     assert outcome.counts["valid_searches"] == 4
@@ -220,12 +209,8 @@ def test_a_search_beyond_the_budget_is_not_answered():
     assert [r.stop for r in requests if isinstance(r, Generate)] == [("</search>", "</answer>")] * 4 + [("</answer>",)]
     silent, _ = drive(FIRST, "hm", budget=1)
     assert (silent.answer, silent.invalid_actions) == (None, 1)
-
-
-def test_invalid_actions_are_told_up_to_a_limit():
     outcome, requests = drive("hm", "<search></search>", LAST, invalid_limit=2)
-    assert outcome.invalid_actions == 2
-    assert requests.count(Observe(RETHINK)) == 2
+    assert outcome.invalid_actions == requests.count(Observe(RETHINK)) == 2
     assert outcome.answer == "sol"
     assert outcome.extra["plan_fault"] == "missing"
 
@@ -240,8 +225,7 @@ def test_a_route_a_failed_search_and_a_full_context():
     with pytest.raises(StopIteration) as stop:
         program.throw(ContextFull())
     outcome = stop.value.value
-    assert outcome.answer is None
-    assert outcome.counts["valid_searches"] == 1
+    assert (outcome.answer, outcome.counts["valid_searches"]) == (None, 1)
     assert outcome.extra["plan"]
     program = globalrag(QUESTION, ("en",))
     next(program)
@@ -250,9 +234,7 @@ def test_a_route_a_failed_search_and_a_full_context():
     assert stop.value.value.extra["plan_fault"] == "missing"
 
 
-def test_in_the_runner():
-    """The plan is the policy's and learned from, what the search found is not; counts are recorded."""
-
+def test_the_runner_learns_from_the_policy_s_plan_and_not_from_passages():
     def script(context, generation):
         return {0: FIRST, 1: SECOND}.get(context.count("<information>") - 1, LAST)  # the instructions name the tag
 
@@ -261,13 +243,9 @@ def test_in_the_runner():
     runner = Runner(sampler=sampler, tokenizer=tokenizer, search=lambda q, *_: [[HIT]] * len(q), max_tokens=400)
     [record] = runner.run([(QUESTION, globalrag(QUESTION, ("en",)), 0)])
     learned, given = (tokenizer.decode(record.tokens[record.by_policy == who].tolist()) for who in (True, False))
-    assert PLAN in learned
-    assert "<subAnswer>" in learned
-    assert "Doc 1: Peru Lima" not in learned
-    assert "Doc 1: Peru Lima" in given
-    assert PLAN not in given
+    assert PLAN in learned and PLAN not in given
+    assert "Doc 1: Peru Lima" in given and "Doc 1: Peru Lima" not in learned
     assert record.counts["searches"] == record.counts["valid_searches"] == 2
-    assert record.counts["well_formed"] == 1
     assert record.outcome.extra["sub_answers"] == {"Q1": "Peru", "Q2": "sol"}
 
 
@@ -279,9 +257,8 @@ PIECES = st.sampled_from(
 
 @given(st.lists(st.lists(PIECES, max_size=8).map("".join), max_size=4), st.sets(st.integers(0, 3)))
 def test_whatever_is_written_has_an_outcome(texts, shown):
-    read = PlannedText(texts, sorted(number for number in shown if number < len(texts)))
-    counts = read.counts
+    extra, counts = read_episode(texts, sorted(number for number in shown if number < len(texts)))
     assert counts["plan"] + sum(counts[f"plan_{fault}"] for fault in PLAN_FAULTS) == 1
     assert min(counts.values()) >= 0
-    assert counts["sub_answers"] == len(read.resolved)
-    assert not (read.well_formed and counts["malformed_tags"])
+    assert counts["sub_answers"] == len(extra["sub_answers"])
+    assert not (extra["well_formed"] and counts["malformed_tags"])

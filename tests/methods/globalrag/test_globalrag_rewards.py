@@ -1,14 +1,199 @@
-"""GlobalRAG's reward: its terms, their weights over the steps, one encoder call a step, and what a user gets wrong."""
+"""GlobalRAG's rewards: graphs matched against networkx and brute force, the scores by hand, the terms over steps."""
 
 import dataclasses
+import itertools
 import math
 
+import networkx
 import numpy as np
 import pytest
 from finished_episodes import finished
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lcrag.errors import UserError
+from lcrag.methods.globalrag.matching import (
+    MAX_EXPLORED,
+    Graph,
+    PlanPair,
+    common_subgraph,
+    edit_distance,
+    graph_of,
+    plan_rewards,
+    plan_scores,
+)
+from lcrag.methods.globalrag.plans import GoldenPlan, parse_plan, plan_of
 from lcrag.methods.globalrag.rewards import annealed, globalrag_reward
+
+
+@st.composite
+def graphs(draw, most=4):
+    """Directed acyclic graphs: edges go up in some order of the nodes."""
+    nodes = draw(st.integers(1, most))
+    order = draw(st.permutations(range(nodes)))
+    pairs = [pair for pair in itertools.combinations(order, 2) if draw(st.booleans())]
+    return Graph(nodes, frozenset(pairs))
+
+
+def networkx_graph(graph):
+    other = networkx.DiGraph()
+    other.add_nodes_from(range(graph.nodes))
+    other.add_edges_from(graph.edges)
+    return other
+
+
+@given(graphs(), graphs())
+def test_the_edit_distance_is_networkx_s(first, second):
+    assert edit_distance(first, second) == networkx.graph_edit_distance(networkx_graph(first), networkx_graph(second))
+    assert edit_distance(first, second) == edit_distance(second, first)
+
+
+def same_edges(first, second, pairs):
+    return all(
+        ((a, c) in first.edges) == ((b, d) in second.edges) for (a, b), (c, d) in itertools.permutations(pairs, 2)
+    )
+
+
+def every_matching(first, second, similarity, threshold):
+    """(how many match, how similar) of every common induced subgraph."""
+    for count in range(min(first.nodes, second.nodes) + 1):
+        for mine in itertools.permutations(range(first.nodes), count):
+            for theirs in itertools.combinations(range(second.nodes), count):
+                pairs = list(zip(mine, theirs, strict=True))
+                if all(similarity[pair] >= threshold for pair in pairs) and same_edges(first, second, pairs):
+                    yield count, sum(similarity[pair] for pair in pairs)
+
+
+@given(graphs(), graphs(), st.data())
+def test_the_matching_is_the_best_of_all(first, second, data):
+    cells = st.sampled_from([0.0, 0.5, 0.7, 0.75, 0.9, 1.0])
+    row = st.lists(cells, min_size=second.nodes, max_size=second.nodes)
+    similarity = np.array(data.draw(st.lists(row, min_size=first.nodes, max_size=first.nodes)))
+    found = common_subgraph(first, second, similarity, 0.7)
+    count, total = max(every_matching(first, second, similarity, 0.7))
+    assert found.exact
+    assert len(found.pairs) == count
+    assert sum(similarity[pair] for pair in found.pairs) == pytest.approx(total)
+    assert (len(found.pairs), pytest.approx(total)) in every_matching(first, second, similarity, 0.7)
+    assert len({one for one, _ in found.pairs}) == len({other for _, other in found.pairs}) == count
+
+
+@given(graphs(most=6), st.data())
+def test_the_same_graph_renumbered_matches_completely(graph, data):
+    places = data.draw(st.permutations(range(graph.nodes)))
+    other = Graph(graph.nodes, frozenset((places[a], places[b]) for a, b in graph.edges))
+    similarity = np.full((graph.nodes, graph.nodes), 0.1)
+    similarity[range(graph.nodes), places] = 0.95
+    assert set(common_subgraph(graph, other, similarity, 0.7).pairs) == set(enumerate(places))
+    assert edit_distance(graph, other) == 0
+
+
+def test_incompatible_structures_do_not_match():
+    """The same questions, once in a chain and once without edges: one of them can match, no two."""
+    chain = {nodes: Graph(nodes, frozenset(itertools.pairwise(range(nodes)))) for nodes in (2, 3)}
+    apart = Graph(3, frozenset())
+    assert len(common_subgraph(chain[3], apart, np.ones((3, 3)), 0.7).pairs) == 2  # the ends, which are not joined
+    assert len(common_subgraph(chain[2], Graph(2, frozenset()), np.ones((2, 2)), 0.7).pairs) == 1
+    assert len(common_subgraph(chain[2], Graph(2, frozenset({(1, 0)})), np.eye(2), 0.7).pairs) == 1
+    assert edit_distance(chain[3], apart) == edit_distance(chain[3], chain[2]) == 2
+    plan = parse_plan('{"Q3": ["#1 or #2?", "#3"], "Q1": ["Who?", "#1"], "Q2": ["Where?", "#2"]}')
+    assert graph_of(plan) == Graph(3, frozenset({(1, 0), (2, 0)}))
+
+
+def dense(nodes, seed):
+    """A random graph with half of all edges: where nothing is like anything in particular, the search is longest."""
+    generator = np.random.default_rng(seed)
+    return Graph(nodes, frozenset(p for p in itertools.combinations(range(nodes), 2) if generator.random() < 0.5))
+
+
+def test_the_search_of_six_nodes_is_always_exact():
+    generator = np.random.default_rng(0)
+    for seed in range(20):
+        similarity = generator.uniform(0.7, 1.0, (6, 6))
+        found = common_subgraph(dense(6, seed), dense(6, seed + 100), similarity, 0.7)
+        assert found.exact
+        assert found.explored <= 18_703
+    nodes = sum(math.perm(6, count) * math.comb(n, count) for n in range(7) for count in range(n + 1))
+    assert nodes == 18_703 <= MAX_EXPLORED
+
+
+def test_beyond_the_bound_the_best_found_counts_and_never_more():
+    """The cost is bounded by a count of steps; what is cut is never better than the whole."""
+    first, second = dense(16, 1), dense(16, 2)
+    similarity = np.random.default_rng(0).uniform(0.7, 1.0, (16, 16))
+    short, long = (common_subgraph(first, second, similarity, 0.7, most) for most in (50, 2000))
+    assert not short.exact
+    assert (short.explored, long.explored) == (50, 2000)
+    assert 1 < len(short.pairs) <= len(long.pairs)
+    assert all(same_edges(first, second, found.pairs) for found in (short, long))
+    assert edit_distance(first, second, 50) >= edit_distance(first, second, 2000)
+
+
+CREEK = {"Q1": ["Whose mouth is Toongabbie Creek?", "#1"], "Q2": ["Into what does #1 flow?", "#2"]}
+RENUMBERED = {"Q7": ["Into what does #3 flow?", "#7"], "Q3": ["Whose mouth is Toongabbie Creek?", "#3"]}
+FLAT_CREEK = CREEK | {"Q2": ["Into what does something flow?", "#2"]}
+LONGER = CREEK | {"Q3": ["What is the area of #2?", "#3"]}
+RIGHT = {"Q1": "Parramatta River", "Q2": "Sydney Harbour", "Q3": "55 km2"}
+ANSWERS = {"Q1": ["Parramatta River"], "Q2": ["Sydney Harbour", "Port Jackson"]}
+
+
+def words(texts, others):
+    """A similarity without a model: shared words of all words."""
+    sets = [[set(text.lower().split()) for text in side] for side in (texts, others)]
+    return np.array([[len(a & b) / len(a | b) for b in sets[1]] for a in sets[0]])
+
+
+@pytest.mark.parametrize(
+    ("plan", "sub_answers", "scores"),
+    [
+        (CREEK, RIGHT, (1, 1, 1)),
+        (RENUMBERED, {"#3": "the Parramatta river", "#7": "Port Jackson"}, (1, 1, 1)),
+        (CREEK, {"Q2": "Sydney"}, (1, 1, (0 + 2 / 3) / 2)),  # a missing sub-answer counts 0 for its question only
+        # Without the edge: one deletion of 3 elements; of the two questions only one can match.
+        (FLAT_CREEK, RIGHT, (math.exp(-1 / 3), 0.5, 0.5)),
+        (LONGER, RIGHT, (math.exp(-2 / 3), 1, 1)),  # a question too many costs structure alone
+        *((no_plan, RIGHT, (0, 0, 0)) for no_plan in (None, {}, "no plan", {"Q1": "Who?"}, {"Q1": ["Is #2?", "#1"]})),
+    ],
+)
+def test_scores_by_hand(plan, sub_answers, scores):
+    found = plan_rewards(plan, CREEK, sub_answers, ANSWERS, words)
+    assert found == pytest.approx(dict(zip(("structural", "semantic", "subgoal"), scores, strict=True)))
+
+
+def test_the_binary_structure_several_golden_plans_and_mistakes_of_the_caller():
+    assert plan_rewards(FLAT_CREEK, CREEK, {}, ANSWERS, words, structure="binary")["structural"] == 0
+    assert plan_rewards(CREEK, CREEK, {}, ANSWERS, words, structure="binary")["structural"] == 1
+    other = {"Q1": ["Into what does Toongabbie Creek's river flow?", "#1"]}
+    scores = plan_rewards(CREEK, [other, CREEK], {"Q1": "Parramatta River"}, [{"Q1": "Sydney Harbour"}, ANSWERS], words)
+    assert scores == {"structural": 1, "semantic": 1, "subgoal": 0.5}
+    with pytest.raises(UserError, match="exact"):
+        plan_rewards(CREEK, CREEK, {}, ANSWERS, words, structure="exact")
+    with pytest.raises(ValueError, match="cyclic"):
+        plan_rewards(CREEK, {"Q1": ["#1?", "#1"]}, {}, {"Q1": "x"}, words)
+
+
+def test_a_batch_scores_as_its_episodes_do_alone():
+    """And asks about all sub-answers at once."""
+    asked = []
+
+    def compare(answers, golds):
+        asked.append(len(answers))
+        return np.array([float(answer in gold) for answer, gold in zip(answers, golds, strict=True)])
+
+    golden = GoldenPlan(plan_of(CREEK), {key: tuple(value) for key, value in ANSWERS.items()})
+    batch = [
+        PlanPair(plan_of(CREEK), {"Q1": "Parramatta River"}, [golden]),
+        PlanPair(None, {}, [golden]),
+        PlanPair(plan_of(FLAT_CREEK), {"Q1": "Parramatta River"}, [golden]),
+        PlanPair(plan_of(CREEK), {}, [golden, golden]),
+    ]
+    together = plan_scores(batch, words, compare=compare)
+    assert asked == [2]
+    for name, values in together.items():
+        assert values.tolist() == [plan_scores([each], words, compare=compare)[name][0] for each in batch]
+    assert together["cut"].tolist() == [0, 0, 0, 0]
+    assert {name: len(values) for name, values in plan_scores([], words).items()} == dict.fromkeys(together, 0)
+
 
 PLAN = {"Q1": ["Which country has Lima?", "#1"], "Q2": ["What is the currency of #1?", "#2"]}
 FLAT = {"Q1": ["Which country has Lima?", "#1"], "Q2": ["What is the currency of something?", "#2"]}
@@ -81,53 +266,37 @@ def test_the_weights_fade_as_equation_6_says(step):
 
 
 def test_several_golden_graphs_and_the_binary_structure():
-    def graph(node):
-        return {"Q1": {"query": node, "answer": "sol"}}
-
     chain = {
         "Q1": {"query": "Which country has Lima?", "answer": "Peru"},
         "Q2": {"query": "What is the currency of #1?", "answer": ["sol"], "previous": ["Q1"]},
     }
-    known = [{"golden_plans": [graph("What currency has Lima?"), chain]}]
+    known = [{"golden_plans": [{"Q1": {"query": "What currency has Lima?", "answer": "sol"}}, chain]}]
     reward = globalrag_reward(Encoder(), transition_steps=None, structure="binary")
     assert reward(episodes(("sol", DONE), known=known))["total"] == pytest.approx([2.6])
-    flat = reward(episodes(("sol", DONE | {"plan": FLAT}), known=known))
-    assert flat["structural"].tolist() == [0]
+    assert reward(episodes(("sol", DONE | {"plan": FLAT}), known=known))["structural"].tolist() == [0]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    "options",
     [
-        ({"answer": "exact"}, "'exact'"),
-        ({"sub_answer": "f1"}, "'f1'"),
-        ({"structure": "exact"}, "globalrag_reward.structure is 'exact': choose one of graded, binary"),
-        ({"semantic_weight": -1}, "weights"),
-        ({"threshold": 70}, "threshold"),
-        ({"transition_width": 0}, "transition_width"),
-        ({"transition_steps": 0}, "transition_steps"),
+        {"answer": "exact"},
+        {"sub_answer": "f1"},
+        {"structure": "exact"},
+        {"semantic_weight": -1},
+        {"threshold": 70},
+        {"transition_width": 0},
+        {"transition_steps": 0},
     ],
 )
-def test_mistakes_in_its_options(options, said):
-    with pytest.raises(UserError, match=said):
+def test_mistakes_in_its_options(options):
+    with pytest.raises(UserError):
         globalrag_reward(Encoder(), **options)
 
 
-@pytest.mark.parametrize(
-    ("known", "said"),
-    [
-        ({}, "needs a golden plan of every question, and 'Q0[?]' has none: train on the output"),
-        (
-            {"plan": {}},
-            "the golden plan of the question 'Q0[?]' cannot be used: plan: the plan has no question",
-        ),
-    ],
-)
-def test_a_question_without_a_golden_plan(known, said):
-    with pytest.raises(UserError, match=said):
-        globalrag_reward(Encoder())(episodes(("sol", DONE), known=[known]))
-
-
-def test_episodes_of_another_program():
+def test_questions_without_a_golden_plan_and_episodes_of_another_program():
+    for known, said in (({}, "needs a golden plan"), ({"plan": {}}, "cannot be used: plan: the plan has no question")):
+        with pytest.raises(UserError, match=said):
+            globalrag_reward(Encoder())(episodes(("sol", DONE), known=[known]))
     batch = dataclasses.replace(episodes(("sol", DONE)), extra=[{}])
-    with pytest.raises(UserError, match=r"which the program does not report: bind Method.program = @globalrag"):
+    with pytest.raises(UserError, match="@globalrag"):
         globalrag_reward(Encoder())(batch)

@@ -1,0 +1,303 @@
+"""Question plans: parsing, every fault, and order; golden plans as questions carry them, and MuSiQue's."""
+
+import copy
+import dataclasses
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prepared_data import prepared
+
+from lcrag.data.english import question_set
+from lcrag.data.questions import Question
+from lcrag.data.rows import BadRows, UnusableQuestion
+from lcrag.errors import UserError
+from lcrag.methods.globalrag.plans import (
+    FAULTS,
+    MAX_QUESTIONS,
+    BadPlan,
+    QuestionPlan,
+    golden_graph,
+    golden_plans,
+    parse_plan,
+    plan_of,
+    substituted,
+    with_decomposition,
+    with_own_plan,
+    with_own_plans,
+)
+
+CREEK = '{"Q1": ["Whose mouth is Toongabbie Creek?", "#1"], "Q2": ["Into what does #1 flow?", "#2"]}'
+
+BAD = {
+    "invalid_json": (
+        "",
+        "Q1: Who?",
+        "{'Q1': ['Who?', '#1']}",
+        '{"Q1": ["Who?", "#1"],}',
+        '{"Q1": ["Who?", "#1"]} {"Q2": ["Who?", "#2"]}',
+        '{"Q1": ["Who?", "#1"], "Q2": NaN}',
+        '{"Q1": ["\\ud800?", "#1"]}',
+        '{"Q1": ' + "9" * 5000 + "}",
+        "[" * 100_000,
+    ),
+    "duplicate_key": ('{"Q1": ["Who?", "#1"], "Q1": ["Where?", "#1"]}',),
+    "not_an_object": ("[]", '"Q1"', "null", '[["Who?", "#1"]]'),
+    "empty": ("{}",),
+    "too_many_questions": (json.dumps({f"Q{n}": ["Who?", f"#{n}"] for n in range(1, MAX_QUESTIONS + 2)}),),
+    "bad_key": tuple(f'{{"{key}": ["Who?", "#1"]}}' for key in ("q1", "Q0", "Q01", "Q", "1", "Q1 ", "Q①", "Q99999")),
+    "bad_entry": tuple(
+        f'{{"Q1": {entry}}}'
+        for entry in ('"Who?"', "[]", '["Who?"]', '["Who?", "#1", "#2"]', '[" ", "#1"]', '["Who?", 1]', '{"a": "#1"}')
+    ),
+    "bad_placeholder": tuple(f'{{"Q1": ["Who?", "{name}"]}}' for name in ("#2", "1", "", "#01", "#1 ", "Q1")),
+    "unknown_reference": tuple(f'{{"Q1": ["Who is {name}?", "#1"]}}' for name in ("#2", "#0", "#01", "#11")),
+    "cyclic": (
+        '{"Q1": ["Who is #1?", "#1"]}',
+        '{"Q1": ["Who is #2?", "#1"], "Q2": ["Who is #1?", "#2"]}',
+        '{"Q1": ["Who?", "#1"], "Q2": ["#1 of #4?", "#2"], "Q3": ["#2?", "#3"], "Q4": ["#3?", "#4"]}',
+    ),
+}
+
+
+def test_the_paper_s_plan_is_read():
+    plan = parse_plan(f"\n {CREEK} \n")
+    assert plan.questions == {"Q1": "Whose mouth is Toongabbie Creek?", "Q2": "Into what does #1 flow?"}
+    assert plan.dependencies == {"Q1": (), "Q2": ("Q1",)}
+    assert plan.edges == (("Q1", "Q2"),)
+    assert plan.canonical()["Q2"] == "Into what does something flow?"
+    assert parse_plan(plan.as_json()) == plan == plan_of(json.loads(CREEK))
+    assert substituted("#1 of #12 and #3?", {"Q1": "Lima", "Q12": "Peru #1"}) == "Lima of Peru #1 and #3?"
+    # Numbers need no order, and a reference counts once.
+    plan = parse_plan('{"Q12": ["#1 or #1, #3?", "#12"], "Q1": ["Who?", "#1"], "Q3": ["Where, #1?", "#3"]}')
+    assert plan.edges == (("Q1", "Q12"), ("Q3", "Q12"), ("Q1", "Q3"))
+    assert plan.order == ("Q1", "Q3", "Q12")
+    assert plan.forward_reference == ("Q12", "Q1")
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_fault_has_its_name(fault):
+    for text in BAD[fault]:
+        with pytest.raises(BadPlan) as caught:
+            parse_plan(text)
+        assert caught.value.fault == fault, text
+        assert "\n" not in str(caught.value)
+
+
+@st.composite
+def plans(draw):
+    """Plans over a shuffled numbering, edges from earlier to later ones."""
+    numbers = draw(st.permutations(range(1, 7)))[: draw(st.integers(1, 6))]
+    questions = {}
+    for place, number in enumerate(numbers):
+        named = [earlier for earlier in numbers[:place] if draw(st.booleans())]
+        text = draw(st.text(st.characters(exclude_characters="#", exclude_categories=("Cs", "Nd")), max_size=8))
+        questions[f"Q{number}"] = f"w {text} {' '.join(f'#{each}' for each in named)}".strip()
+    keys = draw(st.permutations(list(questions)))
+    return QuestionPlan({key: questions[key] for key in keys})
+
+
+@given(plans())
+def test_a_plan_survives_its_own_json_and_is_ordered(plan):
+    assert parse_plan(plan.as_json()) == plan
+    assert sorted(plan.order) == sorted(plan.questions)
+    assert all(plan.order.index(before) < plan.order.index(after) for before, after in plan.edges)
+
+
+TEXT = st.text() | st.text(st.sampled_from('{}[]",:Q123# \\'))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.text(max_size=4) | st.sampled_from(["Q1", "#1", "Who?", "#2"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["Q1", "Q2", "Q9", "x"]), inner),
+    max_leaves=8,
+)
+
+
+@given(st.tuples(st.just(parse_plan), TEXT) | st.tuples(st.just(plan_of), JSON))
+def test_any_text_or_object_is_a_plan_or_has_a_fault(read_and_value):
+    read, value = read_and_value
+    try:
+        assert read(value).questions
+    except BadPlan as error:
+        assert error.fault in FAULTS
+
+
+QUOTING = {"Q1": ["Who sang the #1 hit of 1969?", "#1"], "Q2": ["Where was #1 born?", "#2"]}
+SHORT_WORDS = {"Q1": ["Which song reached #1 in 1969?", "#1"], "Q2": ["Who lived with #1 in 1970?", "#2"]}
+
+
+@pytest.mark.parametrize(
+    ("question", "written", "is_quoted"),
+    [
+        ("Where was the singer of the #1 hit of 1969 born?", QUOTING, True),
+        ("Where was the singer of the #1 Hit of 1969 born?", QUOTING, True),
+        ("Where was the singer of the # 1 hit of 1969 born?", QUOTING, False),
+        ("Where was the singer of the #2 hit of 1969 born?", QUOTING, False),
+        # A word of one or two letters counts only after the same word too.
+        ("Who lived with the singer that reached #1 in 1969?", SHORT_WORDS, True),
+        ("Who lived with the singer that hit #1 in 1969?", SHORT_WORDS, False),
+    ],
+)
+def test_a_number_quoted_from_the_question_is_no_reference(question, written, is_quoted):
+    if not is_quoted:
+        with pytest.raises(BadPlan, match="cyclic"):
+            plan_of(written, question)
+        return
+    plan = plan_of(written, question)
+    assert plan.edges == (("Q1", "Q2"),)
+    assert plan.questions["Q1"] == written["Q1"][0].replace("#1", "# 1")
+    assert plan_of(plan.as_object()) == plan
+
+
+GRAPH = {
+    "Q1": {"query": "Who directed Jaws?", "answer": "Steven Spielberg", "previous": [], "supports": ["Jaws (film)"]},
+    "Q2": {"query": "Where was #1 born?", "answer": ["Cincinnati", "Cincinnati, Ohio"], "previous": ["Q1"]},
+}
+PLAN = {"plan": {"Q1": ["Who?", "#1"], "Q2": ["Where, #1?", "#2"]}, "sub_answers": {"#1": ["He"], "#2": ["Here"]}}
+
+
+def changed(original, *path, to):
+    other = copy.deepcopy(original)
+    place = other
+    for part in path[:-1]:
+        place = place[part]
+    place[path[-1]] = to
+    return other
+
+
+def test_both_forms_of_golden_plans():
+    assert golden_plans({"kind": "capital"}) == ()
+    first, second = golden_plans({"golden_plans": [GRAPH, {"Q1": {"query": "Where?", "answer": ["Ohio"]}}]})
+    assert first == golden_graph(GRAPH)
+    assert first.plan.edges == (("Q1", "Q2"),)
+    assert first.answers == {"Q1": ("Steven Spielberg",), "Q2": ("Cincinnati", "Cincinnati, Ohio")}
+    assert (second.plan.questions, second.answers) == ({"Q1": "Where?"}, {"Q1": ("Ohio",)})
+    [golden] = golden_plans(PLAN)
+    assert golden.plan.questions == {"Q1": "Who?", "Q2": "Where, #1?"}
+    assert golden.answers == {"Q1": ("He",), "Q2": ("Here",)}
+
+
+@pytest.mark.parametrize(
+    ("extra", "place"),
+    [
+        ({"golden_plans": []}, "golden_plans:"),
+        ({"golden_plans": GRAPH}, "golden_plans:"),
+        ({"golden_plans": [GRAPH, []]}, "golden_plans.1:"),
+        ({"golden_plans": [{"Q1": "Who?"}]}, "golden_plans.0:"),
+        ({"golden_plans": [changed(GRAPH, "Q1", "query", to="")]}, "golden_plans.0: Q1"),
+        ({"golden_plans": [changed(GRAPH, "Q1", "answer", to=[])]}, "golden_plans.0: answer of Q1"),
+        ({"golden_plans": [changed(GRAPH, "Q2", "answer", to=[3])]}, "golden_plans.0: answer of Q2"),
+        ({"golden_plans": [changed(GRAPH, "Q2", "previous", to=[])]}, "golden_plans.0: Q2 has previous"),
+        ({"golden_plans": [changed(GRAPH, "Q2", "query", to="#3?")]}, "golden_plans.0: Q2 names #3"),
+        ({"golden_plans": [changed(GRAPH, "Q1", "query", to="#2?")]}, "cyclic"),
+        (changed(PLAN, "plan", "Q1", to="Who?"), "plan: Q1"),
+        (changed(PLAN, "sub_answers", to={"#1": ["He"]}), "sub_answers.#2:"),
+        (changed(PLAN, "sub_answers", "#3", to=["She"]), "sub_answers: #3"),
+        ({"plan": PLAN["plan"]}, "sub_answers.#1:"),
+    ],
+)
+def test_the_place_of_what_is_wrong_is_named_in_one_line(extra, place):
+    with pytest.raises(ValueError, match=place) as caught:
+        golden_plans(extra)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_question_without_a_plan_is_its_own():
+    question = Question(id="1", dataset="d", language="en", text="Is C#7 or F#1 older?", answers=("C#7", "C# 7"))
+    own = with_own_plan(question)
+    [golden] = golden_plans(own.extra)
+    assert golden.plan.questions == {"Q1": "Is C# 7 or F# 1 older?"}
+    assert golden.answers == {"Q1": ("C#7", "C# 7")}
+    assert with_own_plan(own) is own
+    with pytest.raises(UserError, match="the plan has no question"):
+        with_own_plans([dataclasses.replace(question, extra={"plan": {}})])
+
+
+ROW = {
+    "id": "2hop__1_2",
+    "question": "Where was the director of Jaws born?",
+    "answer": "Cincinnati",
+    "answer_aliases": ["Cincinnati, Ohio"],
+    "answerable": True,
+    "paragraphs": [
+        {"idx": 0, "title": "Jaws", "paragraph_text": "Steven Spielberg directed Jaws."},
+        {"idx": 1, "title": "Spielberg", "paragraph_text": "He was born in Cincinnati."},
+    ],
+    "question_decomposition": [
+        {"id": 1, "question": "Jaws >> director", "answer": "Steven Spielberg", "paragraph_support_idx": 0},
+        {"id": 2, "question": "Where was #1 born?", "answer": "cincinnati", "paragraph_support_idx": 1},
+    ],
+}
+
+
+def row(number, step=0, steps=ROW["question_decomposition"], **fields):
+    """The row under another number, with other fields of one step."""
+    steps = [each | fields if place == step else each for place, each in enumerate(steps)]
+    return ROW | {"id": f"2hop__{number}", "question_decomposition": steps}
+
+
+LATER = [
+    {"id": 1, "question": "Who directed Jaws and not #2?", "answer": "x"},
+    {"id": 2, "question": "What is Jaws 2?", "answer": "Cincinnati"},
+]
+BAD_ROWS = {
+    "cyclic": row(2, 1, question="Where was #2 born?"),
+    "unknown reference": row(3, 1, question="Where was #3 born?"),
+    "inconsistent order": row(4, steps=LATER),
+    "another answer": row(5, 1, answer="Ohio"),
+    "no decomposition": row(6, steps=[]),
+    "too many questions": row(7, steps=ROW["question_decomposition"] * 9),
+}
+
+
+def read(path, *rows, name="musique", **options):
+    if rows:
+        path /= "musique.jsonl"
+        path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    bad_rows = BadRows(**options)
+    examples = question_set(name).read(path, bad_rows, add_plan=with_decomposition)
+    return [example.question for example in examples], bad_rows
+
+
+def test_every_real_decomposition_is_a_plan():
+    path = prepared("musique/musique_ans_v1.0_dev.subset.jsonl.gz")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    questions, _ = read(path)
+    assert len(questions) == len(rows) == 150
+    for each, question in zip(rows, questions, strict=True):
+        [golden] = golden_plans(question.extra)
+        assert parse_plan(golden.plan.as_json()) == golden.plan
+        official = each["question_decomposition"]
+        assert list(golden.plan.questions.values()) == [step["question"].strip() for step in official]
+        for number, step in enumerate(official, start=1):
+            named = {f"Q{other}" for other in range(1, 9) if f"#{other}" in step["question"]}
+            assert set(golden.plan.dependencies[f"Q{number}"]) == named
+            assert golden.answers[f"Q{number}"][0] == step["answer"].strip()
+        assert set(question.answers) <= set(golden.answers[f"Q{len(official)}"])
+
+
+def test_a_decomposition_with_its_answers_and_paragraphs(tmp_path):
+    [question], _ = read(tmp_path, ROW)
+    jaws, spielberg = question.extra["supports"]
+    [graph] = question.extra["golden_plans"]
+    first = {"query": "Jaws >> director", "answer": ["Steven Spielberg"], "previous": [], "supports": [jaws]}
+    answers = ["cincinnati", "Cincinnati", "Cincinnati, Ohio"]
+    second = {"query": "Where was #1 born?", "answer": answers, "previous": ["Q1"], "supports": [spielberg]}
+    assert graph == {"Q1": first, "Q2": second}
+
+
+def test_unusable_decompositions_are_counted_by_cause_or_end_the_reading(tmp_path):
+    questions, bad_rows = read(tmp_path, ROW, *BAD_ROWS.values(), BAD_ROWS["cyclic"] | {"id": "2hop__9"}, skip=True)
+    assert [question.id for question in questions] == ["2hop__1_2"]
+    assert bad_rows.causes == dict.fromkeys(BAD_ROWS, 1) | {"cyclic": 2}
+    assert "line 2, field question_decomposition: cyclic: Q2 needs Q2" in bad_rows.summary()
+    with pytest.raises(UserError, match="line 2, field question_decomposition: cyclic: .* with --skip_bad_rows"):
+        read(tmp_path, ROW, BAD_ROWS["cyclic"])
+    with pytest.raises(UserError, match="hotpotqa"):  # which has no decompositions
+        read(tmp_path, ROW, name="hotpotqa")
+    steps = [{"question": "Who?", "answer": " ", "support": None}]
+    question = Question(id="1", dataset="d", language="en", text="?", answers=("x",), extra={"decomposition": steps})
+    with pytest.raises(UnusableQuestion, match="no sub-answer: step 1"):
+        with_decomposition(question)
