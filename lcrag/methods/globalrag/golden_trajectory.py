@@ -115,8 +115,9 @@ def golden_trajectory(
         else:
             yield Observe(atlas(question))
         plan = read_plan((yield Generate(stop=(closing(PLAN),))), question.text)
-        for key in plan.order if isinstance(plan, QuestionPlan) else ():
-            text = neutralise(substituted(plan.questions[key], sub_answers))
+        steps = [(key, plan.questions[key]) for key in plan.order] if isinstance(plan, QuestionPlan) else []
+        for key, sub_question in steps:
+            text = neutralise(substituted(sub_question, sub_answers))
             hint = f"Search, or write <subAnswer> {placeholder(key)} = value </subAnswer>.\n" if instructed else ""
             yield Observe(f"\n{key}: {text}\n{hint}")
             hits: list[Hit] = []
@@ -140,18 +141,19 @@ def golden_trajectory(
                 break
             holding = (hit.id for hit in hits if holds_answer([f"{hit.title} {hit.text}"], [value]))
             sub_answers[key], supports[key] = value, list(dict.fromkeys(holding))
-        if isinstance(plan, QuestionPlan) and unresolved is None:
+        if steps and unresolved is None:
             known = "".join(f"{placeholder(key)} = {neutralise(value)}\n" for key, value in sub_answers.items())
             hint = "Write the answer to the question between <answer> and </answer>: " if instructed else ""
             yield Observe(f"\n{known}{hint}{neutralise(question.text)}\n")
             answer = answer_in((yield Generate(stop=(closing(ANSWER),))))
+    valid = plan if isinstance(plan, QuestionPlan) else None
     return Outcome(
         answer=answer,
         invalid_actions=invalid,
-        counts={"sub_questions": len(plan.questions) if isinstance(plan, QuestionPlan) else 0},
+        counts={"sub_questions": len(valid.questions) if valid else 0},
         extra={
-            "plan": plan.as_object() if isinstance(plan, QuestionPlan) else None,
-            "plan_fault": None if isinstance(plan, QuestionPlan) else plan,
+            "plan": valid.as_object() if valid else None,
+            "plan_fault": None if valid else plan,
             "unresolved": unresolved,
             "sub_answers": sub_answers,
             "supports": supports,
