@@ -74,7 +74,7 @@ def register() -> None:
     from lcrag.policy.policy import Computation
     from lcrag.rewards.domains.reward import domain_reward
     from lcrag.rewards.terms import answer_only
-    from lcrag.runs.trackers import Trackers
+    from lcrag.runs.metrics import Trackers
     from lcrag.train.load import policy as load_policy
 
     for called in (episodes.Chat, episodes.Retries, episodes.Runner, answer_only, domain_reward):

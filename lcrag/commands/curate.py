@@ -27,6 +27,7 @@ from lcrag.data.tiers import QUOTAS, tier_of
 from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import Table, to_markdown, to_rich
+from lcrag.files import write_json, write_json_lines, write_text
 from lcrag.methods.globalrag import golden_trajectory as golden
 from lcrag.methods.rag_r1 import curation as rag_r1
 from lcrag.methods.translate_r1.pipeline.checks import Thresholds
@@ -47,7 +48,6 @@ from lcrag.methods.translate_r1.pipeline.stages import (
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import Journal, open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
-from lcrag.runs.files import write_json, write_json_lines, write_text
 from lcrag.runs.folder import RunFolder, output_folder
 
 # (question, languages of the collections) -> its episode program

@@ -15,7 +15,7 @@ from typing import Any
 
 from lcrag.commands.arguments import Arguments
 from lcrag.errors import UserError, closest
-from lcrag.runs.files import write_json_lines
+from lcrag.files import write_json_lines
 
 FORMATS = ("atif", "messages")
 USAGE = "lcrag export RUN [STEP] --to=FORMAT --output_dir=FOLDER"

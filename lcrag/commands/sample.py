@@ -16,7 +16,7 @@ from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import check_used
-from lcrag.runs.display import EpisodePrinter, print_episode
+from lcrag.runs.display import EpisodePrinter
 from lcrag.train.checks import check_questions, check_text
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
@@ -83,7 +83,10 @@ def sample(
         printer.finish()
         for completion in record.completions:
             console.print(f"[dim]outside the dialogue, by {completion.model or 'the policy'}[/dim]")
-            print_episode([("environment", completion.prompt), ("policy", completion.text)], console)
+            printer = EpisodePrinter(console)
+            printer.add("environment", completion.prompt)
+            printer.add("policy", completion.text)
+            printer.finish()
         console.print(f"answer: {record.outcome.answer}", markup=False)
 
     checked(" ".join(words) or "?")

@@ -9,9 +9,8 @@ from typing import Any
 
 from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Row, read_rows, write_rows
-from lcrag.files import file_name
+from lcrag.files import file_name, write_json, write_json_lines, write_text
 from lcrag.runs.configuration import differences
-from lcrag.runs.files import write_json, write_json_lines, write_text
 
 EVALUATION = "evaluation.json"
 BEFORE, AFTER = "before", "after"  # labels of a training run's policy

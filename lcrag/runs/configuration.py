@@ -40,15 +40,15 @@ def parse_statements(config: str, place: str = "config.gin") -> dict[str, Any]:
     Raises:
       UserError: a statement cannot be read; `place` is for the message.
     """
+    statements = {}
     try:
-        parser = config_parser.ConfigParser(config, _PlainValues())
-        found = [each for each in parser if isinstance(each, config_parser.BindingStatement)]
+        for statement in config_parser.ConfigParser(config, _PlainValues()):
+            if isinstance(statement, config_parser.BindingStatement):
+                key = "/".join(filter(None, (statement.scope, statement.selector)))
+                statements[f"{key}.{statement.arg_name}" if statement.arg_name else key] = statement.value
     except (SyntaxError, ValueError) as error:
         raise UserError(f"{place} cannot be read: {' '.join(str(error).split())}") from error
-    keys = ("/".join(filter(None, (each.scope, each.selector))) for each in found)
-    return {
-        f"{key}.{each.arg_name}" if each.arg_name else key: each.value for key, each in zip(keys, found, strict=True)
-    }
+    return statements
 
 
 def _values(config: str, place: str, of_reference: Callable[[Reference], Any] = lambda value: value) -> dict[str, Any]:
@@ -83,21 +83,18 @@ def read_configured(path: Path) -> Mapping[str, Any]:
 
 def statements(config: str) -> dict[str, str]:
     """Returns every statement of an operative configuration: name -> value, both as gin writes them."""
-    return {key: _written(value) for key, value in parse_statements(config).items()}
 
+    def written(value: Any) -> str:
+        if isinstance(value, Macro):
+            return f"%{value}"
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{written(key)}: {written(item)}" for key, item in value.items()) + "}"
+        if isinstance(value, list | tuple):
+            items = ", ".join(map(written, value))
+            return f"[{items}]" if isinstance(value, list) else f"({items}{',' if len(value) == 1 else ''})"
+        return repr(value)
 
-def _written(value: Any) -> str:
-    """Returns a value as gin would write it."""
-    if isinstance(value, Macro):
-        return f"%{value}"
-    if isinstance(value, Reference):
-        return str(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_written(key)}: {_written(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        items = ", ".join(map(_written, value))
-        return f"[{items}]" if isinstance(value, list) else f"({items}{',' if len(value) == 1 else ''})"
-    return repr(value)
+    return {key: written(value) for key, value in parse_statements(config).items()}
 
 
 def differences(there: str, here: str, may_change: Collection[str] = (), only_shared: bool = False) -> str | None:
@@ -114,11 +111,6 @@ def differences(there: str, here: str, may_change: Collection[str] = (), only_sh
     differing = (key for key in compared if old.get(key) != new.get(key))
     clauses = (f"{key} is {old.get(key, 'not set')} there and {new.get(key, 'not set')} here" for key in differing)
     return ", ".join(clauses) or None
-
-
-def configures(command: str, config: str) -> bool:
-    """Returns whether an operative configuration is one of a command: "train", "sft", ..."""
-    return any(key.startswith(f"{command}.") for key in _values(config, "config.gin"))
 
 
 def expect_used(bindings: Sequence[str]) -> None:
@@ -139,26 +131,26 @@ def check_used() -> None:
     Raises:
       UserError: a binding was not used; the text names used ones of the same parameter.
     """
-    used = parse_statements(gin.operative_config_str())
-    for binding in _EXPECTED:
-        for key in parse_statements(binding):
-            name, _, parameter = key.rpartition(".") if "." in key else (key, "", "")
-            scope, _, selector = name.rpartition("/")
-            same = [other for other in used if parameter and other.rpartition(".")[2] == parameter]
-            names = [other.rpartition(".")[0].rpartition("/") for other in same]
-            fits = (
-                other.rpartition(".")[2] == selector.rpartition(".")[2]
-                and f"{within}/".startswith(f"{scope}/" * bool(scope))
-                for within, _, other in names
+
+    def split(key: str) -> tuple[str, str, str]:
+        scope, _, rest = key.rpartition("/")
+        selector, _, parameter = rest.rpartition(".")
+        return scope, selector.rpartition(".")[2], parameter
+
+    used = {key: split(key) for key in parse_statements(gin.operative_config_str())}
+    for key in (key for binding in _EXPECTED for key in parse_statements(binding)):
+        scope, name, parameter = split(key)
+        same = {other: parts for other, parts in used.items() if parts[2] == parameter}
+        # A binding without a scope, or of an outer one, is used by calls in the scopes within it.
+        fits = (
+            called == name and f"{within}/".startswith(scope and f"{scope}/") for within, called, _ in same.values()
+        )
+        if not any(fits) and not {(name, ""), (name, parameter)} & _READ:
+            hint = f" (used are {', '.join(sorted(same)[:4])})" if same else ""
+            raise UserError(
+                f"--gin.{key} has no effect: nothing that this command built uses it{hint}; leave it out, or keep"
+                " it with --allow_unused"
             )
-            called = selector.rpartition(".")[2]
-            read = (called, "") in _READ or (called, parameter) in _READ
-            if key not in used and not read and not any(fits):
-                hint = f" (used are {', '.join(sorted(same)[:4])})" if same else ""
-                raise UserError(
-                    f"--gin.{key} has no effect: nothing that this command built uses it{hint}; leave it out, or keep"
-                    " it with --allow_unused"
-                )
 
 
 def operative_config() -> str:

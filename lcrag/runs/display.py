@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -43,7 +43,7 @@ def hours_and_minutes(seconds: float) -> str:
 def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
     """Returns the rows of the display, label -> text, for the present metrics (names as in `metrics.jsonl`)."""
 
-    def of(name: str, digits: int = 3) -> str:
+    def number(name: str, digits: int = 3) -> str:
         value = metrics.get(name)
         return "" if value is None else f"{value:,.{digits}f}"
 
@@ -51,72 +51,50 @@ def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
         names = [name for name in metrics if name.startswith(f"{prefix}/") and name != "reward/total"]
         return "  ".join(f"{name.removeprefix(f'{prefix}/')} {metrics[name]:.{digits}f}" for name in names)
 
-    def rates() -> str:
-        names = [name for name in metrics if name.startswith("flops_per_second/")]
-        return "  ".join(f"{name.partition('/')[2]} {metrics[name] / 1e12:.4g}" for name in names)
-
-    def memory() -> str:
-        sizes = [metrics.get(f"device/{name}") for name in ("memory_bytes", "memory_peak_bytes")]
-        used, peak = (None if size is None else f"{size / 2**30:.2f} GiB" for size in sizes)
-        return "" if used is None else f"{used}, peak {peak}"
-
+    used, peak = (size_text(metrics.get(f"device/{name}")) for name in ("memory_bytes", "memory_peak_bytes"))
     rows = {
-        "reward": of("reward/total"),
-        "loss": of("loss/supervised"),
-        "validation loss": of("validation/loss"),
+        "reward": number("reward/total"),
+        "loss": number("loss/supervised"),
+        "validation loss": number("validation/loss"),
         "by term": group("reward", 3),
-        "searches per episode": of("episode/searches"),
-        "episodes finished": of("episode/finished"),
-        "tokens per second": of("tokens_per_second/sampled", 0) or of("tokens_per_second/trained", 0),
-        "slot occupancy": of("slots/occupancy"),
+        "searches per episode": number("episode/searches"),
+        "episodes finished": number("episode/finished"),
+        "tokens per second": number("tokens_per_second/sampled", 0) or number("tokens_per_second/trained", 0),
+        "slot occupancy": number("slots/occupancy"),
         "seconds by phase": group("seconds", 2),
         "model FLOPs utilisation": group("mfu", 3),
-        "TFLOP/s": "" if any(name.startswith("mfu/") for name in metrics) else rates(),
-        "device memory": memory(),
-        "retrieval failures": of("episode/retrieval_failures") if metrics.get("episode/retrieval_failures") else "",
-        "skipped updates": of("update/skipped", 0) if metrics.get("update/skipped") else "",
+        "device memory": used and f"{used}, peak {peak}",
+        "retrieval failures": number("episode/retrieval_failures") if metrics.get("episode/retrieval_failures") else "",
+        "skipped updates": number("update/skipped", 0) if metrics.get("update/skipped") else "",
     }
     return {label: text for label, text in rows.items() if text}
 
 
 class ProgressDisplay:
-    """Progress of a command: a live table on a terminal, otherwise a plain line every ten seconds.
-
-    Created by `progress_display`. A thread prints the lines, also while the command computes or compiles.
-    """
+    """Progress of a command, which `progress_display` shows."""
 
     def __init__(
         self, title: str, total: float, first: float, unit: str, tokens: Callable[[], int] | None, console: Console
     ):
         self._title, self._total, self._first, self._done, self._unit = title, total, first, first, unit
-        self._console, self._compilations = console, CompilationWatch()
-        self._started = self._printed = time.monotonic()
+        self._console, self.compilations = console, CompilationWatch()
+        self._started = self.printed = time.monotonic()
         self._metrics: Mapping[str, float] = {}
         self._phase = self._note = ""
-        self._seconds_left: float | None = None
-        self._rate = None if tokens is None else _Rate(tokens)
+        self._count_tokens, self._rate = tokens, 0.0
+        self._counted = self._started, tokens() if tokens else 0
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
         self._progress = Progress(*columns, TextColumn("{task.fields[left]}"))
         self._task = self._progress.add_task(title, total=total, completed=int(first), count="", left="")
 
-    def update(
-        self,
-        done: float,
-        metrics: Mapping[str, float] | None = None,
-        *,
-        note: str = "",
-        seconds_left: float | None = None,
-    ) -> None:
-        """Shows the progress, with the metrics of a finished step (names as in `metrics.jsonl`) or a note.
-
-        `seconds_left` replaces the display's own estimate.
-        """
-        self._done, self._note, self._seconds_left = done, note, seconds_left
+    def update(self, done: float, metrics: Mapping[str, float] | None = None, *, note: str = "") -> None:
+        """Shows the progress, with the metrics of a finished step (names as in `metrics.jsonl`) or a note."""
+        self._done, self._note = done, note
         if metrics is not None:
             self._metrics = metrics
             if not self._console.is_terminal:
                 parts = [f"{label} {text}" for label, text in _summary(metrics).items()]
-                self.say("; ".join([self._count(), *parts, *self._left()]))
+                self.say("; ".join(filter(None, [self._count(), *parts, self._left()])))
 
     def phase(self, name: str, done: int = 0, total: int = 0) -> None:
         """Shows the phase of the current step and its progress."""
@@ -124,91 +102,49 @@ class ProgressDisplay:
 
     def say(self, text: str) -> None:
         """Prints a permanent line."""
-        self._printed = time.monotonic()
+        self.printed = time.monotonic()
         self._console.print(text, highlight=False, soft_wrap=True)
 
     def line(self) -> str:
         """Returns the plain line: progress, phase, tokens per second, a running compilation, and the time left."""
-        parts = [self._count(), self._phase, self._note, self._tokens(), self._compiling(), *self._left()]
-        return f"{self._title}: {'; '.join(filter(None, parts))}"
+        return f"{self._title}: {'; '.join(filter(None, (self._count(), *self._now(), self._left())))}"
 
     def _count(self) -> str:
-        share = self._unit == "%"
-        return f"{self._done:.1f} %" if share else f"{self._unit} {self._done:,.0f}/{self._total:,.0f}"
+        return f"{self._done:.1f} %" if self._unit == "%" else f"{self._unit} {self._done:,.0f}/{self._total:,.0f}"
 
-    def _tokens(self) -> str:
-        rate = self._rate() if self._rate is not None else 0
-        return f"{rate:,.0f} tokens/s" if rate else ""
+    def _now(self) -> Iterator[str]:
+        yield self._phase
+        yield self._note
+        if self._count_tokens is not None:
+            now, (then, counted) = time.monotonic(), self._counted
+            if now - then >= SECONDS_PER_LINE / 2:  # otherwise the rate of shortly before is shown again
+                self._counted = now, self._count_tokens()
+                self._rate = max(0, self._counted[1] - counted) / (now - then)
+            yield f"{self._rate:,.0f} tokens/s" if self._rate else ""
+        running = self.compilations.current()
+        if running is not None and running[1] >= SECONDS_UNTIL_COMPILING_SHOWS:
+            yield f"compiling {running[0]} for {hours_and_minutes(running[1])}"
 
-    def _compiling(self) -> str:
-        running = self._compilations.current()
-        if running is None or running[1] < SECONDS_UNTIL_COMPILING_SHOWS:
-            return ""
-        return f"compiling {running[0]} for {hours_and_minutes(running[1])}"
-
-    def _left(self) -> list[str]:
+    def _left(self) -> str:
         """Returns the time left, from the average so far without compilations, which happen only once."""
-        seconds, done = self._seconds_left, self._done - self._first
-        if self._done >= self._total:
-            return []
-        if seconds is None and done > 0:
-            worked = max(0.0, time.monotonic() - self._started - self._compilations.seconds)
-            seconds = worked / done * (self._total - self._done)
-        return [] if seconds is None else [f"{hours_and_minutes(seconds)} left"]
+        done = self._done - self._first
+        if done <= 0 or self._done >= self._total:
+            return ""
+        worked = max(0.0, time.monotonic() - self._started - self.compilations.seconds)
+        return f"{hours_and_minutes(worked / done * (self._total - self._done))} left"
 
     def __rich__(self) -> Group:
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim")
         table.add_column()
-        for label, text in _summary(self._metrics).items():
+        now = "; ".join(filter(None, self._now()))
+        for label, text in (*_summary(self._metrics).items(), *([("now", now)] if now else [])):
             table.add_row(label, text)
-        now = "; ".join(filter(None, (self._phase, self._note, self._tokens(), self._compiling())))
-        if now:
-            table.add_row("now", now)
-        self._progress.update(self._task, completed=self._done, count=self._count(), left="".join(self._left()))
+        self._progress.update(self._task, completed=self._done, count=self._count(), left=self._left())
         return Group(self._progress, table)
 
-    @contextlib.contextmanager
-    def shown(self, transient: bool) -> Iterator["ProgressDisplay"]:
-        """Shows the display while the block runs."""
-        if self._console.is_terminal:
-            live = Live(self, console=self._console, refresh_per_second=4, transient=transient)
-            with self._compilations, live:
-                yield self
-            return
-        ended = threading.Event()
 
-        def print_lines() -> None:
-            while not ended.wait(SECONDS_PER_LINE / 10):
-                if time.monotonic() - self._printed >= SECONDS_PER_LINE:
-                    self.say(self.line())
-
-        printing = threading.Thread(target=print_lines, name="progress", daemon=True)
-        with self._compilations:
-            printing.start()
-            try:
-                yield self
-            finally:
-                ended.set()
-                printing.join()
-
-
-class _Rate:
-    """Measures the recent rate of tokens per second."""
-
-    def __init__(self, tokens: Callable[[], int]):
-        self._tokens, self._value = tokens, 0.0
-        self._before = time.monotonic(), tokens()
-
-    def __call__(self) -> float:
-        """Returns the rate, measured anew over at least half the time between two lines."""
-        now, (then, counted) = time.monotonic(), self._before
-        if now - then >= SECONDS_PER_LINE / 2:
-            self._before = now, self._tokens()
-            self._value = max(0, self._before[1] - counted) / (now - then)
-        return self._value
-
-
+@contextlib.contextmanager
 def progress_display(
     title: str,
     total: float,
@@ -218,8 +154,8 @@ def progress_display(
     tokens: Callable[[], int] | None = None,
     transient: bool = False,
     console: Console | None = None,
-) -> contextlib.AbstractContextManager[ProgressDisplay]:
-    """Shows progress while the block runs.
+) -> Iterator[ProgressDisplay]:
+    """Shows progress while the block runs: a live table on a terminal, otherwise a plain line every ten seconds.
 
     Args:
       title: Title of the bar and of the plain lines.
@@ -230,15 +166,32 @@ def progress_display(
       transient: Whether the live display disappears at the end.
       console: Where to print; None: standard output.
     """
-    return ProgressDisplay(title, total, first, unit, tokens, console or Console()).shown(transient)
+    console = console or Console()
+    display = ProgressDisplay(title, total, first, unit, tokens, console)
+    ended = threading.Event()
+
+    def print_lines() -> None:
+        while not ended.wait(SECONDS_PER_LINE / 10):
+            if time.monotonic() - display.printed >= SECONDS_PER_LINE:
+                display.say(display.line())
+
+    with display.compilations:
+        if console.is_terminal:
+            with Live(display, console=console, refresh_per_second=4, transient=transient):
+                yield display
+            return
+        # A thread prints the lines, also while the command computes or compiles.
+        printing = threading.Thread(target=print_lines, name="progress", daemon=True)
+        printing.start()
+        try:
+            yield display
+        finally:
+            ended.set()
+            printing.join()
 
 
 class EpisodePrinter:
-    """Prints the texts of an episode as they come, in colour by author; without colours, with headings.
-
-    Args:
-      console: Where to print.
-    """
+    """Prints the texts of an episode as they come, in colour by author; without colours, with headings."""
 
     def __init__(self, console: Console):
         self._console, self._coloured = console, console.is_terminal and not console.no_color
@@ -257,11 +210,3 @@ class EpisodePrinter:
         self._console.print()
         if self._coloured:
             self._console.print(Text.assemble(*((f"{by}  ", style) for by, style in PROVENANCE_STYLES.items())))
-
-
-def print_episode(turns: Iterable[tuple[str, str]], console: Console | None = None) -> None:
-    """Prints a whole episode, (author, text) in order, to standard output unless a console is given."""
-    printer = EpisodePrinter(console or Console())
-    for by, text in turns:
-        printer.add(by, text)
-    printer.finish()

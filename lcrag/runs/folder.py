@@ -1,26 +1,30 @@
 """The output folder of a new or continued run; with several processes, only the first one writes to it."""
 
 import contextlib
+import datetime
 import fcntl
+import importlib.metadata
 import json
 import os
+import platform
+import subprocess
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import gin
 
-from lcrag.errors import UserError
-from lcrag.files import is_remote
-from lcrag.runs.configuration import configures, differences
-from lcrag.runs.files import write_json, write_json_lines, write_text
-from lcrag.runs.metrics import USUAL_TRACKERS, MetricsLog, UnwrittenLog
+from lcrag.errors import UserError, without_secrets
+from lcrag.files import is_remote, write_json, write_json_lines, write_text
+from lcrag.runs.configuration import differences, read_values
+from lcrag.runs.metrics import MetricsLog, Trackers
 from lcrag.runs.processes import is_writer, writer_does
 from lcrag.runs.remote import local_copy, stored
-from lcrag.runs.trackers import Trackers
 
 CONFIG, RUN, LOCK, CHECKPOINTS = "config.gin", "run.json", ".lock", "checkpoints"
-ROWS = "rows.jsonl"
+PACKAGES = ("lcrag", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scann", "tensorflow", "seqio",
+            "gin-config", "babel", "transformers", "tokenizers")  # fmt: skip
 
 
 class RunFolder:
@@ -34,27 +38,19 @@ class RunFolder:
         """Folder of the checkpoints `<step>/`; it is in object storage if the run's folder is."""
         return stored(self.path / CHECKPOINTS)
 
-    def metrics(self, after_step: int = -1, settings: Trackers = USUAL_TRACKERS) -> MetricsLog | UnwrittenLog:
+    def metrics(self, after_step: int = -1, settings: Trackers | None = None) -> MetricsLog:
         """Opens the metrics log and drops the records after `after_step`, whose steps will run again."""
-        return MetricsLog(self.path, after_step=after_step, settings=settings) if is_writer() else UnwrittenLog()
+        return MetricsLog(self.path if is_writer() else None, after_step=after_step, settings=settings or Trackers())
 
     def write_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Writes the rows of supervised fine-tuning as JSON Lines, for inspection."""
+        """Writes the rows of supervised fine-tuning to `rows.jsonl`, for inspection."""
         if is_writer():
-            write_json_lines(self.path / ROWS, rows)
+            write_json_lines(self.path / "rows.jsonl", rows)
 
-    def write_episodes(self, step: int, episodes: Iterable[Mapping[str, Any]], *, extremes: bool = False) -> Path:
-        """Writes the episodes of a step as JSON Lines and returns the path of the file.
-
-        Args:
-          step: The step.
-          episodes: The rows of its episodes.
-          extremes: Whether they are only the episodes with the highest and lowest reward of each group.
-        """
-        path = self.path / "episodes" / f"{'extremes' if extremes else 'step'}_{step}.jsonl"
+    def write_episodes(self, step: int, episodes: Iterable[Mapping[str, Any]], *, extremes: bool = False) -> None:
+        """Writes the episodes of a step, or only those with the highest and lowest reward of each group."""
         if is_writer():
-            write_episodes(path, episodes)
-        return path
+            write_episodes(self.path / "episodes" / f"{'extremes' if extremes else 'step'}_{step}.jsonl", episodes)
 
 
 def write_episodes(path: Path, episodes: Iterable[Mapping[str, Any]]) -> None:
@@ -67,7 +63,7 @@ def write_episodes(path: Path, episodes: Iterable[Mapping[str, Any]]) -> None:
 def output_folder(
     command: str, place: Path | None, may_change: Collection[str] | None = None, *, configurable: str | None = None
 ) -> Iterator[Path]:
-    """Yields the local output folder of a command, checked before anything is built.
+    """Yields the local output folder of a command, checked before anything is built; see `check_folder`.
 
     Args:
       command: "train", "sft", ...
@@ -80,48 +76,29 @@ def output_folder(
     """
     if place is None:
         raise UserError(f"lcrag {command} needs a folder for its results: --output_dir=FOLDER")
+    config = gin.config_str()
     with local_copy(place) if is_remote(place) else contextlib.nullcontext(place) as path:
-        if may_change is None:
-            check_place(path)
-        else:
-            check_folder(path, configurable or command, gin.config_str(), may_change)
+        writer_does(lambda: check_folder(path, configurable or command, config, may_change))
         yield path
 
 
-def check_folder(path: Path, command: str, config: str, may_change: Collection[str] = ()) -> None:
+def check_folder(path: Path, command: str, config: str, may_change: Collection[str] | None = ()) -> None:
     """Makes the checks of an output folder that are possible before anything is built; changes nothing.
 
     Args:
       path: The output folder, which need not exist.
       command: "train", "sft", ...
       config: All bindings of the configuration, including unused ones.
-      may_change: As for `open_run`, which makes the remaining checks.
+      may_change: As for `open_run`, which makes the remaining checks; None: the folder is not a run's.
 
     Raises:
       UserError: the folder cannot be written, another process writes to it, or it holds other files or another run.
     """
-    writer_does(lambda: _check_folder(path, command, config, may_change))
-
-
-def check_place(path: Path) -> None:
-    """Checks that an output folder can be written, without regard to its content; changes nothing.
-
-    Raises:
-      UserError: the folder cannot be written.
-    """
-    writer_does(lambda: _check_place(path))
-
-
-def _check_place(path: Path) -> None:
-    place = next(each for each in (path, *path.absolute().parents) if each.exists())
+    place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not place.is_dir() or not os.access(place, os.W_OK):
         why = "no permission" if place.is_dir() else f"{place} is a file"
         raise UserError(f"cannot write to the output folder {path}: {why}")
-
-
-def _check_folder(path: Path, command: str, config: str, may_change: Collection[str]) -> None:
-    _check_place(path)
-    if not path.exists():
+    if may_change is None or not path.exists():
         return
     if (path / LOCK).exists():
         with (path / LOCK).open() as lock:
@@ -129,7 +106,7 @@ def _check_folder(path: Path, command: str, config: str, may_change: Collection[
     if not _holds_run(path):
         return
     there = (path / CONFIG).read_text(encoding="utf-8")
-    if not configures(command, there):
+    if not any(key.startswith(f"{command}.") for key in read_values(there, str(path / CONFIG))):
         raise UserError(f"{path} holds the run of another command than {command}; choose another --output_dir")
     if difference := differences(there, config, may_change, only_shared=True):
         raise _another_run(path, difference)
@@ -171,6 +148,7 @@ def _claim(
     may_change: Collection[str],
     same_hashes: Collection[str],
 ) -> None:
+    """Locks the folder, compares the run in it, if there is one, with this one, and writes CONFIG and RUN."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         lock = held.enter_context((path / LOCK).open("w"))
@@ -181,8 +159,19 @@ def _claim(
         partial.unlink(missing_ok=True)
     record = dict(about)
     if _holds_run(path):
-        first = _read_about(path)
-        _check_same_run(path, config, first, about, may_change, same_hashes)
+        try:
+            first = json.loads((path / RUN).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path / RUN} cannot be read ({error}); choose another --output_dir") from error
+        difference = differences((path / CONFIG).read_text(encoding="utf-8"), config, may_change)
+        if not difference and first.get("seed") != about.get("seed"):
+            difference = f"the seed is {first.get('seed')} there and {about.get('seed')} here"
+        if not difference:
+            there, here = first.get("hashes", {}), about.get("hashes", {})
+            changed = [name for name in same_hashes if there.get(name) != here.get(name)]
+            difference = f"the content of its {changed[0]} differs" if changed else None
+        if difference:
+            raise _another_run(path, difference)
         record = {**first, "continued": [*first.get("continued", []), record]}
     write_json(path / RUN, record)
     write_text(path / CONFIG, config)
@@ -196,11 +185,7 @@ def _lock(file: IO[str], path: Path) -> None:
 
 
 def _holds_run(path: Path) -> bool:
-    """Returns whether a folder holds a run.
-
-    Raises:
-      UserError: the folder holds other files but no run.
-    """
+    """Returns whether a folder holds a run; raises a UserError if it holds other files but no run."""
     if (path / CONFIG).exists():
         return True
     others = [item.name for item in path.iterdir() if item.name not in (LOCK, RUN) and item.suffix != ".tmp"]
@@ -209,33 +194,40 @@ def _holds_run(path: Path) -> bool:
     return False
 
 
-def _check_same_run(
-    path: Path,
-    config: str,
-    there: Mapping[str, Any],
-    here: Mapping[str, Any],
-    may_change: Collection[str],
-    same_hashes: Collection[str],
-) -> None:
-    difference = differences((path / CONFIG).read_text(encoding="utf-8"), config, may_change)
-    if not difference and there.get("seed") != here.get("seed"):
-        difference = f"the seed is {there.get('seed')} there and {here.get('seed')} here"
-    if not difference:
-        hashes = there.get("hashes", {}), here.get("hashes", {})
-        changed = [name for name in same_hashes if hashes[0].get(name) != hashes[1].get(name)]
-        difference = f"the content of its {changed[0]} differs" if changed else None
-    if difference:
-        raise _another_run(path, difference)
-
-
 def _another_run(path: Path, difference: str) -> UserError:
     return UserError(f"{path} holds another run: {difference}; choose another --output_dir, or set it back")
 
 
-def _read_about(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads((path / RUN).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path} has lost its {RUN}; choose another --output_dir") from None
-    except ValueError as error:
-        raise UserError(f"{path / RUN} is not JSON ({error}); correct it or choose another --output_dir") from error
+def provenance(*, seed: int, hashes: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Returns the content of `run.json`; `hashes` are content hashes of data sets and indexes by name."""
+    import jax  # imported here, because run folders are also read without JAX
+
+    def git(*words: str) -> str:
+        folder = Path(__file__).parent
+        try:
+            answer = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=20, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return ""  # git is not installed, or the package is not in a repository
+        return answer.stdout.strip()
+
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    commit = git("rev-parse", "HEAD") or None
+    if commit and git("status", "--porcelain", "--untracked-files=no"):
+        commit += "+changes"
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": ["lcrag", *map(without_secrets, sys.argv[1:])],
+        "seed": seed,
+        "commit": commit,
+        "python": platform.python_version(),
+        "packages": versions,
+        "devices": [f"{device.platform}:{device.id} {device.device_kind}" for device in jax.devices()],
+        "processor_count": len(affinity(0)) if affinity else os.cpu_count() or 1,
+        "hashes": dict(hashes or {}),
+    }

@@ -3,10 +3,10 @@
 `jax.distributed` does all communication. Nothing here imports JAX for a single process.
 """
 
-import contextlib
 import glob
 import hashlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -43,26 +43,21 @@ def find_processes(options: Mapping[str, str], environment: Mapping[str, str] = 
                 raise UserError(f"{option} takes a whole number, not {options[option]!r}")
             numbers[option] = int(options[option])
     settings = {"heartbeat_timeout_seconds": max(1, numbers.get("--heartbeat_seconds", 100))}
-    processes, process = numbers.get("--processes"), numbers.get("--process")
-    if processes == 1 and not process:
+    count, index, coordinator = numbers.get("--processes"), numbers.get("--process"), options.get("--coordinator")
+    if count == 1 and not index:
         return None
-    coordinator = options.get("--coordinator")
-    if coordinator is None:
-        if processes is not None or process is not None:
-            raise UserError("--processes and --process need the address of the first one: --coordinator=HOST:PORT")
+    if count is None and index is None and coordinator is None:
         counted = (environment.get(name, "1") for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"))
         hosts = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES") or ""
         on_tpu = "TPU_SKIP_MDS_QUERY" not in environment and bool(glob.glob("/dev/accel*"))  # JAX asks the VM for more
-        several = any(count.isdecimal() and int(count) > 1 for count in counted) or "," in hosts or on_tpu
+        several = any(number.isdecimal() and int(number) > 1 for number in counted) or "," in hosts or on_tpu
         return settings if several else None
-    host, _, port = coordinator.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise UserError(f"--coordinator takes HOST:PORT, not {coordinator!r}")
-    if processes is None or process is None:
-        raise UserError("--coordinator needs --processes=N and --process=I")
-    if not 0 <= process < processes:
-        raise UserError(f"process {process} of {processes}: --process counts from 0 to --processes - 1")
-    known = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
+    if count is None or index is None or index >= count or not re.fullmatch(r".+:\d{1,5}", coordinator or ""):
+        raise UserError(
+            "several processes need --coordinator=HOST:PORT --processes=N --process=I, the address of the first one,"
+            " their number, and the index of this one, from 0 to N - 1"
+        )
+    known = {"coordinator_address": coordinator, "num_processes": count, "process_id": index}
     return settings | known | {"cluster_detection_method": "deactivate"}
 
 
@@ -82,9 +77,8 @@ def join(found: Mapping[str, Any], configuration: str) -> None:
 
     try:
         jax.config.update("jax_enable_preemption_service", False)  # it takes SIGTERM from Python
-        with _errors_only():
-            jax.distributed.initialize(**found)
-            count = len(jax.devices())
+        jax.distributed.initialize(**found)
+        count = len(jax.devices())
     except Exception as error:  # whatever a kind of cluster raises
         raise UserError(
             f"the processes cannot be joined: {' '.join(str(error).split()) or type(error).__name__}; name them by"
@@ -97,19 +91,6 @@ def join(found: Mapping[str, Any], configuration: str) -> None:
     )
     digest = hashlib.sha256(configuration.encode()).hexdigest()
     check_same_everywhere({"version of JAX": jax.__version__, "configuration": digest})
-
-
-@contextlib.contextmanager
-def _errors_only():
-    """Redirects libraries' standard output to standard error, so the first line is this program's."""
-    sys.stdout.flush()
-    kept = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 def has_joined() -> bool:
@@ -145,8 +126,7 @@ def writer_does(work: Callable[[], None]) -> None:
     """Runs `work` in the writing process while the others wait; all processes call this at the same point.
 
     Raises:
-      UserError: the writer raised it; it is raised in every process, so none waits for a process that has ended.
-      Exception: another exception of the writer, which the other processes raise as a UserError.
+      Exception: that of the writer; the other processes raise it as a UserError, so none waits for one that has ended.
     """
     failure: Exception | None = None
     if is_writer():

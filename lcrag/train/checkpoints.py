@@ -1,8 +1,6 @@
 """Checkpoints between steps: every few steps and, if a signal stops the run, after the last finished one."""
 
 import contextlib
-import sys
-from collections.abc import Iterator
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
@@ -13,7 +11,7 @@ from jaxtyping import PyTree
 
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.runs.remote import upload_copies
-from lcrag.runs.stopping import HeldSignals, Stopped, answered_in_time, end_process, exit_status
+from lcrag.runs.stopping import HeldSignals, Stopped
 
 
 @runtime_checkable
@@ -61,27 +59,12 @@ class StepCheckpoints:
         if error is None:
             self._signals.raise_held()  # a signal to this process alone, after the last agreement
 
-    @contextlib.contextmanager
-    def interruptible(self) -> Iterator[None]:
-        """Runs a block that a signal can end at any point, also while it compiles; the block must not change the state.
+    def interruptible(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a block that a signal can end at any point by `Stopped`; it must not change the state.
 
         With several processes, steps are always finished, because one process cannot abandon collective work.
-
-        Raises:
-          Stopped: a signal arrived, before the block or in it.
         """
-        if jax.process_count() > 1:
-            yield
-            return
-        with answered_in_time(self._save_and_end), self._signals.let_through():
-            yield
-
-    def _save_and_end(self, number: int) -> None:
-        """Ends the process on the watching thread, because the main thread does not answer the signal."""
-        self._save()
-        self._checkpoints.wait()
-        print("lcrag: interrupted in a compilation; the same command continues from what is saved", file=sys.stderr)
-        end_process(exit_status(Stopped(number)))
+        return contextlib.nullcontext() if jax.process_count() > 1 else self._signals.let_through()
 
     def finish(self, step: int, *, save: bool, validation_loss: float | None = None) -> None:
         """Records that a step is done, and saves the state after it if `save`.
@@ -100,7 +83,7 @@ class StepCheckpoints:
         if jax.process_count() > 1:
             number = int(multihost_utils.process_allgather(np.int32(number)).max())
         if number:
-            self._signals.came(number)
+            self._signals.number = number  # which any of the processes may have received
             self._signals.raise_held()
 
     def _save(self, validation_loss: float | None = None) -> None:

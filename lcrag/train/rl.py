@@ -24,8 +24,7 @@ from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
-from lcrag.runs.metrics import MetricsLog, UnwrittenLog
-from lcrag.runs.trackers import Trackers
+from lcrag.runs.metrics import Trackers
 from lcrag.train.checkpoints import StepCheckpoints
 from lcrag.train.checks import check_questions, check_rewarded, check_rows
 from lcrag.train.episode import dynamic_sampling_metrics, episode_metrics, extremes
@@ -222,8 +221,7 @@ def train(
             held_out.before(run.path, learner.params, console)
 
         saved = entered.enter_context(StepCheckpoints(checkpoints, ahead or learner, first))
-        log: MetricsLog | UnwrittenLog = run.metrics(first - 1, trackers)
-        entered.enter_context(log)
+        log = entered.enter_context(run.metrics(first - 1, trackers))
         display = entered.enter_context(
             progress_display(method.name, steps, first=first, tokens=rollouts.written_tokens)
         )

@@ -17,7 +17,7 @@ from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
-from lcrag.runs.trackers import Trackers
+from lcrag.runs.metrics import Trackers
 from lcrag.train.checkpoints import StepCheckpoints
 from lcrag.train.checks import check_rows
 from lcrag.train.evaluation import Evaluation, HeldOut

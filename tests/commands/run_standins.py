@@ -6,8 +6,8 @@ import json
 import numpy as np
 
 from lcrag.evaluation import Answered, Row, write_rows
+from lcrag.files import write_json_lines
 from lcrag.runs.answers import answers_path
-from lcrag.runs.files import write_json_lines
 
 LANGUAGES, SEEN = ("en", "fi", "de"), ("en", "fi")
 CONFIG = """

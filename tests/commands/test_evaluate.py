@@ -11,9 +11,9 @@ from support import gin_files
 from lcrag.config import configure
 from lcrag.data.questions import Question
 from lcrag.evaluation import read_rows
+from lcrag.files import write_json_lines
 from lcrag.retrieval import Collections
 from lcrag.runs.answers import answers_path, read_answers
-from lcrag.runs.files import write_json_lines
 
 # File of the method -> its name in tables, the configurable of its program, its first request.
 BASELINES = {

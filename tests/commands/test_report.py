@@ -28,10 +28,10 @@ from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.evaluation import Answered, Row, read_rows, write_rows
 from lcrag.evaluation.scoreboard import Trial
+from lcrag.files import write_json_lines
 from lcrag.methods.translate_r1.tool_use import tool_rates
 from lcrag.rewards import domain_reward
 from lcrag.runs.answers import answers_path, read_answers
-from lcrag.runs.files import write_json_lines
 from lcrag.train.evaluation import Evaluation, _answered
 from lcrag.train.run_report import tables
 

@@ -9,20 +9,15 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lcrag.errors import UserError
-from lcrag.runs import Journal, MetricsLog, check_folder, differences, is_writer, open_run, read_metrics
+from lcrag.runs import Journal, MetricsLog, check_folder, differences, is_writer, open_run, provenance, read_metrics
 from lcrag.runs.answers import answers_path
-from lcrag.runs.provenance import provenance
 
 CONFIG = "# Parameters for train:\ntrain.steps = 3\ntrain.sampler = @Sampler()\nSampler.slots = 4\n"
-ABOUT = {"seed": 0, "command": ["lcrag", "train"]}
+ABOUT = {"seed": 0, "command": ["lcrag", "train"], "hashes": {"rows": "a", "policy": "b"}}
 
 
 def contents(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def steps_of(folder):
-    return [record["step"] for record in read_metrics(folder)]
 
 
 def assert_refused(part, path, config=CONFIG, about=ABOUT, **options):
@@ -30,17 +25,25 @@ def assert_refused(part, path, config=CONFIG, about=ABOUT, **options):
         pass
 
 
-def test_a_new_run_then_the_same_run(tmp_path):
-    with open_run(tmp_path / "a" / "b", config=CONFIG, about=ABOUT) as run:
-        assert "continued" not in json.loads((run.path / "run.json").read_text())
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a run."""
+    with open_run(tmp_path / "a" / "run", config=CONFIG, about=ABOUT) as run:
         run.write_episodes(1, [{"answer": "東京"}])
-    (run.path / "episodes" / "step_2.jsonl.123.tmp").write_text("of a killed process")
-    with open_run(run.path, config=CONFIG.replace("3", "6"), about=ABOUT, may_change=("train.steps",)):
+    return run.path
+
+
+def test_the_same_run_is_continued(run):
+    assert "continued" not in json.loads((run / "run.json").read_text())
+    (run / "episodes" / "step_2.jsonl.123.tmp").write_text("of a killed process")
+    about = ABOUT | {"hashes": {"rows": "a", "policy": "c"}}
+    may = {"may_change": ("train.steps",), "same_hashes": ("rows",)}
+    with open_run(run, config=CONFIG.replace("3", "6"), about=about, **may):
         pass
-    assert [path.name for path in (run.path / "episodes").iterdir()] == ["step_1.jsonl"]
-    assert "東京" in (run.path / "episodes" / "step_1.jsonl").read_text()
-    assert len(json.loads((run.path / "run.json").read_text())["continued"]) == 1
-    assert "steps = 6" in (run.path / "config.gin").read_text()
+    assert [path.name for path in (run / "episodes").iterdir()] == ["step_1.jsonl"]
+    assert "東京" in (run / "episodes" / "step_1.jsonl").read_text()
+    assert len(json.loads((run / "run.json").read_text())["continued"]) == 1
+    assert "steps = 6" in (run / "config.gin").read_text()
 
 
 def test_of_several_processes_the_first_one_writes(tmp_path, monkeypatch):
@@ -58,82 +61,56 @@ def test_of_several_processes_the_first_one_writes(tmp_path, monkeypatch):
     assert before == contents(tmp_path)
 
 
+ALL_DIFFERENCES = "Sampler.slots is 4 there and 8 here, train.sampler is @Sampler.* there and @Other.* here; choose"
+
+
 @pytest.mark.parametrize(
     ("config", "about", "part"),
     [
-        (CONFIG.replace("4", "8"), ABOUT, "Sampler.slots is 4 there and 8 here"),
-        (CONFIG.replace("@Sampler", "@Other"), ABOUT, "train.sampler is @Sampler"),
-        (CONFIG + "train.more = 1\n", ABOUT, "train.more is not set there"),
-        (CONFIG, {**ABOUT, "seed": 1}, "seed is 0 there and 1 here"),
+        (CONFIG.replace("4", "8").replace("@Sampler", "@Other").replace("steps = 3", "steps = 6"), {}, ALL_DIFFERENCES),
+        (CONFIG + "train.more = 1\n", {}, "train.more is not set there"),
+        (CONFIG, {"seed": 1}, "seed is 0 there and 1 here"),
+        (CONFIG, {"hashes": {"rows": "c"}}, "rows"),
     ],
 )
-def test_another_run_is_refused_and_left_alone(tmp_path, config, about, part):
-    with open_run(tmp_path, config=CONFIG, about=ABOUT):
-        pass
-    before = contents(tmp_path)
-    assert_refused(part, tmp_path, config, about)
-    assert before == contents(tmp_path)
-
-
-def test_content_that_must_not_change(tmp_path):
-    for policy in ("b", "c"):
-        about = {**ABOUT, "hashes": {"rows": "a", "policy": policy}}
-        with open_run(tmp_path, config=CONFIG, about=about, same_hashes=("rows",)):
-            pass
-    about["hashes"]["rows"] = "c"
-    assert_refused("the content of its rows differs", tmp_path, about=about, same_hashes=("rows",))
-
-
-def test_folders_that_are_refused(tmp_path):
-    (tmp_path / "thesis.tex").write_text("x")
-    assert_refused("thesis.tex", tmp_path)
-    assert_refused("cannot write", tmp_path / "thesis.tex")
-    with open_run(tmp_path / "run", config=CONFIG, about=ABOUT):
-        assert_refused("another process", tmp_path / "run")  # a lock belongs to an open file, not to a process
-    (tmp_path / "run" / "run.json").unlink()
-    assert_refused("has lost its run.json", tmp_path / "run")
-
-
-def test_all_differing_bindings_are_named(tmp_path):
-    with open_run(tmp_path, config=CONFIG, about=ABOUT):
-        pass
-    config = CONFIG.replace("4", "8").replace("@Sampler", "@Other").replace("steps = 3", "steps = 6")
-    parts = "Sampler.slots is 4 there and 8 here, train.sampler is @Sampler.* there and @Other.* here; choose"
-    assert_refused(parts, tmp_path, config, may_change=("train.steps",))
+def test_another_run_is_refused_and_left_alone(run, config, about, part):
+    before = contents(run)
+    assert_refused(part, run, config, ABOUT | about, may_change=("train.steps",), same_hashes=("rows",))
+    assert before == contents(run)
 
 
 @pytest.mark.parametrize(
     ("command", "config", "part"),
     [
         ("train", "train.steps = 6\ntrain.steps = 7\nOther.slots = 9\n", None),
-        (
-            "train",
-            "SLOTS = 8\nSampler.slots = %SLOTS\ntrain.sampler = @Other()\n",
-            "slots is 4 .* train.sampler is @Sam",
-        ),
-        ("sft", "sft.steps = 6\n", "the run of another command than sft"),
+        ("train", "SLOTS = 8\nSampler.slots = %SLOTS\ntrain.sampler = @Other()\n", "slots is 4 .* train.sampler is @S"),
+        ("sft", "sft.steps = 6\n", "another command than sft"),
     ],
 )
-def test_what_is_known_before_anything_is_built(tmp_path, command, config, part):
-    with open_run(tmp_path, config=CONFIG, about=ABOUT):
-        pass
-    before = contents(tmp_path)
+def test_what_is_known_before_anything_is_built(run, command, config, part):
+    before = contents(run)
     with pytest.raises(UserError, match=part) if part else contextlib.nullcontext():
-        check_folder(tmp_path, command, config, may_change=("train.steps",))
-    assert before == contents(tmp_path)
+        check_folder(run, command, config, may_change=("train.steps",))
+    assert before == contents(run)
 
 
-def test_folders_that_are_refused_before_anything_is_built(tmp_path):
+def test_folders_that_are_refused(run, tmp_path):
     check_folder(tmp_path / "new" / "run", "train", CONFIG)
     assert not (tmp_path / "new").exists()
-    (tmp_path / "thesis.tex").write_text("x")
-    with pytest.raises(UserError, match="thesis.tex is a file"):
-        check_folder(tmp_path / "thesis.tex" / "run", "train", CONFIG)
-    with pytest.raises(UserError, match="holds thesis.tex but no run"):
-        check_folder(tmp_path, "train", CONFIG)
-    with open_run(tmp_path / "run", config=CONFIG, about=ABOUT) as run:
-        with pytest.raises(UserError, match="another process is writing"):
-            check_folder(run.path, "train", CONFIG)
+    thesis = tmp_path / "other" / "thesis.tex"
+    thesis.parent.mkdir()
+    thesis.write_text("x")
+    with open_run(run, config=CONFIG, about=ABOUT):  # a lock belongs to an open file, not to a process
+        for path, part in (
+            (tmp_path / "other", "thesis.tex"),
+            (thesis / "run", "cannot write"),
+            (run, "another process"),
+        ):
+            assert_refused(part, path)
+            with pytest.raises(UserError, match=part):
+                check_folder(path, "train", CONFIG)
+    (run / "run.json").unlink()
+    assert_refused("run.json", run)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +128,7 @@ def test_metrics_continue_without_doubles(tmp_path):
         log.write(3, {"reward/total": 30.0})
         with pytest.raises(ValueError, match="already"):
             log.write(3, {})
-    assert steps_of(tmp_path) == [0, 1, 2, 3]
+    assert [record["step"] for record in read_metrics(tmp_path)] == [0, 1, 2, 3]
     assert read_metrics(tmp_path)[1] == {"step": 1, "reward/total": 1.0, "loss/policy": None}
     events = EventAccumulator(str(tmp_path)).Reload().Scalars("reward/total")
     assert [(event.step, event.value) for event in events] == [(0, 0), (1, 1), (2, 2), (3, 30)]
@@ -160,16 +137,10 @@ def test_metrics_continue_without_doubles(tmp_path):
 @pytest.mark.parametrize("torn", ['{"step": 2, "rew', '{"step": 2}garbage\n', '{"step": 2, "x": "\udce2'])
 def test_an_incomplete_last_line_is_left_out(tmp_path, torn):
     (tmp_path / "metrics.jsonl").write_bytes(('{"step": 0}\n{"step": 1}\n' + torn).encode("utf-8", "surrogateescape"))
-    assert steps_of(tmp_path) == [0, 1]
+    assert [record["step"] for record in read_metrics(tmp_path)] == [0, 1]
     with MetricsLog(tmp_path, after_step=1) as log:
         log.write(2, {"x": 3.0})
-    assert steps_of(tmp_path) == [0, 1, 2]
-
-
-def test_a_broken_line_in_the_middle_is_named(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 0}\nnonsense\n{"step": 2}\n')
-    with pytest.raises(UserError, match="metrics.jsonl:2"):
-        read_metrics(tmp_path)
+    assert [record["step"] for record in read_metrics(tmp_path)] == [0, 1, 2]
 
 
 def test_a_journal_is_continued(tmp_path):
@@ -180,16 +151,19 @@ def test_a_journal_is_continued(tmp_path):
     journal = Journal(path)
     assert journal.rows == [{"a": 1}, {"b": "ä"}]
     journal.append([{"c": (1, 2)}])
-    assert journal.rows[-1] == {"c": [1, 2]}
-    assert Journal(path).rows == journal.rows
+    assert Journal(path).rows == journal.rows == [{"a": 1}, {"b": "ä"}, {"c": [1, 2]}]
     assert path.read_text() == '{"a": 1}\n{"b": "ä"}\n{"c": [1, 2]}\n'
 
 
 @pytest.mark.parametrize("line", ["what", "[1]"])
-def test_a_journals_line_that_is_no_object_is_named(tmp_path, line):
-    (tmp_path / "journal.jsonl").write_text(f'{{"a": 1}}\n{line}\n')
-    with pytest.raises(UserError, match="line 2 is not"):
+def test_a_broken_line_in_the_middle_is_named(tmp_path, line):
+    for name in ("metrics.jsonl", "journal.jsonl"):
+        (tmp_path / name).write_text(f'{{"step": 0}}\n{line}\n{{"step": 2}}\n')
+    with pytest.raises(UserError, match="line 2"):
         Journal(tmp_path / "journal.jsonl")
+    if line == "what":
+        with pytest.raises(UserError, match="metrics.jsonl:2"):
+            read_metrics(tmp_path)
 
 
 @pytest.mark.parametrize("label", ["../../there", "/etc/there", "a b/../c", "\0"])

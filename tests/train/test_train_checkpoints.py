@@ -1,9 +1,6 @@
 """Which states are saved: those that are due, and where a signal comes the last finished one."""
 
-import hashlib
-import os
 import signal
-import threading
 
 import jax
 import numpy as np
@@ -11,9 +8,7 @@ import pytest
 from jax.experimental import multihost_utils
 
 from lcrag.learning.checkpoints import Checkpoints
-from lcrag.runs import stopping
 from lcrag.runs.stopping import Stopped
-from lcrag.train import checkpoints as step_checkpoints
 from lcrag.train.checkpoints import StepCheckpoints
 
 
@@ -91,20 +86,6 @@ def test_an_impatient_end_and_a_mistake_save_nothing(checkpoints):
             saved.finish(0, save=False)
             raise ending
     assert not checkpoints.noted
-
-
-def test_a_signal_while_it_compiles_saves_the_step_before(checkpoints, monkeypatch, capsys):
-    """The main thread does not answer: another thread saves and ends the process."""
-    ended = []
-    monkeypatch.setattr(stopping, "PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(step_checkpoints, "end_process", lambda status: ended.append((status, *checkpoints.noted)))
-    with pytest.raises(Stopped), steps(checkpoints) as saved:
-        saved.finish(0, save=False)
-        with saved.interruptible():
-            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
-            hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)  # one call outside Python that takes a second
-    assert ended == [(143, (1, "state 0", None), "complete")]
-    assert "the same command continues" in capsys.readouterr().err
 
 
 @pytest.fixture

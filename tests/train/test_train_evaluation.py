@@ -14,9 +14,9 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Completion, Generate, GenerationFailure, Observe, Outcome, Retrieve, Runner
 from lcrag.errors import UserError
 from lcrag.evaluation import place_tables, read_rows
+from lcrag.files import write_json_lines
 from lcrag.methods.r_search import answer_from_evidence
 from lcrag.runs.answers import answers_path, read_answers
-from lcrag.runs.files import write_json_lines
 from lcrag.train.evaluation import SEED_OFFSET, Evaluation
 from lcrag.train.rollout import Lane
 

@@ -20,7 +20,7 @@ from lcrag.data.corpora.source import Kind, find_source
 from lcrag.data.judgements import Judgements
 from lcrag.data.rows import BadRows, counted_bad_rows
 from lcrag.errors import UserError, typed
-from lcrag.files import resolved_folder
+from lcrag.files import plain, resolved_folder
 from lcrag.retrieval import Encoder, IndexSettings, Passage, build_collection, load_collections, load_encoder
 from lcrag.retrieval.collection import ENCODER, META, is_language_code, keep_encoder, read_meta
 from lcrag.retrieval.collections import collection_bytes
@@ -31,7 +31,6 @@ from lcrag.retrieval.index import USUAL_INDEX, VECTORS
 from lcrag.retrieval.qdrant import Qdrant
 from lcrag.runs import operative_config, provenance
 from lcrag.runs.display import ProgressDisplay, make_console, progress_display
-from lcrag.runs.files import plain
 
 EVALUATION = "evaluation.json"
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import pathlib
+import signal
 from collections.abc import Sequence
 from typing import Literal
 
@@ -33,7 +34,7 @@ from lcrag.retrieval.service import (
     run_until_stopped,
 )
 from lcrag.runs import check_used
-from lcrag.runs.stopping import killed_by_sigterm
+from lcrag.runs.stopping import handled
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
 
@@ -183,7 +184,8 @@ def serve_over_stdio(service: ToolService | None) -> None:
         raise UserError("stdin and stdout can only serve a tool: add --tool")
     from lcrag.commands.serve.mcp_server import make_server
 
-    with killed_by_sigterm(), contextlib.suppress(KeyboardInterrupt):
+    # Python's shutdown would wait for the thread that reads standard input.
+    with handled(signal.SIG_DFL, signal.SIGTERM), contextlib.suppress(KeyboardInterrupt):
         Console(stderr=True).print("serving one agent over stdin and stdout by MCP", soft_wrap=True)
         asyncio.run(make_server(service).run_stdio_async())
 
