@@ -17,17 +17,13 @@ from lcrag.commands.report.sources import (
     RENAMED,
     as_now,
     base_model,
-    fingerprint,
     read_record,
-    read_sources,
     thinned,
-    write_records,
 )
 from lcrag.commands.study import STUDIES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
-from lcrag.evaluation import Answered, Row, read_rows, write_rows
-from lcrag.evaluation.scoreboard import Trial
+from lcrag.evaluation import Row, read_rows, write_rows
 from lcrag.files import write_json_lines
 from lcrag.methods.translate_r1.tool_use import tool_rates
 from lcrag.rewards import domain_reward
@@ -87,18 +83,13 @@ def test_runs_of_a_method_are_averaged_and_tested(runs, tmp_path, capsys):
     names = {line.split(" | ")[0].strip("| ") for line in text.splitlines() if line.startswith("|")}
     assert names >= {"LcRL", "mSearch-R1", "RAG", "IRCoT"}
     assert "before" not in names
-    by_language = "c3 recall (BERGEN) by language, toy, greedy"
-    for part in ("| LcRL | 2 / 4 |", "| RAG | 1 / 1 |", "**Overall, greedy**", by_language):
-        assert part in text
-    for part in ("by part", "Zero-shot: de.", "seed 1", "c3 recall (BERGEN): difference from mSearch-R1, toy, greedy"):
+    titles = ("by language, toy", "by part", "difference from mSearch-R1, toy, greedy")
+    for part in ("| LcRL | 2 / 4 |", "| RAG | 1 / 1 |", "**Overall, greedy**", "Zero-shot: de.", "seed 1", *titles):
         assert part in text
     for figure in ("differences_toy_greedy.png", "curves.png"):
         assert (tmp_path / "report" / figure).read_bytes().startswith(PNG)
     assert "Overall, greedy" in capsys.readouterr().out
-    latex = (tmp_path / "report" / "tables.tex").read_text()
-    assert latex.count(r"\begin{table}") == text.count("\n**")
-    assert r"\textbf" in latex
-    assert "$^{*}$" in latex
+    assert (tmp_path / "report" / "tables.tex").read_text().count(r"\begin{table}") == text.count("\n**")
 
 
 def test_labels_an_order_and_a_choice_of_methods(runs, tmp_path):
@@ -138,17 +129,14 @@ def test_an_evaluated_policy_is_known_by_the_run_that_trained_it(tmp_path, capsy
     assert_refused(capsys, "but Method.collections is", trained, own, output_dir=tmp_path / "twice")
 
 
-@pytest.mark.parametrize("same_questions", [True, False])
-def test_files_made_for_the_seed_of_a_run_are_no_difference(same_questions, tmp_path, capsys):
-    for seed in (0, 1):
-        config = training_run(tmp_path / "runs" / f"several-{seed}", "RAG-R1", 0.5, seed=seed) / "config.gin"
-        own = f"made/{'several' if same_questions or not seed else 'single'}-{seed}/selection/train.jsonl"
+def test_files_made_for_the_seed_of_a_run_are_no_difference(tmp_path, capsys):
+    for mode, seed in (("several", 0), ("several", 1), ("single", 2)):
+        config = training_run(tmp_path / f"RAG-R1-{seed}", "RAG-R1", 0.5, seed=seed) / "config.gin"
+        own = f"made/{mode}-{seed}/selection/train.jsonl"
         config.write_text(f"{config.read_text()}train/jsonl_questions.files = ('{own}',)\n")
-    if same_questions:
-        assert "2 / 2" in reported(tmp_path / "runs", output=tmp_path / "report")
-    else:
-        told = "but train/jsonl_questions.files is"
-        assert_refused(capsys, told, tmp_path / "runs", output_dir=tmp_path / "report")
+    first, second, other = (tmp_path / f"RAG-R1-{seed}" for seed in range(3))
+    assert "2 / 2" in reported(first, second, output=tmp_path / "report")
+    assert_refused(capsys, "train/jsonl_questions.files", first, other, output_dir=tmp_path / "other")
 
 
 def rewritten(path, change):
@@ -175,10 +163,9 @@ ANSWERS = "prompted/answers/RAG_greedy.jsonl"
     ("damage", "options", "part"),
     [
         (rewritten(ANSWERS, lambda text: "".join(text.splitlines(True)[:-3])), (), "different questions of toy"),
-        (rewritten(ANSWERS, lambda text: text[:-20]), (), "RAG_greedy.jsonl, line 90,"),
         (another_configuration, (), "train.questions_per_step is 2 there and 12 here"),
         (lost("LcRL-0/config.gin"), (), "configuration of 'after'"),
-        (lost("LcRL-0/answers/after_greedy.jsonl"), (), "answers of 'after' (after_greedy.jsonl)"),
+        (lost("LcRL-0/answers/after_greedy.jsonl"), (), "after_greedy.jsonl"),
         (lost("LcRL-0/run.json"), (), "run.json"),
         (None, ["--against=GRPO"], "no run of 'GRPO'"),
         (None, ["--axis=train.shares"], "sets no train.shares"),
@@ -226,18 +213,6 @@ def test_a_real_run(finished, tiny, tmp_path):
     assert contents(output) == before
 
 
-def test_only_the_trained_policy_may_be_evaluated(tiny, tmp_path):
-    bindings = ("STEPS=1", "Evaluation.before=False", "Evaluation.temperatures={'greedy': 0.0}")
-    assert run("train", tiny, *bindings, output=tmp_path / "run") == 0
-    answered = {path.name for path in (tmp_path / "run" / "answers").glob("*.jsonl")}
-    assert "after_greedy.jsonl" in answered
-    assert "before_greedy.jsonl" not in answered
-    text = (tmp_path / "run" / "report.md").read_text()
-    assert "Every policy" in text
-    assert "Held-out questions, greedy" not in text
-    assert "| LcRL | 1 / 1 |" in reported(tmp_path / "run", output=tmp_path / "report")
-
-
 def test_records_give_the_report_of_the_runs(runs, records, tmp_path):
     names = sorted(path.name for path in records.iterdir())
     methods = [f"{method}-{seed}.json" for method in ("LcRL", "mSearch-R1") for seed in (0, 1)]
@@ -274,14 +249,14 @@ def changed(name, change):
 @pytest.mark.parametrize(
     ("damage", "part"),
     [
-        (rewritten("LcRL-0.json", lambda text: text[:-100]), "LcRL-0.json cannot be read"),
-        (changed("LcRL-0.json", lambda own: own.pop("model")), "'model'"),
-        (changed(QUESTIONS, lambda own: own["splits"][0]["rows"].append([0, 99, 0])), "questions.json cannot be read"),
+        (rewritten("LcRL-0.json", lambda text: text[:-100]), "LcRL-0.json"),
+        (changed("LcRL-0.json", lambda own: own.pop("model")), "LcRL-0.json"),
+        (changed(QUESTIONS, lambda own: own["splits"][0]["rows"].append([0, 99, 0])), QUESTIONS),
         (changed("LcRL-0.json", lambda own: own["answers"][0].update(questions="x")), "other questions of toy"),
-        (changed("LcRL-0.json", lambda own: own["answers"][0]["scores"]["searches"].pop()), "89 scores of searches"),
+        (changed("LcRL-0.json", lambda own: own["answers"][0]["scores"]["searches"].pop()), "LcRL-0.json"),
         (
-            changed("LcRL-0.json", lambda own: own["config"].update({"train.questions_per_step": "9"})),
-            "train.questions_per_step is",
+            changed("LcRL-0.json", lambda own: own["config"].update({"train.seed": "9", "train.steps": "9"})),
+            "train.steps",
         ),
     ],
 )
@@ -309,38 +284,6 @@ def test_old_records_have_the_present_names_of_parameters(records):
     assert {f"sft/{new}" for new in RENAMED.values()} <= read_record(records / "LcRL-0.json")["config"].keys()
     assert as_now("--gin.train.couplings=2") == "--gin.train.questions_per_step=2"
     assert as_now("--gin.Method.program=@search_r1()") == "--gin.Method.program=@search_r1"
-
-
-def test_a_record_is_small(tmp_path):
-    """258 questions in 13 languages and four metrics, from a run of a thousand steps."""
-    languages = [f"l{number}" for number in range(13)]
-    generator = np.random.default_rng(0)
-    answered = [
-        Answered(question_id=f"fact-{number}", dataset="atlas", language=language, answer="a", golds=("a",),
-                 subsets=(("copyable", "translated")[number % 2], ("native_holds", "native_missing")[number % 3 // 2]))
-        for number in range(258) for language in languages
-    ]  # fmt: skip
-    labels = dict(method="LcRL", model="m", dataset="atlas", split="held_out", decoding="greedy", run="run")
-    trial = Trial.of(answered, seen_languages=tuple(languages[:8]), **labels)
-    right = generator.random(len(answered))
-    graded = np.where(right < 0.5, 1, np.where(right < 0.9, 0, generator.random(len(answered))))
-    scores = {"c3_recall_bergen": graded, "flexible_exact_match": (right < 0.5) + 0.0,
-              "correct_language": np.where(right < 0.6, 1, np.nan), "searches": np.floor(1 + 2 * right)}  # fmt: skip
-    training_run(tmp_path / "LcRL-0", "LcRL", 0.5)
-    [source] = read_sources([str(tmp_path / "LcRL-0")])
-    steps = np.arange(1000)
-    log = {name: (steps, generator.random(1000)) for name in ("reward/total", "episode/searches", "seconds/step")}
-    source = dataclasses.replace(source, log=log, trials=[dataclasses.replace(trial, scores=scores)])
-    [path] = write_records([source], tmp_path / "records", list(scores))
-    assert path.stat().st_size < 40_000
-    assert (tmp_path / "records" / QUESTIONS).stat().st_size < 50_000
-    [read] = read_sources([str(tmp_path / "records")])
-    [back] = read.trials
-    assert back.questions == trial.questions
-    assert fingerprint(back.questions) == fingerprint(trial.questions)
-    for name, values in scores.items():
-        np.testing.assert_allclose(back.scores[name], values, atol=5.01e-4)
-    assert read.log.keys() == {"reward/total", "episode/searches"}
 
 
 def test_a_thinned_log_keeps_its_mean():

@@ -8,18 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from experiment_parts import run
 from support import gin_files
 
 from lcrag import main
+from lcrag.commands import study as studying
 from lcrag.commands.arguments import split_arguments
-from lcrag.commands.study import STUDIES, lcrl, running, settings_of
-from lcrag.commands.study.cold_started import R_SEARCH
+from lcrag.commands.study import STUDIES, settings_of, tables
 from lcrag.config import configure
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.data.questions import Question
 from lcrag.episodes import routing
-from lcrag.retrieval import Collections
 from lcrag.train.method import Method
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,7 +83,7 @@ def test_every_point_is_a_command_that_can_be_read_and_comes_after_what_it_reads
     points = points_of(name, "--seeds=0,4", "--output_dir=out")
     made, seeded = POINTS[name]
     assert len(points) == made + 2 * seeded
-    folders = []
+    folders, systems = [], []
     for point in points:
         assert point.command[0] in main.COMMANDS
         configure(point.gin_files, point.bindings)
@@ -94,18 +92,13 @@ def test_every_point_is_a_command_that_can_be_read_and_comes_after_what_it_reads
         trained = {str(folder / "policy") for folder in point.needs}
         assert policy is None or policy in trained or (policy.startswith("atlas/") and not point.needs)
         folders.append(point.folder)
-    assert len(set(folders)) == len(points)
-    configure(["report.gin"], arguments_of(*STUDIES[name].report).bindings)
-
-
-def test_systems_have_names_of_their_own():
-    for name in ("r_search", "rag_r1_ablations", "globalrag", "translate_r1", "translate_and_search", "lcrl_tables"):
-        runs = [point for point in points_of(name, "--seeds=0") if point.folder.parent.name in ("study", "tables")]
-        systems = []
-        for point in runs:
+        if Path("out", STUDIES[name].reported) in point.folder.parents:
             named = gin_files.bound(*point.gin_files, bindings=point.bindings)
-            systems.append(named.get("evaluate.label", named["Method.name"]))
-        assert len(set(systems)) == len(systems), name
+            systems.append((named.get("evaluate.label", named["Method.name"]), named.get("SEED")))
+    assert len(set(folders)) == len(points)
+    if not any(word.startswith("--axis") for word in STUDIES[name].report):
+        assert len(set(systems)) == len(systems), "each has a name of its own"
+    configure(["report.gin"], arguments_of(*STUDIES[name].report).bindings)
 
 
 def test_a_variant_begins_with_its_cold_start():
@@ -116,9 +109,6 @@ def test_a_variant_begins_with_its_cold_start():
         assert bound(point)["policy.folder"] == f"{start.folder}/policy"
         assert bound(point)["r_search.evidence"] is False
     assert (before.command, bound(trained)["Evaluation.before"]) == (("evaluate",), False)
-    usual, *_ = points_of("r_search", "--only=ppo", "--seeds=0", "--output_dir=out")
-    assert usual.folder.name == "grpo"
-    assert usual.bindings == ()
 
 
 def test_options_choose_what_is_run():
@@ -157,7 +147,7 @@ def test_every_seed_of_rag_r1_has_its_own_stages():
 def study(tmp_path, monkeypatch, capfd):
     """Runs a study with a pretended `lcrag`: its exit status, its calls, and what it wrote to standard error."""
     (tmp_path / "pretended.py").write_text(PRETENDED)
-    monkeypatch.setattr(running, "LCRAG", (sys.executable, "pretended.py"))
+    monkeypatch.setattr(studying, "LCRAG", (sys.executable, "pretended.py"))
     monkeypatch.chdir(tmp_path)
 
     def runs(*words, fails=""):
@@ -214,7 +204,7 @@ def test_what_is_recorded_is_kept_without_the_runs(study, tmp_path):
     words = ("r_search", "--seeds=0,1", "--output_dir=out", "--records=kept")
     study(*words)
     recorded = {path.name for path in (tmp_path / "kept").iterdir()}
-    trained = {f"{name}-{seed}.json" for name in R_SEARCH for seed in (0, 1) if name != "rag"}
+    trained = {f"{name}-{seed}.json" for name in tables.R_SEARCH for seed in (0, 1) if name != "rag"}
     starts = {f"before-{name}.json" for name in ("grpo", "without_evidence", "from_long_sft")}
     assert recorded == trained | starts | {"rag.json"}
     shutil.rmtree(tmp_path / "out")
@@ -230,16 +220,11 @@ def test_what_is_recorded_is_kept_without_the_runs(study, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "option"),
-    [
-        (("lcrl_data", "--no_cold_start"), "--no_cold_start"),
-        (("r_search", "--sft_experiment=own.gin"), "--sft_experiment"),
-        (("lcrl_tables", "--only=lcrl", "--sft_experiment=own.gin"), "--sft_experiment"),
-    ],
+    [(("lcrl_data", "--no_cold_start"), "--no_cold_start"), (("r_search", "--sft_experiment=own"), "--sft_experiment")],
 )
 def test_an_option_without_an_effect_is_refused(study, words, option):
     status, calls, error = study(*words, "--output_dir=out")
-    assert status == 2
-    assert not calls
+    assert (status, calls) == (2, [])
     assert option in error
 
 
@@ -249,29 +234,16 @@ def test_a_record_of_another_command_is_refused(study):
     status, calls, _ = study(*words, "--output_dir=elsewhere", "--gin.STEPS=5")
     assert status == 0
     assert [call.command for call in calls] == ["report"], "another output folder is no difference"
-    status, calls, error = study(*words, "--output_dir=out")
-    assert status == 2
-    assert not calls
-    assert "kept/answer_only-0.json" in error
-    assert "recorded with --gin.STEPS=5" in error
-
-
-def test_records_of_another_study_are_refused_before_anything_runs(study):
-    study("r_search", "--seeds=0", "--records=kept", "--output_dir=out")
-    status, calls, error = study("rag_r1", "--records=kept", "--output_dir=other")
-    assert status == 2
-    assert not calls
-    assert "kept/answer_only-0.json" in error
-
-
-def test_the_baseline_sft_may_have_an_experiment_of_its_own(study):
-    words = ("lcrl_tables", "--seeds=0", "--records=kept", "--output_dir=out")
+    for others in (words, ("rag_r1", "--records=kept")):  # of the same study, and of another
+        status, calls, error = study(*others, "--output_dir=out")
+        assert (status, calls) == (2, [])
+        assert "kept/answer_only-0.json" in error
+    words = ("lcrl_tables", "--seeds=0", "--records=tables", "--output_dir=out")
     assert study(*words, "--only=sft", "--sft_experiment=lcrl/paper_sft")[0] == 0
-    assert study(*words, "--only=lcrl")[0] == 0
+    assert study(*words, "--only=lcrl")[0] == 0, "the baseline SFT may have an experiment of its own"
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
-@pytest.mark.parametrize("point", ["grpo", "ppo-1"])
+@pytest.mark.parametrize(("jobs", "point"), [(1, "grpo"), (3, "ppo-1")])
 def test_the_first_failure_ends_the_study_and_names_the_log(study, jobs, point):
     status, calls, error = study("r_search", "--seeds=0,1", f"--jobs={jobs}", "--output_dir=out", fails=point)
     assert status == 2
@@ -312,38 +284,25 @@ def test_the_help_of_studies_needs_no_jax():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
 
 
-def typed(statements):
-    return [statement.replace(" = ", "=", 1) for statement in statements]
-
-
 def values_of(statements):
     """Every binding of the quickstart with some statements, macros followed."""
     return gin_files.values("quickstart.gin", bindings=statements)
 
 
-@pytest.mark.parametrize("count", range(1, 9))
-def test_training_languages(count):
-    values = values_of(lcrl.TRAINING_LANGUAGES[f"training_languages_{count}"])
-    assert values["train/atlas_questions.languages"] == LCRL_TRAINING[:count] == values["Evaluation.seen_languages"]
-    group = count * values["Method.samples"]
-    assert group >= 5
-    assert abs(values["train.questions_per_step"] * group - 96) <= 2, "a step has as many episodes as the quickstart's"
-
-
-def test_data_scale(tiny, tmp_path, capsys):
-    """Refused before anything is built: the share has one question too few."""
-    bindings = ("train/atlas_questions.limit=8", "train.questions_per_step=3", *typed(lcrl.DATA["data_25"]))
-    assert run("train", tiny, *bindings, output=tmp_path / "run") == 2
-    assert "a step of 3 questions cannot be drawn from 2" in capsys.readouterr().err
-    assert run("train", tiny, "train.question_share=1.5", output=tmp_path / "run") == 2
-    assert "above 0 and at most 1" in capsys.readouterr().err
+def test_training_languages():
+    for count, statements in enumerate(tables.TRAINING_LANGUAGES.values(), start=1):
+        values = values_of(statements)
+        assert values["train/atlas_questions.languages"] == LCRL_TRAINING[:count] == values["Evaluation.seen_languages"]
+        group = count * values["Method.samples"]
+        assert group >= 5
+        assert abs(values["train.questions_per_step"] * group - 96) <= 2, "as many episodes as the quickstart's step"
 
 
 @pytest.mark.parametrize(
     ("option", "count"), [("native", 1), ("english", 1), ("native_english", 2), ("native_english_high", 3), ("all", 13)]
 )
 def test_retrieval_options(option, count):
-    values = values_of(lcrl.RETRIEVAL[f"retrieval_{option}"])
+    values = values_of(tables.RETRIEVAL[f"retrieval_{option}"])
     choice = getattr(routing, values["Method.collections"].removeprefix("@"))
     question = Question(id="q", dataset="atlas", language="fi", text="?", answers=("a",))
     given = []
@@ -356,17 +315,3 @@ def test_retrieval_options(option, count):
     assert len(languages) == count
     assert ("fi" in languages) == (option != "english")
     assert values["hierarchical_search.route"] == ("@english_only" if option == "english" else "@local_first")
-
-
-@pytest.mark.parametrize("methods", [(), ("baselines/rag.gin",)])
-def test_english_only_searches_english_only(methods, tiny, tmp_path, monkeypatch):
-    search, searched = Collections.search, set()
-
-    def remembering(self, queries, languages, k):
-        searched.update(languages)
-        return search(self, queries, languages, k)
-
-    monkeypatch.setattr(Collections, "search", remembering)
-    bindings = ("Evaluation.temperatures={'sampled': 1.0}", *typed(lcrl.RETRIEVAL["retrieval_english"]))
-    assert run("evaluate", tiny, *bindings, gin_files=methods, output=tmp_path / "run") == 0
-    assert searched == {"en"}

@@ -7,7 +7,7 @@ import pytest
 from experiment_parts import SIZES, changed, json_lines, run
 from support import gin_files
 
-from lcrag.commands.study.lcrl import ABLATIONS, MORE_ABLATIONS
+from lcrag.commands.study.tables import ABLATIONS, MORE_ABLATIONS
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.retrieval import Collections
 from lcrag.train.episode import group_ids, values_of

@@ -8,7 +8,7 @@ import pytest
 from experiment_parts import TOKENIZER, changed, json_lines, one_device, run
 from support import tiny_config
 
-from lcrag.commands.study.cold_started import R_SEARCH as VARIANTS
+from lcrag.commands.study.tables import R_SEARCH as VARIANTS
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.methods.r_search.evidence_reader import EvidenceReader

@@ -6,7 +6,7 @@ import pytest
 from experiment_parts import changed, json_lines, run
 
 from lcrag.atlas import build_world
-from lcrag.commands.study.cold_started import WITH_SEARCH
+from lcrag.commands.study.tables import WITH_SEARCH
 from lcrag.data.constructed import KIVARI, vocabulary_of
 from lcrag.methods.translate_r1.oracles import TranslatingSearcher
 

@@ -7,7 +7,7 @@ from fastapi.testclient import TestClient
 
 from lcrag import main
 from lcrag.commands.serve import serving
-from lcrag.commands.study.cold_started import TRANSLATE_R1 as VARIANTS
+from lcrag.commands.study.tables import TRANSLATE_R1 as VARIANTS
 
 FILES = ("translate_r1/method.gin", "translator/lookup.gin")
 SIZES = (

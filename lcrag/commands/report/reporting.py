@@ -44,10 +44,6 @@ def report(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, evalua
       output_dir: Folder for the report of several runs; without `words`, the folder of the one run.
       words: Folders of runs, or folders that contain such folders; see `compare_runs`.
       evaluation: Evaluation settings of the one run; tables of results also need its answers before and after training.
-
-    Raises:
-      UserError: there is no output folder, it is not the folder of a run, or the configuration of a run's evaluation is
-        missing.
     """
     console = make_console()
     if words:
@@ -106,10 +102,6 @@ def compare_runs(
       only: Names of the methods in the report; empty: all.
       order: Names of methods in the desired order; all others follow as they are found.
       title: Title of the report.
-
-    Raises:
-      UserError: folders without results or with damaged ones, an unknown method or metric, or runs that cannot be
-        compared.
     """
     # Here, since every command imports this module, and Matplotlib takes a second.
     from lcrag.commands.report.study_report import write_study_report
@@ -127,49 +119,48 @@ def compare_runs(
         console.print(f"{len(written)} record{'s' if len(written) > 1 else ''} written into {records}")
     if output_dir is None:
         return
-    names = list(dict.fromkeys(source.name for source in sources))
+    names = dict.fromkeys(source.name for source in sources)
     if unknown := [name for name in only if name not in names]:
         raise UserError(f"compare_runs.only names {unknown[0]!r}, which was not run: choose among {', '.join(names)}")
     place = {name: number for number, name in enumerate(order)}
-    sources = sorted(
-        (source for source in sources if not only or source.name in only),
-        key=lambda source: place.get(source.name, len(place)),
-    )
-    trials: list[Trial] = []
-    origins: list[Source] = []
+    chosen = [source for source in sources if not only or source.name in only]
+    pairs: list[tuple[Trial, Source]] = []
     first: dict[tuple, Source] = {}
-    for source in sources:
+    for source in sorted(chosen, key=lambda source: place.get(source.name, len(place))):
         # Runs of one seed share labels such as the policy before training, whose answers count once.
         shared = source.trained and source.label != AFTER
         point = None if axis is None or shared else _point(source, axis)
         for trial in source.trials:
             run = source.about["seed"] if shared else source.folder
             if first.setdefault((source.name, trial.decoding, trial.split, run), source) is source:
-                trials.append(trial.at(point))
-                origins.append(source)
-    check_one_configuration(trials, origins)
-    known = {name for trial in trials for name in trial.scores}
+                pairs.append((trial.at(point), source))
+    check_one_configuration(pairs)
+    known = {name for trial, _ in pairs for name in trial.scores}
     if lost := [name for name in metrics if name not in known and name not in NOT_OF_QUESTIONS]:
         raise UserError(
             f"the records hold no {lost[0]}, only {', '.join(sorted(known))}: choose among these with"
             " compare_runs.metrics, or give the folders of the runs"
         )
-    if against is not None and all(trial.method != against for trial in trials):
-        methods = ", ".join(dict.fromkeys(trial.method for trial in trials))
-        raise UserError(f"there is no run of {against!r} to test against, only runs of {methods}")
+    methods = dict.fromkeys(trial.method for trial, _ in pairs)
+    if against is not None and against not in methods:
+        raise UserError(f"there is no run of {against!r} to test against, only runs of {', '.join(methods)}")
     logs: dict[str, dict[pathlib.Path, Mapping[str, Curve]]] = {}
-    for trial, source in zip(trials, origins, strict=True):
+    lines = {}
+    for trial, source in pairs:
+        name, about = trial.system[1], source.about
         if source.log:
-            logs.setdefault(trial.system[1], {})[source.folder] = source.log
+            logs.setdefault(name, {})[source.folder] = source.log
+        parts = f"`{source.folder}`", f"seed {about['seed']}", source.step, f"commit {about['commit'] or 'unknown'}"
+        lines[f"{name} ({trial.model}): {', '.join(filter(None, parts))}, `{' '.join(about['command'])}`"] = None
     path, tables = write_study_report(
         output_dir,
         title=title,
-        boards=scoreboards(trials, paired_seeds),
-        logs={name: list(own.values()) for name, own in logs.items()},
+        boards=scoreboards((trial for trial, _ in pairs), paired_seeds),
+        logs={name: list(runs.values()) for name, runs in logs.items()},
         metrics=metrics,
         marking=Marking(against=against, threshold=threshold),
         axis=(axis_name or axis) if axis else "",
-        runs=list(dict.fromkeys(map(_line, trials, origins))),
+        runs=list(lines),
     )
     for table in tables:
         if " by language" not in table.title:  # too wide for most terminals
@@ -188,22 +179,17 @@ def _point(source: Source, axis: str) -> float | str:
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
 
 
-def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) -> None:
-    """Checks that averaged trials have the same configuration and that none is counted twice.
+def check_one_configuration(pairs: Sequence[tuple[Trial, Source]]) -> None:
+    """Checks that averaged trials have the same configuration, and that no policy counts twice with one seed.
 
-    The trials of a system must have the same configuration. A training run and an evaluation are compared in the
-    bindings that both set. No policy may be counted twice with the same seed.
-
-    Args:
-      trials: All trials.
-      origins: The source of each trial.
+    A training run and an evaluation are compared in the bindings that both set.
 
     Raises:
       UserError: configurations differ, or a trial is counted twice.
     """
     first: dict[tuple, Source] = {}
     counted: dict[tuple, Source] = {}
-    for trial, source in zip(trials, origins, strict=True):
+    for trial, source in pairs:
         what = (trial.system, trial.dataset, trial.split, trial.decoding)
         first.setdefault((*what, source.trained), source)
         for trained in (True, False):
@@ -212,7 +198,7 @@ def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) 
                 continue
             # `lcrag study` names what is made for one seed by it, at the ends of folder names.
             there, here = (
-                re.sub(rf"-{re.escape(str(each.about['seed']))}(?=[/'])", "", each.config) for each in (other, source)
+                re.sub(rf"-{re.escape(str(side.about['seed']))}(?=[/'])", "", side.config) for side in (other, source)
             )
             if difference := differences(there, here, INCIDENTAL, only_shared=other.trained != source.trained):
                 raise UserError(
@@ -227,9 +213,3 @@ def check_one_configuration(trials: Sequence[Trial], origins: Sequence[Source]) 
                 f"{twice.folder} and {source.folder} are the same policy, asked with the same seed and both called"
                 f" {trial.system[1]!r}: leave one of them out"
             )
-
-
-def _line(trial: Trial, source: Source) -> str:
-    about = source.about
-    parts = (f"`{source.folder}`", f"seed {about['seed']}", source.step, f"commit {about['commit'] or 'unknown'}")
-    return f"{trial.system[1]} ({trial.model}): {', '.join(filter(None, parts))}, `{' '.join(about['command'])}`"

@@ -5,7 +5,6 @@ configuration, provenance, thinned training log and the scores of every question
 made from these alone.
 """
 
-import contextlib
 import dataclasses
 import fcntl
 import hashlib
@@ -14,14 +13,14 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.errors import UserError
-from lcrag.evaluation import Answered, Curve, read_rows, read_training_log, step_size
+from lcrag.evaluation import Curve, read_rows, read_training_log, step_size
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
 from lcrag.evaluation.scoreboard import Questions, Trial
 from lcrag.files import file_name
@@ -43,6 +42,7 @@ RENAMED = {
     "train.most_rollouts": "train.max_rollouts",
     "train.most_skipped_in_a_row": "train.max_consecutive_skips",
 }
+DAMAGES = (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError)  # of a JSON file
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,95 +78,86 @@ def read_sources(paths: Sequence[str], also: Collection[str] = ()) -> list[Sourc
     Raises:
       UserError: a folder does not exist or has no results, or a file is missing or damaged.
     """
-    folders: list[pathlib.Path] = []
+    folders: dict[pathlib.Path, None] = {}
     for path in map(pathlib.Path, paths):
         if not path.is_dir():
             raise UserError(f"there is no folder {path}: give folders of runs, or a folder that contains some")
         markers = (EVALUATION, QUESTIONS)
-        own = [path] if any((path / name).is_file() for name in markers) else []
-        own = own or sorted({each.parent for name in markers for each in path.rglob(name)})
-        if not own:
+        inner = [path] if any((path / name).is_file() for name in markers) else []
+        inner = inner or sorted({file.parent for name in markers for file in path.rglob(name)})
+        if not inner:
             raise UserError(f"nothing in {path} was evaluated: run `lcrag train` or `lcrag evaluate` into it first")
-        folders += own
-    found: list[Source] = []
-    for folder in dict.fromkeys(folders):
-        found += _of_records(folder, also) if (folder / QUESTIONS).is_file() else _of_runs(folder, also)
-    if not found:
+        folders |= dict.fromkeys(inner)
+    sources: list[Source] = []
+    for folder in folders:
+        sources += _of_records(folder, also) if (folder / QUESTIONS).is_file() else _of_runs(folder, also)
+    if not sources:
         raise UserError(f"no policy was evaluated in {', '.join(paths)}: give folders of runs or of evaluations")
-    return found
+    return sources
 
 
 def _of_runs(folder: pathlib.Path, also: Collection[str]) -> Iterator[Source]:
     """Yields the sources of the folder of a training run or of evaluations."""
-    places: dict[str, list[tuple[str, str]]] = {}  # label -> its decodings and splits
-    for method, split in dict.fromkeys((row.method, row.split) for row in read_rows(folder / EVALUATION)):
-        label, comma, decoding = method.rpartition(", ")
-        if comma and "/" not in split:
-            places.setdefault(label, []).append((decoding, split))
-    for label, own in places.items():
-        of_label = answers_path(folder, label, "config").with_suffix(".gin")
-        config = of_label if of_label.is_file() else folder / CONFIG
-        if not config.is_file():
-            raise UserError(f"{folder} has lost the configuration of {label!r} ({config.name}): evaluate it again")
-        trained = config != of_label
-        if trained and label != AFTER and label not in also:
+    places: dict[str, dict[tuple[str, str], None]] = {}  # label -> its decodings and splits
+    for row in read_rows(folder / EVALUATION):
+        label, comma, decoding = row.method.rpartition(", ")
+        if comma and "/" not in row.split:
+            places.setdefault(label, {})[decoding, row.split] = None
+    for label, decodings in places.items():
+        # An evaluation keeps configuration and provenance next to its answers, a training run in its folder.
+        place, about = (answers_path(folder, label, name) for name in ("config", "run"))
+        place, about = place.with_suffix(".gin"), about.with_suffix(".json")
+        after, trained = label == AFTER, not place.is_file()
+        place, about = folder / CONFIG if trained else place, about if about.is_file() else folder / RUN
+        if not place.is_file():
+            raise UserError(f"{folder} has lost the configuration of {label!r} ({place.name}): evaluate it again")
+        if trained and not after and label not in also:
             continue
-        configured = read_configured(config)
-        policy = str(configured.get("policy.folder", "unknown"))
+        try:
+            written = json.loads(about.read_bytes())
+            provenance = {name: written[name] for name in ("seed", "commit", "command")}
+        except DAMAGES as error:
+            raise UserError(f"{about}, the provenance of {label!r}, cannot be read: make it again") from error
+        policy = str(read_configured(place).get("policy.folder", "unknown"))
         trained_by = trained_by_run(policy)
-        log = folder / LOG
-        curves = read_training_log(log) if label == AFTER and log.is_file() else {}
+        curves = read_training_log(folder / LOG) if after and (folder / LOG).is_file() else {}
         source = Source(
             folder=folder,
             label=label,
-            name=str(configured.get("Method.name", label)) if label == AFTER else label,
-            place=config,
-            config=config.read_text(encoding="utf-8"),
-            trained_config="" if trained_by is None else trained_by.read_text(encoding="utf-8"),
+            name=str(read_configured(place).get("Method.name", label)) if after else label,
+            place=place,
+            config=place.read_text(encoding="utf-8"),
+            trained_config=trained_by.read_text(encoding="utf-8") if trained_by else "",
             trained=trained,
-            policy=f"{folder}/policy" if trained and label == AFTER else policy,
+            policy=f"{folder}/policy" if trained and after else policy,
             model=base_model(policy),
-            about=_provenance(folder, label),
+            about=provenance,
             log=curves,
             step=step_size(curves),
-            trials=(),
+            trials=[],
         )
-        yield dataclasses.replace(source, trials=[trial for place in own for trial in _answered_trials(source, *place)])
-
-
-def _provenance(folder: pathlib.Path, label: str) -> dict[str, Any]:
-    of_label = answers_path(folder, label, "run").with_suffix(".json")
-    path = of_label if of_label.is_file() else folder / RUN
-    try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        return {name: about[name] for name in ("seed", "commit", "command")}
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}, the provenance of {label!r}, cannot be read: make it again") from error
-
-
-def _answered_trials(source: Source, decoding: str, split: str) -> Iterator[Trial]:
-    paths = inference_runs(source.folder, source.label, decoding)
-    if not paths:
-        lost = answers_path(source.folder, source.label, decoding).name
-        raise UserError(f"{source.folder} has lost the answers of {source.label!r} ({lost}): evaluate it again")
-    values = source.values
-    for path in paths:
-        by_dataset: dict[str, list[Answered]] = {}
-        for answered in read_answers(path):
-            by_dataset.setdefault(answered.dataset, []).append(answered)
-        for dataset, answers in by_dataset.items():
-            yield Trial.of(
-                answers,
-                values.get("Evaluation.languages", LCRL_LANGUAGES),
-                method=source.name,
-                model=source.model,
-                dataset=dataset,
-                split=split,
-                decoding=decoding,
-                run=str(source.folder),
-                seed=source.about["seed"],
-                seen_languages=tuple(values.get("Evaluation.seen_languages", LCRL_TRAINING)),
-            )
+        trials, values = [], source.values
+        for decoding, split in decodings:
+            files = inference_runs(folder, label, decoding)
+            if not files:
+                lost = answers_path(folder, label, decoding).name
+                raise UserError(f"{folder} has lost the answers of {label!r} ({lost}): evaluate it again")
+            for answers in map(read_answers, files):
+                for dataset in dict.fromkeys(each.dataset for each in answers):
+                    trial = Trial.of(
+                        [each for each in answers if each.dataset == dataset],
+                        values.get("Evaluation.languages", LCRL_LANGUAGES),
+                        method=source.name,
+                        model=source.model,
+                        dataset=dataset,
+                        split=split,
+                        decoding=decoding,
+                        run=str(folder),
+                        seed=provenance["seed"],
+                        seen_languages=tuple(values.get("Evaluation.seen_languages", LCRL_TRAINING)),
+                    )
+                    trials.append(trial)
+        yield dataclasses.replace(source, trials=trials)
 
 
 def base_model(folder: str) -> str:
@@ -200,7 +191,7 @@ def read_record(path: pathlib.Path) -> dict[str, Any]:
             present = (as_now(f"{name} = {value}") for name, value in record[config].items())
             record[config] = dict(statement.split(" = ", 1) for statement in present)
         return {**record, "command": list(record["command"]), "folder": str(record["folder"])}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except DAMAGES as error:
         raise _damaged(path, error) from error
 
 
@@ -222,6 +213,16 @@ def _of_records(folder: pathlib.Path, also: Collection[str]) -> Iterator[Source]
     for path in record_files(folder):
         record = read_record(path)
         try:
+            for answers in record["answers"]:
+                questions = asked.get((answers["dataset"], answers["split"]))
+                if questions is None or fingerprint(questions) != answers["questions"]:
+                    raise UserError(
+                        f"{path} has scores of other questions of {answers['dataset']}, {answers['split']}, than"
+                        f" {folder / QUESTIONS} lists: keep it in a folder of its own, with its questions"
+                    )
+                for metric, scores in answers["scores"].items():
+                    if len(scores) != len(questions.clusters):
+                        raise ValueError(f"{len(scores)} scores of {metric} for {len(questions.clusters)} questions")
             for label, policy in record["policies"].items():
                 after = label == AFTER
                 if record["trained"] and not after and label not in also:
@@ -237,7 +238,7 @@ def _of_records(folder: pathlib.Path, also: Collection[str]) -> Iterator[Source]
                     trained=record["trained"],
                     policy=policy,
                     model=record["model"],
-                    about={each: record[each] for each in ("seed", "commit", "command")},
+                    about={field: record[field] for field in ("seed", "commit", "command")},
                     log={
                         curve: (np.array(steps, np.int64), np.array(values, float))
                         for curve, (steps, values) in (record["log"].items() if after else ())
@@ -247,36 +248,21 @@ def _of_records(folder: pathlib.Path, also: Collection[str]) -> Iterator[Source]
                         Trial(
                             method=name,
                             model=record["model"],
-                            dataset=own["dataset"],
-                            split=own["split"],
-                            decoding=own["decoding"],
+                            dataset=answers["dataset"],
+                            split=answers["split"],
+                            decoding=answers["decoding"],
                             run=record["folder"],
                             seed=record["seed"],
                             seen_languages=tuple(record["seen_languages"]),
-                            questions=asked[own["dataset"], own["split"]],
-                            scores=_recorded_scores(path, own, asked),
+                            questions=asked[answers["dataset"], answers["split"]],
+                            scores={metric: np.array(scores, float) for metric, scores in answers["scores"].items()},
                         )
-                        for own in record["answers"]
-                        if own["label"] == label
+                        for answers in record["answers"]
+                        if answers["label"] == label
                     ],
                 )
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+        except DAMAGES as error:
             raise _damaged(path, error) from error
-
-
-def _recorded_scores(
-    path: pathlib.Path, own: Mapping[str, Any], asked: Mapping[tuple[str, str], Questions]
-) -> dict[str, np.ndarray]:
-    questions = asked.get((own["dataset"], own["split"]))
-    if questions is None or fingerprint(questions) != own["questions"]:
-        raise UserError(
-            f"{path} has scores of other questions of {own['dataset']}, {own['split']}, than {path.parent / QUESTIONS}"
-            " lists: keep it in a folder of its own, with its questions"
-        )
-    scores = {metric: np.array(values, float) for metric, values in own["scores"].items()}
-    if lost := [metric for metric, values in scores.items() if len(values) != len(questions.clusters)]:
-        raise ValueError(f"{len(scores[lost[0]])} scores of {lost[0]} for {len(questions.clusters)} questions")
-    return scores
 
 
 def fingerprint(questions: Questions) -> str:
@@ -299,109 +285,108 @@ def write_records(sources: Sequence[Source], folder: pathlib.Path, metrics: Sequ
         raise UserError(f"{folder} is a file: give --records the folder that the records are written into")
     folder.mkdir(parents=True, exist_ok=True)
     kept = [*metrics, *(EFFICIENCY_INPUTS if EFFICIENCY in metrics else ())]
+
+    def rounded(values: np.ndarray) -> list[int | float | None]:
+        numbers = (None if math.isnan(value) else round(value, 3) for value in values.tolist())
+        return [int(number) if number is not None and number == int(number) else number for number in numbers]
+
     of_file: dict[pathlib.Path, list[Source]] = {}
     for source in sources:
         of_file.setdefault(source.place, []).append(source)
-    folders = [own[0].folder for own in of_file.values()]
+    folders = [labels[0].folder for labels in of_file.values()]
     written: dict[pathlib.Path, pathlib.Path] = {}
-    for place, own in of_file.items():
-        source = next((each for each in own if each.label == AFTER), own[0])
+    for place, labels in of_file.items():
+        source = next((each for each in labels if each.label == AFTER), labels[0])
         several = folders.count(source.folder) > 1
-        path = folder / file_name(f"{source.folder.name}{f'-{own[0].label}' if several else ''}.json")
+        path = folder / file_name(f"{source.folder.name}{f'-{labels[0].label}' if several else ''}.json")
         if written.setdefault(path, place) != place:
             raise UserError(f"{written[path]} and {place} would both be recorded as {path}: rename one's folder")
-        _add_questions(folder, [trial for each in own for trial in each.trials])
+        trials = [(each.label, trial) for each in labels for trial in each.trials]
+        _add_questions(folder, [trial for _, trial in trials])
         record = {
             "method": source.name,
             "model": source.model,
             **source.about,
             "folder": str(source.folder),
-            "policies": {each.label: each.policy for each in own},
+            "policies": {each.label: each.policy for each in labels},
             "trained": source.trained,
-            "seen_languages": list(own[0].trials[0].seen_languages),
+            "seen_languages": list(trials[0][1].seen_languages),
             "step": source.step,
             "log": thinned(source.log),
             "config": statements(source.config),
             "trained_config": statements(source.trained_config),
-            "answers": [_scores_of(each.label, trial, kept) for each in own for trial in each.trials],
+            "answers": [
+                {
+                    "label": label,
+                    "decoding": trial.decoding,
+                    "dataset": trial.dataset,
+                    "split": trial.split,
+                    "questions": fingerprint(trial.questions),
+                    "scores": {
+                        name: rounded(trial.scores[name])
+                        for name in kept
+                        if name in trial.scores and not np.isnan(trial.scores[name]).all()
+                    },
+                }
+                for label, trial in trials
+            ],
         }
         _write(path, record)
     return list(written)
 
 
-def _scores_of(label: str, trial: Trial, metrics: Sequence[str]) -> dict[str, Any]:
-    known = {name: trial.scores[name] for name in metrics if name in trial.scores}
-    return {
-        "label": label,
-        "decoding": trial.decoding,
-        "dataset": trial.dataset,
-        "split": trial.split,
-        "questions": fingerprint(trial.questions),
-        "scores": {name: _numbers(values) for name, values in known.items() if not np.isnan(values).all()},
-    }
-
-
-def _numbers(values: np.ndarray) -> list[int | float | None]:
-    """Rounds to three digits; whole numbers become int, and NaN becomes None."""
-    rounded = (None if math.isnan(value) else round(value, 3) for value in values.tolist())
-    return [int(value) if value is not None and value == int(value) else value for value in rounded]
-
-
 def thinned(log: Mapping[str, Curve]) -> dict[str, list[list[int | float]]]:
     """Reduces the curves that reports show to [steps, values] of at most `MAX_POINTS` means of consecutive steps."""
+    shown = re.compile(r"reward/.*|episode/(policy_tokens|searches)|tools/.*/rate")
     curves: dict[str, list[list[int | float]]] = {}
     for name, (steps, values) in log.items():
-        tool_rate = name.startswith("tools/") and name.endswith("/rate")
-        shown = tool_rate or name.startswith("reward/") or name in ("episode/policy_tokens", "episode/searches")
-        if len(steps) and shown:
+        if len(steps) and shown.fullmatch(name):
             blocks = np.array_split(np.arange(len(steps)), min(len(steps), MAX_POINTS))
             middles: list[int | float] = [int(steps[block[len(block) // 2]]) for block in blocks]
             curves[name] = [middles, [float(f"{values[block].mean():.4g}") for block in blocks]]
     return curves
 
 
-def _add_questions(folder: pathlib.Path, trials: Iterable[Trial]) -> None:
-    """Adds the questions of new splits; raises a UserError if a known split has other questions."""
+def _add_questions(folder: pathlib.Path, trials: Sequence[Trial]) -> None:
+    """Adds the questions of new splits to `QUESTIONS`; raises a UserError if a known split has other questions.
+
+    A row of a split has indices into its `clusters`, `languages` and `kinds`.
+    """
     path = folder / QUESTIONS
-    with _locked(folder):  # processes of one study record their runs at the same time
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # processes of one study record their runs at the same time
         known = _read_questions(path) if path.exists() else {}
-        added = False
+        before = len(known)
         for trial in trials:
-            key = (trial.dataset, trial.split)
-            added |= key not in known
-            if fingerprint(known.setdefault(key, trial.questions)) != fingerprint(trial.questions):
+            if fingerprint(known.setdefault((trial.dataset, trial.split), trial.questions)) != fingerprint(
+                trial.questions
+            ):
                 raise UserError(
                     f"{folder} holds records of other questions of {trial.dataset}, {trial.split}, than {trial.run}"
                     " answered: write these records into another folder"
                 )
-        if added:
-            _write(path, {"splits": [_split(dataset, split, asked) for (dataset, split), asked in known.items()]})
-
-
-@contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
+        if len(known) == before:
+            return
+        splits = []
+        for (dataset, split), asked in known.items():
+            kinds = list(zip(asked.subsets, asked.domains, asked.tiers, strict=True))
+            columns = [list(dict.fromkeys(values)) for values in (asked.clusters, asked.order, kinds)]
+            indices = [{value: index for index, value in enumerate(values)} for values in columns]
+            rows = zip(asked.clusters, asked.languages, kinds, strict=True)
+            splits.append(
+                {
+                    "dataset": dataset,
+                    "split": split,
+                    "languages": columns[1],
+                    "clusters": columns[0],
+                    "kinds": [dict(zip(("subsets", "domain", "tier"), kind, strict=True)) for kind in columns[2]],
+                    "rows": [[index[value] for index, value in zip(indices, row, strict=True)] for row in rows],
+                }
+            )
+        _write(path, {"splits": splits})
     finally:
-        os.close(held)
-
-
-def _split(dataset: str, split: str, asked: Questions) -> dict[str, Any]:
-    """Returns the questions of a split; a row has indices into `clusters`, `languages` and `kinds`."""
-    kinds = list(zip(asked.subsets, asked.domains, asked.tiers, strict=True))
-    columns: list[list[Any]] = [list(dict.fromkeys(own)) for own in (asked.clusters, asked.order, kinds)]
-    places = [{value: place for place, value in enumerate(own)} for own in columns]
-    rows = zip(asked.clusters, asked.languages, kinds, strict=True)
-    return {
-        "dataset": dataset,
-        "split": split,
-        "languages": columns[1],
-        "clusters": columns[0],
-        "kinds": [{"subsets": list(subsets), "domain": domain, "tier": tier} for subsets, domain, tier in columns[2]],
-        "rows": [[own[value] for own, value in zip(places, row, strict=True)] for row in rows],
-    }
+        os.close(lock)
 
 
 def _read_questions(path: pathlib.Path) -> dict[tuple[str, str], Questions]:
@@ -417,7 +402,7 @@ def _read_questions(path: pathlib.Path) -> dict[tuple[str, str], Questions]:
                 tiers=tuple(kinds[kind]["tier"] for _, _, kind in split["rows"]),
                 order=tuple(languages),
             )
-    except (OSError, ValueError, TypeError, KeyError, IndexError) as error:
+    except DAMAGES as error:
         raise _damaged(path, error) from error
     return found
 

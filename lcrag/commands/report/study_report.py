@@ -27,18 +27,13 @@ from lcrag.methods.translate_r1.tool_use import asked_repeatedly, has_tool_use
 
 REPORT, LATEX, CURVES = "report.md", "tables.tex", "curves.png"
 
-Boards = Mapping[tuple[str, str, str], Scoreboard]
-"""(data set, split, decoding) -> its scoreboard."""
-Logs = Mapping[str, Sequence[Mapping[str, Curve]]]
-"""Method -> the log of each of its runs."""
-
 
 def write_study_report(
     folder: pathlib.Path,
     *,
     title: str,
-    boards: Boards,
-    logs: Logs,
+    boards: Mapping[tuple[str, str, str], Scoreboard],
+    logs: Mapping[str, Sequence[Mapping[str, Curve]]],
     metrics: Sequence[str],
     marking: Marking,
     axis: str,
@@ -46,23 +41,87 @@ def write_study_report(
 ) -> tuple[pathlib.Path, list[Table]]:
     """Writes `report.md`, `tables.tex` and the figures into a folder; returns the report's path and the tables.
 
+    Every table and figure for which there are results is made.
+
     Args:
       folder: Created if missing.
       title: Title of the report.
-      boards: The scores.
-      logs: The training logs.
+      boards: (data set, split, decoding) -> its scoreboard.
+      logs: Method -> the training log of each of its runs.
       metrics: Metrics of the tables; the first two also by language.
       marking: Significant differences to mark.
       axis: The name of what a study varies; empty: no study.
       runs: A line about each run: its folder and provenance.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tables = _tables(boards, logs, metrics, marking, axis)
-    figures = _draw(folder, boards, logs, metrics[0], marking, axis)
-    write_text(folder / LATEX, "\n".join(map(to_latex, tables)))
+    first, first_name = metrics[0], METRIC_NAMES[metrics[0]]
+    by_decoding: dict[str, list[Scoreboard]] = {}
+    for (_, _, decoding), board in boards.items():
+        by_decoding.setdefault(decoding, []).append(board)
+
+    tables: list[Table | None] = []
+    for decoding, same in by_decoding.items():
+        if axis:
+            tables += [
+                study_table(board, f"{first_name} of {board.dataset}, {decoding}: {name}", first, axis, group)
+                for board in same
+                for group, name in {"all": "all languages", **STUDIED_GROUPS}.items()
+            ]
+        tables.append(overall_table(same, f"Overall, {decoding}", metrics, marking))
+        for board in same:
+            where = f"{board.dataset}, {decoding}"
+            tables += [
+                language_table(board, f"{METRIC_NAMES[metric]} by language, {where}", metric, marking)
+                for metric in metrics[:2]
+            ]
+            compared = f"{first_name}: difference from {marking.against}, {where}"
+            tables += [
+                part_table(board, f"{first_name} by part, {where}", first, marking),
+                difference_table(board, compared, first, marking),
+                runs_table(board, f"Runs, {where}", metrics),
+                diversity_table(_plans(board), f"Plans of right answers, {where}"),
+                *tool_tables(board, where),
+            ]
+    tables += [rewards_table(logs), phase_table(logs)]
+    made = [table for table in tables if table is not None]
+
+    figures: dict[str, str] = {}  # file name -> caption
+
+    def draw(name: str, caption: str, function: Callable[..., None], *data: Any) -> None:
+        name = file_name(name)
+        function(*data, folder / name)
+        figures[name] = caption
+
+    if any(name in log for own in logs.values() for log in own for name in TRAINING_PANELS):
+        caption = "Training reward, response length and searches per episode over the training steps"
+        draw(CURVES, caption, draw_method_curves, logs)
+    for (dataset, _, decoding), board in boards.items() if axis else ():
+        caption = f"{first_name} of {dataset}, {decoding}, by {axis}"
+        draw(f"study_{dataset}_{decoding}.png", caption, draw_study, board, first, axis)
+    for (dataset, _, decoding), board in boards.items():
+        if part_differences(board, first, marking):
+            caption = f"{first_name} of {dataset}, {decoding}: difference from {marking.against}"
+            draw(f"differences_{dataset}_{decoding}.png", caption, draw_differences, board, first, marking)
+    for decoding, same in by_decoding.items():
+        if has_searches(same):
+            draw(f"searches_{decoding}.png", f"Searches per question by data set, {decoding}", draw_searches, same)
+        if has_costs(same):
+            caption = f"Performance against sampled tokens, {decoding}; a bubble's area is the score per log token"
+            draw(f"costs_{decoding}.png", caption, draw_costs, same)
+    for (dataset, _, decoding), board in boards.items():
+        if has_tool_use(board):
+            caption = f"Reward against tool rate on {dataset}, {decoding}, by tier; in percent the Pareto share"
+            draw(f"pareto_{dataset}_{decoding}.png", caption, draw_pareto, board)
+            if asked_repeatedly(board):
+                caption = f"Questions of {dataset}, {decoding}, by the share of their samples with a tool call"
+                draw(f"selectivity_{dataset}_{decoding}.png", caption, draw_selectivity, board)
+    if tiers_in(logs):
+        draw("tool_rates.png", "Tool rate over the training steps, by tier", draw_tool_rates, logs)
+
+    write_text(folder / LATEX, "\n".join(map(to_latex, made)))
     parts = [
         f"# {title}",
-        *map(to_markdown, tables),
+        *map(to_markdown, made),
         *(f"![{caption}]({name})" for name, caption in figures.items()),
         "## How to read this",
         READING,
@@ -74,40 +133,7 @@ def write_study_report(
     ]
     path = folder / REPORT
     write_text(path, "\n\n".join(part.strip("\n") for part in parts if part) + "\n")
-    return path, tables
-
-
-def _tables(boards: Boards, logs: Logs, metrics: Sequence[str], marking: Marking, axis: str) -> list[Table]:
-    """Returns every table for which there are results, in reading order."""
-    found: list[Table | None] = []
-    first = metrics[0]
-    for decoding, own in _by_decoding(boards).items():
-        if axis:
-            found += [
-                study_table(board, f"{_name(first)} of {board.dataset}, {decoding}: {name}", first, axis, group)
-                for board in own
-                for group, name in {"all": "all languages", **STUDIED_GROUPS}.items()
-            ]
-        found.append(overall_table(own, f"Overall, {decoding}", metrics, marking))
-        for board in own:
-            where = f"{board.dataset}, {decoding}"
-            found += [language_table(board, f"{_name(m)} by language, {where}", m, marking) for m in metrics[:2]]
-            found += [
-                part_table(board, f"{_name(first)} by part, {where}", first, marking),
-                difference_table(board, f"{_name(first)}: difference from {marking.against}, {where}", first, marking),
-                runs_table(board, f"Runs, {where}", metrics),
-                diversity_table(_plans(board), f"Plans of right answers, {where}"),
-                *tool_tables(board, where),
-            ]
-    found += [rewards_table(logs), phase_table(logs)]
-    return [table for table in found if table is not None]
-
-
-def _by_decoding(boards: Boards) -> dict[str, list[Scoreboard]]:
-    found: dict[str, list[Scoreboard]] = {}
-    for (_, _, decoding), board in boards.items():
-        found.setdefault(decoding, []).append(board)
-    return found
+    return path, made
 
 
 def _plans(board: Scoreboard) -> dict[str, list[PlanDiversity]]:
@@ -121,49 +147,6 @@ def _plans(board: Scoreboard) -> dict[str, list[PlanDiversity]]:
         name: [plan_diversity([each for trial in own for each in trial.answered]) for own in runs.values() if own[1:]]
         for name, runs in found.items()
     }
-
-
-def _name(metric: str) -> str:
-    return METRIC_NAMES.get(metric, metric.replace("_", " "))
-
-
-def _draw(folder: pathlib.Path, boards: Boards, logs: Logs, metric: str, marking: Marking, axis: str) -> dict[str, str]:
-    """Draws every figure that has data; returns file name -> caption."""
-    figures: dict[str, str] = {}
-
-    def draw(name: str, caption: str, function: Callable[..., None], *data: Any) -> None:
-        name = file_name(name)
-        function(*data, folder / name)
-        figures[name] = caption
-
-    if any(name in log for own in logs.values() for log in own for name in TRAINING_PANELS):
-        caption = "Training reward, response length and searches per episode over the training steps"
-        draw(CURVES, caption, draw_method_curves, logs)
-    if axis:
-        for (dataset, _, decoding), board in boards.items():
-            caption = f"{_name(metric)} of {dataset}, {decoding}, by {axis}"
-            draw(f"study_{dataset}_{decoding}.png", caption, draw_study, board, metric, axis)
-    for (dataset, _, decoding), board in boards.items():
-        if part_differences(board, metric, marking):
-            caption = f"{_name(metric)} of {dataset}, {decoding}: difference from {marking.against}"
-            draw(f"differences_{dataset}_{decoding}.png", caption, draw_differences, board, metric, marking)
-    for decoding, own in _by_decoding(boards).items():
-        if has_searches(own):
-            caption = f"Searches per question by data set, {decoding}"
-            draw(f"searches_{decoding}.png", caption, draw_searches, own)
-        if has_costs(own):
-            caption = f"Performance against sampled tokens, {decoding}; a bubble's area is the score per log token"
-            draw(f"costs_{decoding}.png", caption, draw_costs, own)
-    for (dataset, _, decoding), board in boards.items():
-        if has_tool_use(board):
-            caption = f"Reward against tool rate on {dataset}, {decoding}, by tier; in percent the Pareto share"
-            draw(f"pareto_{dataset}_{decoding}.png", caption, draw_pareto, board)
-            if asked_repeatedly(board):
-                caption = f"Questions of {dataset}, {decoding}, by the share of their samples with a tool call"
-                draw(f"selectivity_{dataset}_{decoding}.png", caption, draw_selectivity, board)
-    if tiers_in(logs):
-        draw("tool_rates.png", "Tool rate over the training steps, by tier", draw_tool_rates, logs)
-    return figures
 
 
 READING = (

@@ -1,22 +1,26 @@
 """`lcrag study`: runs the unfinished points of a study, several at once, and then its report.
 
-`points` describes studies, `lcrl`, `rag_r1` and `cold_started` hold their tables, `running` runs them.
+`tables` holds the studies of the papers, `points` what they are made of.
 """
 
+import contextlib
 import dataclasses
+import os
 import shlex
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from lcrag.commands.arguments import Arguments, whole_number
 from lcrag.commands.report.sources import as_now, read_record, record_files
-from lcrag.commands.study import cold_started, lcrl, rag_r1, running
-from lcrag.commands.study.points import Point, Settings, Study, unfinished
+from lcrag.commands.study.points import Point, Settings, Study
+from lcrag.commands.study.tables import STUDIES
 from lcrag.errors import UserError, closest, without_secrets
 
-STUDIES: Mapping[str, Study] = {
-    name: study for module in (lcrl, cold_started, rag_r1) for name, study in module.STUDIES.items()
-}
+LCRAG = (sys.executable, "-m", "lcrag.main")
+POLL_SECONDS = 0.05
 
 
 def study(arguments: Arguments) -> None:
@@ -35,32 +39,53 @@ def study(arguments: Arguments) -> None:
         raise UserError(f"lcrag study takes the name of one study{hint}")
     chosen = STUDIES[words[0]]
     settings, jobs = settings_of(chosen, arguments), whole_number("--jobs", typed.get("--jobs", "1"), 1)
-    without = {
-        "--no_cold_start": dataclasses.replace(settings, cold_start=True),
-        "--sft_experiment": dataclasses.replace(settings, sft_experiment=""),
-    }
-    for option, others in without.items():
-        if others != settings and chosen.points(others) == chosen.points(settings):
+    points = chosen.points(settings)
+    for option, default in (("--no_cold_start", {"cold_start": True}), ("--sft_experiment", {"sft_experiment": ""})):
+        others = dataclasses.replace(settings, **default)
+        if others != settings and chosen.points(others) == points:
             raise UserError(f"{option} changes none of the study's runs: leave it out")
     records = Path(typed.get("--records", settings.output / "records" / words[0]))
     points = [
         dataclasses.replace(point, record=records / f"{point.folder.name}.json")
         if settings.output / chosen.reported in point.folder.parents
         else point  # a preparation, which is not reported
-        for point in chosen.points(settings)
+        for point in points
     ]
     _check_records(records, points, settings)
     folder = f"--output_dir={settings.output / chosen.report_folder}"
     if "--dry_run" in arguments.switches:
-        commands = [each for point in unfinished(points) for each in running.commands(point, chosen.report)]
-        for each in (*commands, ["report", str(records), *chosen.report, folder]):
-            print(shlex.join(["lcrag", *each]), flush=True)
+        remaining = [words for point in unfinished(points) for words in commands(point, chosen.report)]
+        for command in (*remaining, ["report", str(records), *chosen.report, folder]):
+            print(shlex.join(["lcrag", *command]), flush=True)
         return
-    running.run_points(points, jobs, chosen.report)
+    run_points(points, jobs, chosen.report)
     # Without the comparison with a method that has no record yet.
     methods = {f"--against={read_record(path)['method']}" for path in record_files(records)}
     report = [word for word in chosen.report if not word.startswith("--against=") or word in methods]
-    running.run_report(["report", str(records), *report, folder])
+    if subprocess.run([*LCRAG, "report", str(records), *report, folder]).returncode:
+        raise UserError("every run of the study has finished, but the report on them failed")
+
+
+def settings_of(chosen: Study, arguments: Arguments) -> Settings:
+    """Returns the settings of the command line, with the study's defaults."""
+    typed = dict(arguments.others)
+    seeds, only = (tuple(filter(None, typed.get(option, "").split(","))) for option in ("--seeds", "--only"))
+    return Settings(
+        output=arguments.output_dir or Path(chosen.output),
+        experiment=typed.get("--experiment", chosen.experiment).removesuffix(".gin"),
+        seeds=tuple(whole_number("--seeds", seed) for seed in seeds) or chosen.seeds,
+        only=only,
+        cold_start="--no_cold_start" not in arguments.switches,
+        sft_experiment=typed.get("--sft_experiment", "").removesuffix(".gin"),
+        gin_files=arguments.gin_files,
+        bindings=(*chosen.bindings, *arguments.bindings),
+    )
+
+
+def described() -> str:
+    """One line for each study, for the help of the command."""
+    width = max(map(len, STUDIES))
+    return "\n".join(f"  {name:{width}}  {known.summary}" for name, known in STUDIES.items())
 
 
 def _check_records(records: Path, points: Sequence[Point], settings: Settings) -> None:
@@ -93,23 +118,95 @@ def _check_records(records: Path, points: Sequence[Point], settings: Settings) -
             )
 
 
-def settings_of(chosen: Study, arguments: Arguments) -> Settings:
-    """Returns the settings of the command line, with the study's defaults."""
-    typed = dict(arguments.others)
-    seeds, only = (tuple(filter(None, typed.get(option, "").split(","))) for option in ("--seeds", "--only"))
-    return Settings(
-        output=arguments.output_dir or Path(chosen.output),
-        experiment=typed.get("--experiment", chosen.experiment).removesuffix(".gin"),
-        seeds=tuple(whole_number("--seeds", seed) for seed in seeds) or chosen.seeds,
-        only=only,
-        cold_start="--no_cold_start" not in arguments.switches,
-        sft_experiment=typed.get("--sft_experiment", "").removesuffix(".gin"),
-        gin_files=arguments.gin_files,
-        bindings=(*chosen.bindings, *arguments.bindings),
-    )
+def unfinished(points: Sequence[Point]) -> list[Point]:
+    """Returns the points without their record, and the unfinished preparations that these need."""
+    needed: set[Path] = set()
+    found = []
+    for point in reversed(points):
+        missing = point.folder in needed and not point.finished if point.record is None else not point.record.exists()
+        if missing:
+            found.append(point)
+            needed |= set(() if point.finished else point.needs)
+    return found[::-1]
 
 
-def described() -> str:
-    """One line for each study, for the help of the command."""
-    width = max(map(len, STUDIES))
-    return "\n".join(f"  {name:{width}}  {each.summary}" for name, each in STUDIES.items())
+def commands(point: Point, report: Sequence[str]) -> list[list[str]]:
+    """Returns the arguments of the `lcrag` commands that an unfinished point still needs: its own, and its record's.
+
+    Args:
+      point: A point that is not recorded yet or, if it is not reported, not finished.
+      report: The study's arguments of `lcrag report`, which select the metrics that are recorded.
+    """
+    words = [] if point.finished else [point.words()]
+    if point.record is not None:
+        words.append(["report", str(point.folder), *report, f"--records={point.record.parent}"])
+    return words
+
+
+def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> None:
+    """Runs the unfinished points as processes of `lcrag`, each after the points that it needs, and records them.
+
+    Concurrent points share the cores evenly, each with its own: on two cores, two short trainings at once took 84
+    seconds instead of 93. A point that is started while there are fewer than `jobs` may use all.
+
+    Args:
+      points: The points, in sequential order.
+      jobs: Number of concurrent points.
+      report: The study's arguments of `lcrag report`.
+
+    Raises:
+      UserError: A point failed; the others were stopped.
+    """
+    waiting = unfinished(points)
+    print(f"{len(waiting)} of {len(points)} runs to do", flush=True)
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    shares = [cores[len(cores) * job // jobs : len(cores) * (job + 1) // jobs] for job in range(jobs)]
+    free = list(range(jobs))
+    running: dict[Path, tuple[Point, int, list[list[str]], subprocess.Popen, list[int]]] = {}
+
+    def start(point: Point, job: int, left: list[list[str]], share: list[int], mode: str) -> None:
+        words, *later = left
+        with point.log.open(mode, encoding="utf-8") as log:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+            process = subprocess.Popen([*LCRAG, *words], **streams)
+        running[point.folder] = (point, job, later, process, share)
+        if share:
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                os.sched_setaffinity(process.pid, share)
+
+    try:
+        while waiting or running:
+            blocked = {point.folder for point in waiting} | running.keys()
+            ready = [point for point in waiting if blocked.isdisjoint(point.needs)][: len(free)]
+            crowded = len(running) + len(ready) == jobs
+            for point in ready:
+                waiting.remove(point)
+                job = free.pop()
+                point.log.parent.mkdir(parents=True, exist_ok=True)
+                # What a finished run printed is kept when it is only recorded.
+                mode = "a" if point.finished else "w"
+                start(point, job, commands(point, report), shares[job] if crowded else [], mode)
+                print(f"{point.folder} started, its log is {point.log}", flush=True)
+            time.sleep(POLL_SECONDS)
+            for folder, (point, job, left, process, share) in list(running.items()):
+                status = process.poll()
+                if status is None:
+                    continue
+                if status:
+                    lines = filter(str.strip, point.log.read_text(encoding="utf-8", errors="replace").split("\n"))
+                    said = [*lines, "it printed nothing"][-2 if point.log.stat().st_size else -1]
+                    said = said.removeprefix("lcrag: ")
+                    raise UserError(f"{folder} failed with status {status}, see {point.log}: {said}")
+                if not point.finished or not (left or point.record is None or point.record.exists()):
+                    raise UserError(f"{folder} ended without its result, see {point.log}")
+                if left:
+                    start(point, job, left, share, "a")
+                    continue
+                del running[folder]
+                free.append(job)
+                print(f"{folder} finished", flush=True)
+    finally:
+        for _, _, _, process, _ in running.values():
+            process.terminate()  # a training saves its last finished step
+        for _, _, _, process, _ in running.values():
+            process.wait()

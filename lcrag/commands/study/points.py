@@ -1,7 +1,7 @@
 """The parts of a study: its points (commands with their folders), variants of an experiment, and its settings."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from lcrag.errors import UserError
@@ -26,24 +26,17 @@ class Point:
         """Whether a run of it has finished."""
         return (self.folder / WRITTEN_LAST[self.command[0]]).exists()
 
+    @property
+    def log(self) -> Path:
+        """What it prints, next to its folder."""
+        return self.folder.with_name(f"{self.folder.name}.log")
+
     def words(self) -> list[str]:
         """The words after `lcrag`."""
         files = [f"--gin_file={name}" for name in self.gin_files]
         bound = [f"--gin.{'='.join(binding.split(' = ', 1))}" for binding in self.bindings]
         # The commands of a study share bindings, and each uses only some of them.
         return [*self.command, *files, *bound, *(("--allow_unused",) if bound else ()), f"--output_dir={self.folder}"]
-
-
-def unfinished(points: Sequence[Point]) -> list[Point]:
-    """Returns the points without their record, and the unfinished preparations that these need."""
-    needed: set[Path] = set()
-    found = []
-    for point in reversed(points):
-        missing = point.folder in needed and not point.finished if point.record is None else not point.record.exists()
-        if missing:
-            found.append(point)
-            needed |= set(() if point.finished else point.needs)
-    return found[::-1]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,9 +47,7 @@ class Settings:
     experiment: str  # the gin file that is studied, without its ending
     seeds: tuple[int, ...]  # of training
     only: tuple[str, ...] = ()  # names of variants or methods; empty: the study's own choice
-    cold_start: bool = (
-        True  # whether cold starts are trained; otherwise variants begin with the experiment's own policy
-    )
+    cold_start: bool = True  # whether cold starts are trained; otherwise the experiment's own policy is the start
     sft_experiment: str = ""  # the gin file of the baseline SFT, without its ending; empty: `experiment`
     gin_files: tuple[str, ...] = ()  # of every point, after the study's own; a cold start has the platforms only
     bindings: tuple[str, ...] = ()  # of every point but the cold starts
@@ -67,32 +58,24 @@ class Settings:
         return tuple(name for name in self.gin_files if name.startswith("platform/"))
 
     def point(
-        self,
-        folder: Path,
-        command: Sequence[str],
-        *bindings: str,
-        files: Sequence[str] = (),
-        needs: Sequence[Path] = (),
+        self, folder: Path, command: str, *bindings: str, files: Sequence[str] = (), needs: Iterable[Path] = ()
     ) -> Point:
         """Returns a point of the experiment with further files and bindings, and those of every point."""
         others = (name for name in self.gin_files if name not in self.platforms)
         return Point(
             folder=folder,
-            command=tuple(command),
+            command=tuple(command.split()),
             gin_files=(*self.platforms, f"{self.experiment}.gin", *files, *others),
             bindings=(*bindings, *self.bindings),
             needs=tuple(needs),
         )
 
-    def chosen(self, known: Mapping[str, object] | Sequence[str], usual: Sequence[str] = ()) -> list[str]:
-        """Returns the names to run: the requested ones, or the usual ones, or all.
-
-        Raises:
-          UserError: A name is not known.
-        """
-        if unknown := [name for name in self.only if name not in known]:
-            raise UserError(f"--only={','.join(self.only)}: there is no {unknown[0]}, only {', '.join(known)}")
-        return list(self.only or usual or known)
+    def chosen(self, known: Iterable[str], usual: Sequence[str] = ()) -> list[str]:
+        """Returns the names to run: the requested ones, or the usual ones, or all."""
+        names = list(known)
+        if unknown := [name for name in self.only if name not in names]:
+            raise UserError(f"--only={','.join(self.only)}: there is no {unknown[0]}, only {', '.join(names)}")
+        return list(self.only or usual or names)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,19 +93,32 @@ class Study:
     report_folder: str = "report"  # within `output`
 
 
-@dataclasses.dataclass(frozen=True)
 class Variant:
-    """One row of a table, as a difference from the experiment."""
+    """One row of a table, as a difference from the experiment.
 
-    name: str = ""  # in tables; empty: that of the experiment
-    files: tuple[str, ...] = ()  # after the experiment's
-    bindings: tuple[str, ...] = ()
-    start: str = ""  # name of the cold start that it begins with; empty: one with the experiment's own settings
-    sft_bindings: tuple[str, ...] = ()  # of its own cold start, in addition to `bindings`
-    policy: str = ""  # folder of a policy that is evaluated as it is; empty: the variant is trained
+    Args:
+      name: In tables; empty: that of the experiment.
+      *bindings: Statements `name = value`.
+      files: gin files after the experiment's.
+      command: What is run; "evaluate" with the first seed only.
+      start: Name of the cold start that it begins with; empty: one with the experiment's own settings.
+      sft_bindings: Statements of its own cold start, in addition to `bindings`.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *bindings: str,
+        files: tuple[str, ...] = (),
+        command: str = "train",
+        start: str = "",
+        sft_bindings: tuple[str, ...] = (),
+    ):
+        self.name, self.bindings, self.files = name, bindings, files
+        self.command, self.start, self.sft_bindings = command, start, sft_bindings
 
     def bound(self) -> tuple[str, ...]:
-        """Its statements, its name in tables included."""
+        """Its bindings, its name in tables included."""
         return (*((f"Method.name = {self.name!r}",) if self.name else ()), *self.bindings)
 
 
@@ -137,16 +133,53 @@ def policy_of(folder: Path) -> str:
 
 
 # A reference for other methods: one search with the question as the query, by the policy that ships with the atlas.
-RAG = Variant(files=("baselines/rag.gin",), policy="atlas/cold_start")
+RAG = Variant("", "policy.folder = 'atlas/cold_start'", files=("baselines/rag.gin",), command="evaluate")
 
 
-def untrained_point(name: str, variant: Variant, settings: Settings) -> Point:
-    """Returns the evaluation of a variant that is not trained."""
-    policy = f"policy.folder = {variant.policy!r}"
-    return settings.point(settings.output / "study" / name, ["evaluate"], *variant.bound(), policy, files=variant.files)
+def crossed_points(
+    study: str,
+    variants: Mapping[str, Variant],
+    table: Mapping[str, tuple[str, ...]] | None = None,
+    *,
+    usual: Sequence[str] = (),
+    trained_once: bool = False,
+) -> Callable[[Settings], list[Point]]:
+    """Returns the points of variants at every point of a table, one seed after the other.
+
+    What is not trained has the first seed only.
+
+    Args:
+      study: Folder of the points.
+      variants: Name -> variant.
+      table: Name -> bindings; None: the variants alone.
+      usual: Default variants; empty: all.
+      trained_once: Each variant is trained once per seed, and that policy is evaluated at every point of the table.
+    """
+
+    def points(settings: Settings) -> list[Point]:
+        found: list[Point] = []
+        for seed in settings.seeds:
+            for name in settings.chosen(variants, usual):
+                variant, needs, own = variants[name], [], settings
+                if variant.command == "evaluate" and seed != settings.seeds[0]:
+                    continue
+                if variant.command == "sft":
+                    own = dataclasses.replace(settings, experiment=settings.sft_experiment or settings.experiment)
+                if trained_once and variant.command == "train":
+                    needs = [settings.output / "trained" / f"{name}-{seed}"]
+                    bindings = (*variant.bound(), seeded(seed))
+                    found.append(settings.point(needs[0], "train", *bindings, files=variant.files))
+                command = "evaluate" if trained_once else variant.command
+                for point, changes in (table or {"": ()}).items():
+                    folder = settings.output / study / "-".join(filter(None, (name, point, str(seed))))
+                    bindings = (*variant.bound(), *changes, *map(policy_of, needs), seeded(seed))
+                    found.append(own.point(folder, command, *bindings, files=variant.files, needs=needs))
+        return found
+
+    return points
 
 
-def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -> Callable[[Settings], list[Point]]:
+def started_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -> Callable[[Settings], list[Point]]:
     """Returns the points of a method's variants: the cold starts they need, then every variant with every seed.
 
     What variants begin with is evaluated once, instead of in each of their runs, and so is what is not trained.
@@ -158,7 +191,7 @@ def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
 
     def points(settings: Settings) -> list[Point]:
         names = settings.chosen(variants, usual)
-        trained = [name for name in names if not variants[name].policy]
+        trained = [name for name in names if variants[name].command == "train"]
         starts = {variants[name].start: variants.get(variants[name].start, Variant()) for name in trained}
         folders = {start: settings.output / "cold-start" / (start or "any") for start in starts}
         found = []
@@ -170,7 +203,7 @@ def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
         def begun(folder: str, command: str, start: str, *bindings: str, files: Sequence[str] = ()) -> Point:
             needs = [folders[start]] if settings.cold_start else []
             place, policies = settings.output / "study" / folder, map(policy_of, needs)
-            return settings.point(place, [command], *bindings, *policies, files=files, needs=needs)
+            return settings.point(place, command, *bindings, *policies, files=files, needs=needs)
 
         for start, variant in starts.items():
             label = f"{variant.name}, before training" if variant.name else "before training"
@@ -185,3 +218,8 @@ def variant_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
         return found
 
     return points
+
+
+def untrained_point(name: str, variant: Variant, settings: Settings) -> Point:
+    """Returns the evaluation of a variant that is not trained."""
+    return settings.point(settings.output / "study" / name, "evaluate", *variant.bound(), files=variant.files)

@@ -1,0 +1,426 @@
+"""The studies of the papers: rows of a table or points of a figure, as bindings on top of an experiment."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+from lcrag.commands.study.points import (
+    RAG,
+    Point,
+    Settings,
+    Study,
+    Variant,
+    crossed_points,
+    policy_of,
+    seeded,
+    started_points,
+    untrained_point,
+)
+from lcrag.data.languages import LCRL_TRAINING
+
+METRICS = "--gin.compare_runs.metrics="
+# --- LcRL: tables 1 and 2, figures 3 to 6.
+# PPO with the same prompts, samples, aggregation and KL; advantages come from a value model.
+PPO = ("PolicyGradient.aggregation = 'sequence_mean'", "Critic.kl_in_reward = 0.0")
+ABLATIONS = {
+    "no_penalty": Variant("LcRL w/o Lc reward", "language_coupled.weight = 0.0"),
+    "exact_match": Variant("LcRL w/o c3Recall", "language_coupled.answer = 'exact_match'"),
+    # The samples of one prompt share a baseline, as in plain GRPO.
+    "independent_groups": Variant("LcRL w/o Lc rollout", "Method.baseline = 'prompt'"),
+    "native_only": Variant("LcRL w/o multi-language rollout", "hierarchical_search.route = @native_only"),
+    "ppo": Variant("LcRL with PPO", *PPO, files=("objective/ppo.gin",)),
+}
+# Not in the paper's table.
+MORE_ABLATIONS = {
+    # Native, English and a related version of a question, answered in the native language.
+    "pivot_coupling": Variant("LcRL, pivot coupling", "Method.coupling = 'pivot'", "train.questions_per_step = 32"),
+    # The prompts and samples of `independent_groups` on the atlas, with coupled baselines.
+    "two_samples": Variant("LcRL, two samples a prompt", "Method.samples = 2", "train.questions_per_step = 6"),
+    "dapo": Variant("LcRL with DAPO", files=("objective/dapo.gin",)),
+    "dr_grpo": Variant("LcRL with Dr. GRPO", files=("objective/dr_grpo.gin",)),
+    "from_long_sft": Variant("LcRL from long SFT", "policy.folder = 'atlas/long_sft'"),
+}
+# The penalty of section 3.3 with and without the floor of the whole reward, by weight.
+PENALTIES = {
+    f"{'floor' if floor == 0.0 else 'no_floor'}_{weight}": Variant(
+        f"LcRL, penalty {weight:g}{'' if floor == 0.0 else ' without floor'}",
+        f"language_coupled.weight = {weight}",
+        f"language_coupled.floor = {floor}",
+    )
+    for floor in (0.0, None)
+    for weight in (0.02, 0.2, 0.5)
+}
+
+
+def _baselines(command: str, *names: str) -> dict[str, Variant]:
+    return {name: Variant(files=(f"baselines/{name}.gin",), command=command) for name in names}
+
+
+TRAINED = _baselines("train", "msearch_r1", "search_r1")
+PROMPTED = _baselines("evaluate", "direct", "rag", "ircot", "search_o1", "d_rag")
+MORE_PROMPTED = _baselines("evaluate", "iter_retgen", "flare", "sure", "adaptive_rag")  # R-Search's
+METHODS = {"lcrl": Variant(), **TRAINED, **PROMPTED, **MORE_PROMPTED}
+# The initial policy and the atlas's long SFT play LcRL's program without reinforcement learning.
+BEFORE = Variant("", "evaluate.label = 'LcRL before training'", command="evaluate")
+LONG_SFT = Variant("", "evaluate.label = 'long SFT'", "policy.folder = 'atlas/long_sft'", command="evaluate")
+ROWS = {"lcrl": Variant(), **ABLATIONS, **TRAINED, **_baselines("sft", "sft"), "before": BEFORE, **PROMPTED}
+MORE_ROWS = {**MORE_ABLATIONS, "long_sft": LONG_SFT, **MORE_PROMPTED}
+
+# The baselines search every collection that a question is given, at once.
+AT_ONCE = tuple(f"{name}.route = @all_at_once" for name in ("rag", "ircot", "search_o1", "d_rag"))
+DATA = {f"data_{percent}": (f"train.question_share = {percent / 100}",) for percent in (25, 50, 75, 100)}
+COLLECTIONS = {
+    f"collections_{count}": (
+        *AT_ONCE,
+        "Method.collections = @largest_collections",
+        f"largest_collections.count = {count}",
+    )
+    for count in (1, 2, 3, 5, 8, 13)
+}
+RETRIEVAL = {
+    f"retrieval_{name}": (*AT_ONCE, f"Method.collections = @{collections}", *more)
+    for name, collections, *more in (
+        ("native", "native_collection"),
+        ("english", "english_collection", "hierarchical_search.route = @english_only"),
+        ("native_english", "native_and_english"),
+        ("native_english_high", "native_english_and_high"),  # one high-resource language more, drawn
+        ("all", "every_collection"),
+    )
+}
+# Samples per prompt and couplings per step, with which a step has about the quickstart's 96 episodes.
+GROUPS = {1: (8, 12), 2: (4, 12), 3: (2, 16), 4: (2, 12), 5: (1, 19), 6: (1, 16), 7: (1, 14), 8: (1, 12)}
+TRAINING_LANGUAGES = {
+    f"training_languages_{count}": (
+        f"TRAINING_LANGUAGES = {tuple(LCRL_TRAINING[:count])!r}",
+        f"Method.samples = {samples}",
+        f"train.questions_per_step = {couplings}",
+        *(("Method.coupling = 'independent'",) if count == 1 else ()),  # nothing is coupled: plain GRPO
+    )
+    for count, (samples, couplings) in GROUPS.items()
+}
+
+
+def _lcrl(
+    name: str,
+    summary: str,
+    variants: Mapping[str, Variant],
+    table: Mapping[str, tuple[str, ...]] | None = None,
+    *,
+    usual: tuple[str, ...] = (),
+    trained_once: bool = False,
+    against: str = "",
+    along: tuple[str, str] | None = None,  # a binding, and what tables call it
+) -> Study:
+    report = (
+        (f"--axis={along[0]}", f"--gin.compare_runs.axis_name={along[1]!r}") if along else (f"--against={against}",)
+    )
+    return Study(
+        summary=summary,
+        points=crossed_points(name, variants, table, usual=usual, trained_once=trained_once),
+        experiment="lcrl/atlas_study",
+        output="runs/studies",
+        reported=name,
+        report=report,
+        report_folder=f"{name}/report",
+    )
+
+
+SEARCHING, LEARNING = ("lcrl", "rag", "d_rag"), ("lcrl", "msearch_r1")
+LCRL_STUDIES = {
+    "lcrl_tables": _lcrl(
+        "tables",
+        "tables 1 and 2: LcRL, its ablations and the baselines",
+        ROWS | MORE_ROWS,
+        usual=tuple(ROWS),
+        against="LcRL",
+    ),
+    "lcrl_ablations": _lcrl(
+        "ablations",
+        "table 2: LcRL without each of its parts, and by PPO",
+        {"lcrl": Variant(), **ABLATIONS, **MORE_ABLATIONS},
+        usual=("lcrl", *ABLATIONS),
+        against="LcRL",
+    ),
+    "lcrl_penalties": _lcrl(
+        "penalties",
+        "the penalty against consistency: three weights, with and without the floor of the reward",
+        PENALTIES,
+        against=PENALTIES["floor_0.02"].name,
+    ),
+    "lcrl_collections": _lcrl(
+        "collections",
+        "figure 3: how many languages may be searched",
+        METHODS,
+        COLLECTIONS,
+        usual=SEARCHING,
+        trained_once=True,
+        along=("largest_collections.count", "collections that may be searched"),
+    ),
+    "lcrl_retrieval": _lcrl(
+        "retrieval",
+        "figure 3: which languages may be searched",
+        METHODS,
+        RETRIEVAL,
+        usual=SEARCHING,
+        trained_once=True,
+        along=("Method.collections", "collections that may be searched"),
+    ),
+    "lcrl_data": _lcrl(
+        "data",
+        "figure 4: 25, 50, 75 and 100 % of the training questions",
+        METHODS,
+        DATA,
+        usual=LEARNING,
+        along=("train.question_share", "share of the training questions"),
+    ),
+    "lcrl_training_languages": _lcrl(
+        "training_languages",
+        "figure 5: one to eight training languages",
+        METHODS,
+        TRAINING_LANGUAGES,
+        usual=LEARNING,
+        along=("Evaluation.seen_languages", "training languages"),
+    ),
+    "lcrl_curves": _lcrl(
+        "curves",
+        "figure 6: reward and response length over the steps",
+        METHODS,
+        {"whole": ()},
+        usual=LEARNING,
+        against="mSearch-R1",
+    ),
+}
+
+# --- R-Search: GRPO, PPO, without evidence, and references.
+SEARCH_R1_REWARD = ("Method.reward = @answer_only()", "answer_only.answer = 'squad_exact_match'")
+R_SEARCH = {
+    "grpo": Variant(start="grpo"),
+    "ppo": Variant("R-Search with PPO", *PPO, files=("objective/ppo.gin",), start="grpo"),
+    "unrewarded": Variant(  # evidence is written and judged, and neither its quality nor its form is rewarded
+        "R-Search, evidence not rewarded",
+        "r_search_reward.evidence_weight = 0.0",
+        "r_search_reward.gamma_evidence = 0.0",
+        start="grpo",
+    ),
+    "answer_only": Variant(  # evidence is written, and only the answer is rewarded
+        "R-Search, answer rewarded only",
+        "Method.reward = @answer_only()",
+        "answer_only.answer = 'mixed_f1'",
+        start="grpo",
+    ),
+    "without_evidence": Variant(  # no evidence is asked for, neither its quality nor its form is rewarded
+        "R-Search w/o evidence",
+        "r_search.evidence = False",
+        "r_search_reward.reader = None",
+        start="without_evidence",
+        # As many steps as lead to the F1 of the cold start with evidence, 0.29: 140 lead to 0.26, 180 to 0.36.
+        sft_bindings=("RandomReasoner.evidence = False", "SFT_STEPS = 155"),
+    ),
+    # In the collection of the question's language, which for Search-R1 itself is English.
+    "search_r1": Variant("Search-R1", "r_search.evidence = False", *SEARCH_R1_REWARD, start="without_evidence"),
+    # At most twice the steps; the lowest validation loss counts.
+    "from_long_sft": Variant("R-Search from long SFT", start="from_long_sft", sft_bindings=("SFT_STEPS = 1200",)),
+    "rag": RAG,
+}
+
+# --- GlobalRAG: with and without the rewards of the plan (table 2), against Search-R1 and RAG (table 1).
+WEIGHTLESS = {
+    reward: f"globalrag_reward.{reward}_weight = 0.0" for reward in ("format", "semantic", "structural", "sub_goal")
+}
+GLOBALRAG = {
+    "full": Variant(start="full"),
+    "outcome_only": Variant("GlobalRAG, outcome only", *WEIGHTLESS.values(), start="full"),
+    "constant_weights": Variant(
+        "GlobalRAG, constant weights", "globalrag_reward.transition_steps = None", start="full"
+    ),
+    **{
+        f"without_{reward}": Variant(f"GlobalRAG w/o {reward.replace('_', '-')} reward", binding, start="full")
+        for reward, binding in WEIGHTLESS.items()
+    },
+    "ppo": Variant(
+        "GlobalRAG with PPO", "critic/adamw.learning_rate = 1e-5", files=("objective/ppo.gin",), start="full"
+    ),
+    "search_r1": Variant(  # the same questions and collection, without plans
+        "Search-R1",
+        "Method.program = @search_r1",
+        *SEARCH_R1_REWARD,
+        "Evaluation.reading = 'Training begins with SFT on a player without plans that stops at random.'",
+        start="search_r1",
+        sft_bindings=("oracle_demonstrations.oracle = @RandomReasoner", "RandomReasoner.evidence = False"),
+    ),
+    "from_long_sft": Variant("GlobalRAG from long SFT", start="from_long_sft", sft_bindings=("SFT_STEPS = 600",)),
+    "rag": RAG,
+}
+
+# --- Translate-R1: the costs of a tool call, and translation with search.
+TRANSLATE_R1 = {
+    # The policy is offered no tool; the paper trains it for 100 steps.
+    "no_tool": Variant("No tool", "translate_r1.calls = 0", "cost.method = 'none'"),
+    "free": Variant("Free tool", "cost.method = 'none'"),
+    "flat": Variant("Flat cost", "cost.method = 'flat'"),
+    "otc": Variant("OTC", "cost.method = 'otc'"),  # optimal tool calls (Wang et al. 2025, arXiv:2504.14870)
+    "ungated": Variant("Ungated", "cost.method = 'group_relative'"),
+    "gated": Variant("Gated", "cost.method = 'gated'"),
+    # Chosen on validation questions by `translate_r1_costs`.
+    "gated_at_two": Variant("Gated at two", "cost.method = 'gated'", "cost.minimum_native_correct = 2"),
+    "from_long_sft": Variant(
+        "Gated from long SFT", "cost.method = 'gated'", start="from_long_sft", sft_bindings=("SFT_STEPS = 1800",)
+    ),
+}
+# Where a hyperparameter is chosen: the gated cost by its strength (the paper tries 0.05 to 0.3) and by its gate.
+SWEEP = {
+    f"strength_{strength}_gate_{gate}": Variant(
+        f"strength {strength:g}, gate {gate}",
+        "cost.method = 'gated'",
+        f"cost.strength = {strength}",
+        f"cost.minimum_native_correct = {gate}",
+    )
+    for strength in (0.05, 0.1, 0.3)
+    for gate in (2, 4, 6)
+}
+WITH_SEARCH = {
+    "both": Variant(start="both"),
+    "search_alone": Variant(  # no tool is offered, and the cold start has seen none used
+        "Search alone",
+        "translate_and_search.calls = 0",
+        "cost.method = 'none'",
+        start="search_alone",
+        sft_bindings=(
+            "TranslatingSearcher.calls = 0",
+            "train/oracle_demonstrations.questions = @train/home/atlas_questions()",
+            "validation/oracle_demonstrations.questions = @validation/home/atlas_questions()",
+        ),
+    ),
+}
+TOOL_METRICS = f"{METRICS}('reward', 'tool_rate', 'tool_calls', 'answered')"
+ORDER = ("before training", *(variant.name for variant in TRANSLATE_R1.values()))
+
+STARTED_STUDIES = {
+    "r_search": Study(
+        summary="R-Search by GRPO and PPO, with evidence not rewarded, without evidence, from long SFT, Search-R1, RAG",
+        points=started_points(R_SEARCH),
+        experiment="r_search/atlas",
+        output="runs/methods/r_search",
+        report=("--against=R-Search", f"{METRICS}('squad_f1', 'squad_exact_match', 'searches', 'answered')"),
+    ),
+    "globalrag": Study(
+        summary="GlobalRAG with the plan's rewards, without them, with constant weights, from long SFT, Search-R1, RAG",
+        points=started_points(
+            GLOBALRAG, usual=("full", "outcome_only", "constant_weights", "search_r1", "from_long_sft", "rag")
+        ),
+        experiment="globalrag/atlas",
+        output="runs/methods/globalrag",
+        report=("--against=GlobalRAG", f"{METRICS}('squad_exact_match', 'squad_f1', 'searches', 'answered')"),
+    ),
+    "translate_r1": Study(
+        summary="Translate-R1 with every cost of a tool call",
+        points=started_points(TRANSLATE_R1),
+        experiment="translate_r1/atlas",
+        output="runs/methods/translate_r1",
+        report=(
+            "--gin.compare_runs.title='Translate-R1: what a translator brings, and what it costs'",
+            "--against=Gated",
+            TOOL_METRICS,
+            f"--gin.compare_runs.order={ORDER!r}",
+        ),
+    ),
+    "translate_r1_costs": Study(
+        summary="Translate-R1's gated cost by strength and gate, on validation questions",
+        points=started_points(SWEEP),
+        experiment="translate_r1/atlas",
+        output="runs/methods/translate_r1_costs",
+        bindings=("held_out/comprehension_questions.split = 'validation'", "Evaluation.split = 'validation'"),
+        seeds=(0,),
+        report=(TOOL_METRICS,),
+    ),
+    "translate_and_search": Study(
+        summary="Translation and search in one episode, and search alone",
+        points=started_points(WITH_SEARCH),
+        experiment="translate_r1/with_search_atlas",
+        output="runs/methods/translate_and_search",
+        report=("--against=Translation and search", f"{METRICS}('c3_recall_bergen', 'tool_calls', 'searches')"),
+    ),
+}
+
+# --- RAG-R1, with all stages: demonstrations, SFT, the selection of questions, PPO.
+MODES = {
+    "several": Variant(),
+    "single": Variant("RAG-R1, single query", "rag_r1.queries = 1", "oracle_teacher.queries = 1"),
+    "from_long_sft": Variant("RAG-R1 from long SFT", "SFT_STEPS = 1200"),
+}
+WITHOUT = {
+    "without_sft": Variant("RAG-R1 w/o SFT"),
+    "without_selection": Variant("RAG-R1 w/o selection"),  # the paper's "w/o Filter"
+    "without_rl": Variant("RAG-R1 w/o RL"),
+    "long_sft": Variant("long SFT"),
+}
+STAGES = ("demonstrations", "sft", "selection")
+MODE_OF = {"long_sft": "from_long_sft", **{mode: mode for mode in MODES}}  # others: several
+
+
+def _rag_r1_points(*usual: str) -> Callable[[Settings], list[Point]]:
+    """Returns the points of some systems, each after the stages that it needs, one seed after the other."""
+
+    def points(settings: Settings) -> list[Point]:
+        names = settings.chosen((*MODES, *WITHOUT, "rag"), usual)
+        mode_of = {name: MODE_OF.get(name, "several") for name in names if name != "rag"}
+        found = [untrained_point("rag", RAG, settings)] if "rag" in names else []
+        for seed in settings.seeds:
+            made = {mode: settings.output / "made" / f"{mode}-{seed}" for mode in MODES if mode in mode_of.values()}
+            for mode, folder in made.items():
+                bound, (rows, tuned, selection) = MODES[mode].bound(), map(folder.joinpath, STAGES)
+                files = f"demonstration_files.files = ({str(rows / 'rows.jsonl')!r},)"
+                choice = policy_of(tuned), f"selection.demonstrated = {str(rows)!r}"
+                found += [
+                    settings.point(rows, "curate demonstrations", *bound, seeded(seed)),
+                    settings.point(tuned, "sft", *bound, files, seeded(seed), needs=[rows]),
+                    settings.point(selection, "curate selection", *bound, *choice, seeded(seed), needs=[rows, tuned]),
+                ]
+            for name, mode in mode_of.items():
+                folder = settings.output / "study" / f"{name}-{seed}"
+                _, tuned, selection = map(made[mode].joinpath, STAGES)
+                bound = (*MODES[mode].bound(), *WITHOUT.get(name, Variant()).bound())
+                if name != "without_sft":
+                    bound = (*bound, policy_of(tuned))
+                if name in ("without_rl", "long_sft"):  # the policy of the SFT as it is
+                    found.append(settings.point(folder, "evaluate", *bound, seeded(seed), needs=[tuned]))
+                    continue
+                questions = selection / ("unfiltered.jsonl" if name == "without_selection" else "train.jsonl")
+                point = settings.point(
+                    folder,
+                    "train",
+                    *bound,
+                    f"train/jsonl_questions.files = ({str(questions)!r},)",
+                    "train/jsonl_questions.dataset = 'selected'",
+                    seeded(seed),
+                    needs=[tuned, selection],
+                )
+                found.append(dataclasses.replace(point, gin_files=(*point.gin_files, "data/jsonl_training.gin")))
+        return found
+
+    return points
+
+
+def _rag_r1(summary: str, *names: str) -> Study:
+    return Study(
+        summary=summary,
+        points=_rag_r1_points(*names),
+        experiment="rag_r1/atlas",
+        output="runs/rag_r1",
+        seeds=(0,),
+        report=(
+            "--against=RAG-R1",
+            "--gin.compare_runs.paired_seeds=True",  # of one SFT
+            f"{METRICS}('squad_exact_match', 'searches', 'retrieval_rounds')",
+        ),
+    )
+
+
+STUDIES = {
+    **LCRL_STUDIES,
+    **STARTED_STUDIES,
+    "rag_r1": _rag_r1("RAG-R1's stages, several queries at once", "several"),
+    "rag_r1_single": _rag_r1("RAG-R1's stages, one query at a time", "single"),
+    "rag_r1_ablations": _rag_r1(
+        "RAG-R1 both ways, without SFT, RL or selection, from long SFT, and RAG", *MODES, *WITHOUT, "rag"
+    ),
+}
