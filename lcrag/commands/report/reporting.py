@@ -145,7 +145,7 @@ def compare_runs(
     if against is not None and against not in methods:
         raise UserError(f"there is no run of {against!r} to test against, only runs of {', '.join(methods)}")
     logs: dict[str, dict[pathlib.Path, Mapping[str, Curve]]] = {}
-    lines = {}
+    lines: dict[str, None] = {}  # one about each run, in order
     for trial, source in pairs:
         name, about = trial.system[1], source.about
         if source.log:

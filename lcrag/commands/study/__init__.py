@@ -167,8 +167,7 @@ def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> Non
     def start(point: Point, job: int, left: list[list[str]], share: list[int], mode: str) -> None:
         words, *later = left
         with point.log.open(mode, encoding="utf-8") as log:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
-            process = subprocess.Popen([*LCRAG, *words], **streams)
+            process = subprocess.Popen([*LCRAG, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         running[point.folder] = (point, job, later, process, share)
         if share:
             with contextlib.suppress(ProcessLookupError):  # it has ended already
