@@ -14,8 +14,7 @@ from lcrag.retrieval.passages import Hit, NoCollections, Passage, SearchableColl
 
 if TYPE_CHECKING:
     from lcrag.retrieval.bert import BertConfig, XlmRobertaConfig
-    from lcrag.retrieval.collection import build_collection
-    from lcrag.retrieval.collections import Collections, load_collections
+    from lcrag.retrieval.collections import Collections, build_collection, load_collections
     from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
     from lcrag.retrieval.corpus import Corpus
     from lcrag.retrieval.encoder import Encoder, EncoderSettings, initialise_encoder
@@ -24,8 +23,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "bert": ("BertConfig", "XlmRobertaConfig"),
-    "collection": ("build_collection",),
-    "collections": ("Collections", "load_collections"),
+    "collections": ("Collections", "build_collection", "load_collections"),
     "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
     "corpus": ("Corpus",),
     "encoder": ("Encoder", "EncoderSettings", "initialise_encoder"),

@@ -15,13 +15,22 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pydantic
 from flax import traverse_util
 from jaxtyping import Array, Bool, Float, Int
 
 from lcrag.errors import UserError
-from lcrag.policy.model_files import TensorFolder
+from lcrag.policy.model_files import TensorFolder, read_json_object
+from lcrag.retrieval.wire import first_problem
 
-ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+ACTIVATIONS = {
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu_new": jax.nn.gelu,
+    "gelu_pytorch_tanh": jax.nn.gelu,
+    "relu": jax.nn.relu,
+}
+# Layers of a small model are unrolled in the scan: faster on CPUs, at the same compile time.
+_UNROLLED_LAYERS = 4
 # Fields that change the computation, and the only supported value of each.
 _FIXED: dict[str, Any] = {
     "position_embedding_type": "absolute",
@@ -33,10 +42,7 @@ _FIXED: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BertConfig:
-    """Sizes of a BERT encoder (Devlin et al. 2019, arXiv:1810.04805).
-
-    Names and defaults of optional fields are those of `transformers`.
-    """
+    """Sizes of a BERT encoder; names and defaults of optional fields are those of `transformers`."""
 
     model_type: ClassVar[str] = "bert"
     architecture: ClassVar[str] = "BertModel"
@@ -78,10 +84,9 @@ class BertConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class XlmRobertaConfig(BertConfig):
-    """Sizes of an XLM-R encoder (Conneau et al. 2020, arXiv:1911.02116).
+    """Sizes of an XLM-R encoder: a BERT whose position ids start after the id of padding.
 
-    It is a BERT whose position ids start after the id of padding: the first `pad_token_id + 1` rows of the position
-    table belong to no token.
+    The first `pad_token_id + 1` rows of the position table belong to no token.
     """
 
     model_type: ClassVar[str] = "xlm-roberta"
@@ -103,52 +108,28 @@ _CONFIGS: dict[str, type[BertConfig]] = {config.model_type: config for config in
 
 def read_config(path: pathlib.Path) -> BertConfig:
     """Reads a Hugging Face `config.json`; an unsupported or incomplete one is a UserError."""
-    try:
-        values = json.loads(path.read_text())
-        kind = _CONFIGS[_checked(values)]
-        return kind(**{field.name: _typed(field, values) for field in dataclasses.fields(kind) if field.name in values})
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    except FileNotFoundError as error:
-        raise UserError(f"there is no encoder in {path.parent}: expected the file {path.name}") from error
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is not a readable encoder configuration: {error}") from error
-
-
-def _checked(values: dict[str, Any]) -> str:
-    """Returns the model type of a supported configuration."""
+    if not path.is_file():
+        raise UserError(f"there is no encoder in {path.parent}: expected the file {path.name}")
+    values = read_json_object(path)
     model_type = values.get("model_type")
     if model_type not in _CONFIGS:
-        raise UserError(f"an encoder of type {model_type!r} is not supported: there are {', '.join(_CONFIGS)}")
+        raise UserError(f"{path}: an encoder of type {model_type!r} is not supported: there are {', '.join(_CONFIGS)}")
     for name, value in _FIXED.items():
         if values.get(name, value) != value:
-            raise UserError(f"{name} {values[name]!r} is not supported: only {value!r} is")
-    return model_type
-
-
-def _typed(field: dataclasses.Field, values: dict[str, Any]) -> Any:
-    kind, value = {"int": int, "float": float, "str": str}[getattr(field.type, "__name__", "")], values[field.name]
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise UserError(f"{field.name} is {value!r}: it must be of type {kind.__name__}")
-    return value
+            raise UserError(f"{path}: {name} {values[name]!r} is not supported: only {value!r} is")
+    try:
+        # Strictly: neither "3" nor true is a number of layers.
+        return pydantic.TypeAdapter(_CONFIGS[model_type]).validate_json(json.dumps(values), strict=True)
+    except pydantic.ValidationError as error:
+        raise UserError(f"{path} is not a readable encoder configuration: {first_problem(error)}") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
 
 
 def write_config(path: pathlib.Path, config: BertConfig, dtype: str) -> None:
     """Writes a `config.json` that `transformers` reads; `dtype` is that of the stored weights."""
     kind = {"architectures": [config.architecture], "model_type": config.model_type, "torch_dtype": dtype}
     path.write_text(json.dumps(kind | dataclasses.asdict(config), indent=2) + "\n")
-
-
-# Layers of a small model are unrolled in the scan: faster on CPUs, at the same compile time.
-_UNROLLED_LAYERS = 4
-_ACTIVATIONS = {
-    "gelu": functools.partial(jax.nn.gelu, approximate=False),
-    "gelu_new": jax.nn.gelu,
-    "gelu_pytorch_tanh": jax.nn.gelu,
-    "relu": jax.nn.relu,
-}
 
 
 def _attention(
@@ -185,20 +166,9 @@ class _Layer(nn.Module):
         attended = _attention(query, key, value, mask, config.num_attention_heads)
         update = nn.Dense(config.hidden_size, name="attention_output")(attended)
         hidden = nn.LayerNorm(config.layer_norm_eps, name="attention_norm")(hidden + update)
-        update = _ACTIVATIONS[config.hidden_act](nn.Dense(config.intermediate_size, name="intermediate")(hidden))
+        update = ACTIVATIONS[config.hidden_act](nn.Dense(config.intermediate_size, name="intermediate")(hidden))
         update = nn.Dense(config.hidden_size, name="output")(update)
         return nn.LayerNorm(config.layer_norm_eps, name="output_norm")(hidden + update), None
-
-
-def position_ids(config: BertConfig, tokens: Int[Array, "batch time"]) -> Int[Array, "#batch time"]:
-    """Returns rows of the position table.
-
-    BERT counts from 0. XLM-R counts tokens other than padding from `pad_token_id + 1`; padding has its own row.
-    """
-    if not isinstance(config, XlmRobertaConfig):
-        return jnp.arange(tokens.shape[1])[None]
-    real = tokens != config.pad_token_id
-    return jnp.where(real, jnp.cumsum(real, axis=1), 0) + config.pad_token_id
 
 
 class Bert(nn.Module):
@@ -211,12 +181,18 @@ class Bert(nn.Module):
         self, tokens: Int[Array, "batch time"], mask: Bool[Array, "batch time"]
     ) -> Float[Array, "batch time width"]:
         config = self.config
+        # BERT counts positions from 0. XLM-R counts tokens other than padding from `pad_token_id + 1`; padding has its
+        # own row.
+        positions = jnp.arange(tokens.shape[1])[None]
+        if isinstance(config, XlmRobertaConfig):
+            real = tokens != config.pad_token_id
+            positions = jnp.where(real, jnp.cumsum(real, axis=1), 0) + config.pad_token_id
 
         def embedding(rows: int, name: str) -> nn.Embed:
             return nn.Embed(rows, config.hidden_size, embedding_init=nn.initializers.normal(0.02), name=name)
 
         hidden = embedding(config.vocab_size, "word_embeddings")(tokens)
-        hidden += embedding(config.max_position_embeddings, "position_embeddings")(position_ids(config, tokens))
+        hidden += embedding(config.max_position_embeddings, "position_embeddings")(positions)
         hidden += embedding(config.type_vocab_size, "token_type_embeddings")(jnp.zeros((1,), jnp.int32))
         hidden = nn.LayerNorm(config.layer_norm_eps, name="embeddings_norm")(hidden)
         layers = nn.scan(
@@ -236,10 +212,6 @@ def initialise(config: BertConfig, key: jax.Array) -> dict[str, Any]:
     return jax.jit(Bert(config).init)(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
 
 
-_EMBEDDINGS = {
-    f"embeddings.{name}.weight": (name, "embedding")
-    for name in ("word_embeddings", "position_embeddings", "token_type_embeddings")
-}
 _LAYER_PARTS = {
     "attention.self.query": "query",
     "attention.self.key": "key",
@@ -257,8 +229,10 @@ _UNUSED = r"(bert\.|roberta\.)?(pooler\..*|embeddings\.(position|token_type)_ids
 
 
 def _names(config: BertConfig) -> dict[str, tuple[tuple[str, ...], int | None]]:
-    """Hugging Face tensor name -> (path in our parameters, layer)."""
-    names: dict[str, tuple[tuple[str, ...], int | None]] = {name: (path, None) for name, path in _EMBEDDINGS.items()}
+    """Returns Hugging Face tensor name -> (path in our parameters, layer)."""
+    names: dict[str, tuple[tuple[str, ...], int | None]] = {}
+    for table in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
+        names[f"embeddings.{table}.weight"] = ((table, "embedding"), None)
     names["embeddings.LayerNorm.weight"] = (("embeddings_norm", "scale"), None)
     names["embeddings.LayerNorm.bias"] = (("embeddings_norm", "bias"), None)
     for layer in range(config.num_hidden_layers):
@@ -282,8 +256,7 @@ def to_tensors(config: BertConfig, params: dict[str, Any]) -> dict[str, np.ndarr
 def read_tensors(config: BertConfig, folder: TensorFolder) -> dict[str, Any]:
     """Reads float32 parameters from a model folder, one tensor at a time: the inverse of `to_tensors`.
 
-    Raises:
-      UserError: A tensor is missing, has a wrong shape or dtype, or belongs to another model.
+    A tensor that is missing, has a wrong shape or dtype, or belongs to another model is a UserError.
     """
     abstract: Mapping[tuple[str, ...], jax.ShapeDtypeStruct] = traverse_util.flatten_dict(
         jax.eval_shape(lambda key: initialise(config, key), jax.random.key(0))

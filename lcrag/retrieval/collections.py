@@ -1,25 +1,214 @@
-"""The collections of several languages with one search."""
+"""Collections: the passages of a language, their vectors and their index in a folder; several have one search.
+
+<folder>/encoder/                                               the encoder, so that the folder is complete
+<folder>/<language>/passages.arrow vectors.npy meta.json [index/]
+"""
 
 import concurrent.futures
+import dataclasses
+import json
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+import re
+import shutil
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import gin
 import numpy as np
+from jaxtyping import Float
 
 from lcrag.errors import UserError, typed
-from lcrag.files import local_files
-from lcrag.retrieval.collection import ENCODER, META, Collection, build_collection, open_collection, read_meta
+from lcrag.files import local_files, write_text
+from lcrag.retrieval.corpus import FILE_NAME, Corpus, write_passages
 from lcrag.retrieval.encoder import Devices, Encoder
-from lcrag.retrieval.encoder_folder import load_encoder
-from lcrag.retrieval.folders import readable
-from lcrag.retrieval.index import index_bytes
-from lcrag.retrieval.passages import Hit, Passage
+from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
+from lcrag.retrieval.folders import readable, replacing
+from lcrag.retrieval.index import (
+    INDEX,
+    USUAL_INDEX,
+    VECTORS,
+    IndexFacts,
+    IndexSettings,
+    index_bytes,
+    read_index,
+    write_index,
+)
+from lcrag.retrieval.passages import Hit, Passage, passage_text
 
+META = "meta.json"
+ENCODER = "encoder"
+_PROGRESS = "progress.json"
+_LANGUAGE = re.compile(r"[a-z]{2,3}([_-][A-Za-z0-9]+)*")
+_PASSAGES_PER_CALL = 4096
+_LARGE_BYTES = 1 << 30  # such indexes take a while to read, which a warning announces
 _LOGGER = logging.getLogger(__name__)
-_WORTH_SAYING_BYTES = 1 << 30  # larger indexes take a while to read
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectionMeta:
+    """Content of `meta.json`; `source` identifies the files and settings of the passages, if the caller gave any."""
+
+    language: str
+    count: int
+    fingerprint: str
+    encoder_fingerprint: str
+    dimension: int
+    index: IndexFacts
+    source: str = ""
+
+
+def read_meta(folder: str | pathlib.Path) -> CollectionMeta:
+    """Reads the `meta.json` of the collection in `folder`; an unreadable one is a UserError."""
+    path = readable(folder) / META
+    try:
+        values = json.loads(path.read_text())
+        # Earlier versions wrote further fields, such as checksums.
+        known = {field.name: values[field.name] for field in dataclasses.fields(CollectionMeta) if field.name in values}
+        return CollectionMeta(**{**known, "index": IndexFacts(**values["index"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path} cannot be read: build the collection again") from error
+
+
+def is_language_code(name: str) -> bool:
+    """Whether a collection may have this name: "fi", "zh-yue", "pt_BR"."""
+    return _LANGUAGE.fullmatch(name) is not None
+
+
+def keep_encoder(root: pathlib.Path, encoder: Encoder) -> None:
+    """Writes the encoder into the collections' folder `root`; another encoder there is a UserError."""
+    folder = root / ENCODER
+    if not readable(folder).exists():
+        save_encoder(folder, encoder)
+    elif load_encoder(folder).fingerprint() != encoder.fingerprint():
+        raise UserError(
+            f"{root} holds collections of another encoder: build into a new folder, or delete this one first"
+        )
+
+
+def build_collection(
+    passages: Iterable[Passage],
+    encoder: Encoder,
+    folder: str | pathlib.Path,
+    language: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    settings: IndexSettings = USUAL_INDEX,
+    *,
+    source: str = "",
+    records: Mapping[str, str] = types.MappingProxyType({}),
+    vectors: Iterable[Float[np.ndarray, "passages width"]] | None = None,
+) -> CollectionMeta:
+    """Encodes and indexes the passages of one language in `<folder>/<language>`.
+
+    Without `language`, `folder` itself is the collection and its name the language. An existing collection is replaced
+    once the new one is complete. With a `source`, an interrupted build is continued by the next call: passages that
+    were all written are not read again, and passages that were encoded are not encoded again.
+
+    Args:
+      passages: Streamed once.
+      encoder: Saved in `<folder>/encoder` by the first build; later builds must use the same.
+      folder: The collections' folder.
+      language: ISO 639-1 code.
+      progress: Called with (passages encoded, total).
+      settings: How they are indexed.
+      source: Identifies everything that the content depends on.
+      records: Further files of the collection's folder, name -> text.
+      vectors: Vectors of the passages that have been encoded elsewhere, in blocks; None: they are encoded here.
+
+    Raises:
+      UserError: There are no passages, two have one id, the folder has collections of another encoder, or an
+        interrupted build had another source.
+    """
+    root = pathlib.Path(folder)
+    if language is None:
+        root, language = root.absolute().parent, root.absolute().name
+    if not is_language_code(language):
+        raise UserError(f"{language!r} is not a language code: pass one, such as language='en', to build in {folder}")
+    keep_encoder(root, encoder)
+    with replacing(root / language, keep=bool(source)) as building:
+        state_path = building / _PROGRESS
+        if not state_path.exists():
+            count, fingerprint = write_passages(passages, building / FILE_NAME)
+            state: dict[str, Any] = {"source": source, "count": count, "fingerprint": fingerprint, "encoded": 0}
+            write_text(state_path, json.dumps(state))
+        elif (state := json.loads(state_path.read_text()))["source"] != source:
+            raise UserError(
+                f"{building} is the unfinished work of another configuration: continue that one, or delete the folder"
+            )
+
+        # Encode the passages after those of an interrupted build; given vectors are copied from the start.
+        corpus, shape = Corpus(building), (state["count"], encoder.dimension)
+        mode = "r+" if state["encoded"] else "w+"
+        stored = np.lib.format.open_memmap(building / VECTORS, mode=mode, dtype=np.float32, shape=shape)
+        if vectors is None:
+            starts = range(state["encoded"], len(corpus), _PASSAGES_PER_CALL)
+            blocks = (corpus.rows(start, min(start + _PASSAGES_PER_CALL, len(corpus))) for start in starts)
+            vectors = (encoder.encode([passage_text(passage) for passage in block], "passage") for block in blocks)
+        else:
+            state["encoded"] = 0
+        for block in vectors:
+            start, state["encoded"] = state["encoded"], state["encoded"] + len(block)
+            stored[start : state["encoded"]] = block
+            stored.flush()  # before the progress that promises these rows
+            write_text(state_path, json.dumps(state))
+            progress(state["encoded"], state["count"])
+        del stored
+
+        shutil.rmtree(building / INDEX, ignore_errors=True)  # of an attempt that was killed while it indexed
+        meta = CollectionMeta(
+            language=language,
+            count=state["count"],
+            fingerprint=state["fingerprint"],
+            encoder_fingerprint=encoder.fingerprint(),
+            dimension=encoder.dimension,
+            index=write_index(building, settings),
+            source=source,
+        )
+        files = {META: json.dumps(dataclasses.asdict(meta), indent=2) + "\n", **records}
+        for name, text in files.items():
+            (building / name).write_text(text, encoding="utf-8")
+        state_path.unlink()
+    return meta
+
+
+class Collection:
+    """The open collection of one language.
+
+    Raises:
+      UserError: A file is missing or damaged, or the vectors belong to another encoder.
+    """
+
+    def __init__(self, folder: str | pathlib.Path, encoder: Encoder):
+        folder = readable(folder)
+        self.meta = meta = read_meta(folder)
+        if meta.encoder_fingerprint != encoder.fingerprint():
+            raise UserError(
+                f"{folder} was encoded by {meta.encoder_fingerprint}, not by the given encoder"
+                f" {encoder.fingerprint()}: build it again with build_collection, or load it with its own encoder"
+            )
+        self.corpus = Corpus(folder)
+        try:
+            self.index = read_index(folder, meta.index)
+        except (ValueError, RuntimeError, OSError) as error:
+            raise UserError(f"the index of {folder} cannot be opened ({error}): build the collection again") from error
+        if not len(self.corpus) == self.index.count == meta.count:
+            raise UserError(
+                f"{folder} holds {len(self.corpus)} passages and {self.index.count} vectors, not {meta.count}: build it"
+                " again"
+            )
+
+    def hits(self, queries: Float[np.ndarray, "queries width"], k: int) -> list[list[Hit]]:
+        """Returns the best passages of each query vector, best first."""
+        return [
+            [
+                Hit(**vars(self.corpus[row]), score=score, language=self.meta.language)
+                for row, score in zip(rows.tolist(), scores.tolist(), strict=True)
+                if row >= 0
+            ]
+            for rows, scores in zip(*self.index.search(queries, k), strict=True)
+        ]
 
 
 class Collections:
@@ -40,11 +229,7 @@ class Collections:
         return {"encoder": self.encoder.fingerprint()} | collections
 
     def collection(self, language: str) -> Collection:
-        """Returns the collection of a language.
-
-        Raises:
-          UserError: The language has none.
-        """
+        """Returns the collection of a language; one that does not exist is a UserError."""
         if language not in self._collections:
             present = ", ".join(self.languages)
             raise UserError(f"no collection in language {language!r}: there are {present}; build it or choose another")
@@ -60,21 +245,22 @@ class Collections:
         """
         if k < 1:
             raise UserError(f"a search for {k} passages finds nothing: ask for at least one")
-        pairs = list(dict.fromkeys(zip(queries, languages, strict=True)))
-        for language in dict.fromkeys(languages):
-            self.collection(language)
-        texts = list(dict.fromkeys(query for query, _ in pairs))
+        by_language: dict[str, list[str]] = {}
+        for query, language in dict.fromkeys(zip(queries, languages, strict=True)):
+            by_language.setdefault(language, []).append(query)
+        for language in by_language:
+            self.collection(language)  # a missing one is an error before anything is encoded
+        texts = list(dict.fromkeys(queries))
         vectors = dict(zip(texts, self.encoder.encode(texts, kind="query"), strict=True))
+
+        def search_language(language: str) -> list[list[Hit]]:
+            asked = np.stack([vectors[query] for query in by_language[language]])
+            return self.collection(language).hits(asked, k)
+
+        run = self._threads.map if len(by_language) > 1 else map
         found: dict[tuple[str, str], list[Hit]] = {}
-
-        def search_language(language: str) -> None:
-            asked = [pair for pair in pairs if pair[1] == language]
-            hits = self.collection(language).hits(np.stack([vectors[query] for query, _ in asked]), k)
-            found.update(zip(asked, hits, strict=True))
-
-        distinct = list(dict.fromkeys(languages))
-        searches = self._threads.map(search_language, distinct) if len(distinct) > 1 else map(search_language, distinct)
-        list(searches)
+        for language, hits in zip(by_language, run(search_language, by_language), strict=True):
+            found |= zip([(query, language) for query in by_language[language]], hits, strict=True)
         return [list(found[pair]) for pair in zip(queries, languages, strict=True)]
 
 
@@ -108,19 +294,21 @@ def load_collections(
     if missing := sorted(set(languages or ()) - set(present)):
         raise UserError(f"load_collections.languages: no collection {missing[0]!r} in {folder}: {', '.join(present)}")
     chosen = list(dict.fromkeys(languages or present))
-    needed_bytes = sum(collection_bytes(root / language) for language in chosen)
-    there = memory_bytes()
-    level = logging.WARNING if needed_bytes >= _WORTH_SAYING_BYTES else logging.INFO
-    needed, has = (f"{number / 2**30:.1f}" for number in (needed_bytes, there))
-    _LOGGER.log(level, "opening the indexes of %s: %s GiB of this machine's %s GiB of memory", root, needed, has)
-    if needed_bytes > there:
+
+    # A machine without the memory would swap for hours, or kill the process without a word.
+    needed_bytes, available_bytes = sum(collection_bytes(root / language) for language in chosen), memory_bytes()
+    needed, available = (f"{number / 2**30:.1f}" for number in (needed_bytes, available_bytes))
+    if needed_bytes > available_bytes:
         raise UserError(
-            f"the indexes of {root} need {needed} GiB of memory, and this machine has {has}: open fewer with"
+            f"the indexes of {root} need {needed} GiB of memory, and this machine has {available}: open fewer with"
             " load_collections.languages, or build them with IndexSettings.quantize = 'int8'"
         )
+    level = logging.WARNING if needed_bytes >= _LARGE_BYTES else logging.INFO
+    _LOGGER.log(level, "opening the indexes of %s: %s GiB of this machine's %s GiB of memory", root, needed, available)
+
     opened_encoder = load_encoder(root / ENCODER, devices=devices) if encoder is None else encoder
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        opened = pool.map(lambda language: open_collection(root / language, opened_encoder), chosen)
+        opened = pool.map(lambda language: Collection(root / language, opened_encoder), chosen)
         return Collections(opened_encoder, dict(zip(chosen, opened, strict=True)))
 
 
@@ -132,14 +320,7 @@ configured_collections = gin.external_configurable(
 def kept_collections(
     root: pathlib.Path, encoder: Encoder, languages: Sequence[str], passages: Callable[[str], Iterable[Passage]]
 ) -> Collections:
-    """Opens the collections in a folder; collections that do not exist yet are built first.
-
-    Args:
-      root: The folder.
-      encoder: Their encoder.
-      languages: Their languages.
-      passages: Returns the passages of a language.
-    """
+    """Opens the collections of an encoder in a folder; those that do not exist are built from `passages(language)`."""
     for language in languages:
         if not (root / language).exists():
             build_collection(passages(language), encoder, root, language=language)

@@ -53,12 +53,8 @@ class EncoderSettings:
 def rows_mesh(devices: Devices = "all") -> Mesh:
     """Returns the mesh of this host's devices that encode.
 
-    Args:
-      devices: "all" accelerators (or processors if there are none); "cpu", the processors, which never wait for the
-        sampler's devices; or the number of one local device, for example one that is not used for sampling.
-
-    Raises:
-      UserError: There is no such device.
+    They are "all" accelerators (or processors if there are none); "cpu", the processors, which never wait for the
+    sampler's devices; or the number of one local device, for example one that is not used for sampling.
     """
     local = jax.local_devices()
     if devices == "cpu":
@@ -78,37 +74,26 @@ def rows_mesh(devices: Devices = "all") -> Mesh:
 def batches(lengths: Sequence[int], longest_tokens: int, devices: int) -> Iterator[tuple[list[int], tuple[int, int]]]:
     """Yields batches of texts of similar length: their indices, and the shape [rows, tokens] to pad them to.
 
-    Args:
-      lengths: Tokens of each text.
-      longest_tokens: Largest possible length.
-      devices: The number of rows is a multiple of it.
+    The number of tokens is a power of two from 16, or the largest possible length; that of rows is a multiple of
+    `devices`.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__)
     start = 0
     while start < len(order):
-        for most in (*reversed(ROW_BUCKETS), devices):
-            chunk = order[start : start + most]
-            tokens = token_bucket(lengths[chunk[-1]], longest_tokens)
-            buckets = row_buckets(tokens, devices)
+        # A longer text in the batch makes all rows longer, so fewer fit: try the largest number of rows first.
+        for max_rows in (*reversed(ROW_BUCKETS), devices):
+            chunk = order[start : start + max_rows]
+            tokens = SHORTEST_BUCKET_TOKENS
+            while tokens < lengths[chunk[-1]]:
+                tokens *= 2
+            tokens = min(tokens, longest_tokens)
+            per_device = max(1, LARGEST_SCORES // tokens**2)
+            rounded = sorted({-(-rows // devices) * devices for rows in ROW_BUCKETS})
+            buckets = [rows for rows in rounded if rows <= per_device * devices] or [per_device * devices]
             if len(chunk) <= buckets[-1]:
                 break
         yield chunk, (next(rows for rows in buckets if rows >= len(chunk)), tokens)
         start += len(chunk)
-
-
-def token_bucket(tokens: int, longest_tokens: int) -> int:
-    """Returns the smallest sufficient power of two, at least 16 and at most the longest text."""
-    bucket = SHORTEST_BUCKET_TOKENS
-    while bucket < tokens:
-        bucket *= 2
-    return min(bucket, longest_tokens)
-
-
-def row_buckets(tokens: int, devices: int) -> list[int]:
-    """Returns ascending row counts for texts of a length: whole rows per device, within its memory."""
-    per_device = max(1, LARGEST_SCORES // tokens**2)
-    rounded = sorted({-(-rows // devices) * devices for rows in ROW_BUCKETS})
-    return [rows for rows in rounded if rows <= per_device * devices] or [per_device * devices]
 
 
 def pad_rows(
@@ -208,17 +193,17 @@ class Encoder:
     def encode(self, texts: Sequence[str], kind: str = "query") -> Float[np.ndarray, "texts width"]:
         """Returns float32 vectors of unit length, one per text and in order.
 
-        A vector does not depend on the other texts of the call.
-
-        Raises:
-          UserError: `kind` is neither "query" nor "passage".
+        A vector does not depend on the other texts of the call. `kind` is "query" or "passage".
         """
         rows = self.tokenize(texts, kind)
         out = np.empty((len(rows), self.dimension), np.float32)
         lengths = [len(row) for row in rows]
         with self._lock:  # concurrent threads would only share the same cores
             for chunk, shape in batches(lengths, self.settings.max_tokens, self._mesh.size):
-                out[chunk] = self._embed_rows([rows[index] for index in chunk], shape)
+                padded = pad_rows([rows[index] for index in chunk], shape)
+                placed = jax.device_put(padded, NamedSharding(self._mesh, PartitionSpec(ROWS_AXIS)))
+                vectors = _compiled_embed(self._mesh, self.config, self.settings.pooling, self.params, *placed)
+                out[chunk] = jax.device_get(vectors)[: len(chunk)]
         return out
 
     def tokenize(self, texts: Sequence[str], kind: str) -> list[list[int]]:
@@ -233,12 +218,6 @@ class Encoder:
         characters = CHARACTERS_PER_TOKEN * self.settings.max_tokens
         encodings = self.tokenizer.encode_batch_fast([prefixes[kind] + text[:characters] for text in texts])
         return [encoding.ids or [0] for encoding in encodings]
-
-    def _embed_rows(self, rows: list[list[int]], shape: tuple[int, int]) -> np.ndarray:
-        sharding = NamedSharding(self._mesh, PartitionSpec(ROWS_AXIS))
-        placed = jax.device_put(pad_rows(rows, shape), sharding)
-        vectors = _compiled_embed(self._mesh, self.config, self.settings.pooling, self.params, *placed)
-        return jax.device_get(vectors)[: len(rows)]
 
     def fingerprint(self) -> str:
         """Returns 16 hexadecimal digits of a hash of weights, settings and tokenizer: equal ones give equal vectors."""

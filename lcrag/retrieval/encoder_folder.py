@@ -35,18 +35,6 @@ MODULES = [
 _PROMPT_NAMES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
 # A tokenizer without a limit has 1e30.
 _NO_LIMIT_TOKENS = 1 << 24
-# What the folders of E5 (arXiv:2402.05672) and BGE (arXiv:2309.07597) leave to their model cards: regular expression on
-# a model's lower-case name -> (pooling, prefix of a query, prefix of a passage), in order of precedence.
-_CARDS: tuple[tuple[str, tuple[Pooling, str, str]], ...] = (
-    (
-        r"\be5\b.*instruct",
-        ("mean", "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ", ""),
-    ),
-    (r"\be5\b", ("mean", "query: ", "passage: ")),
-    (r"\bbge-m3\b", ("cls", "", "")),
-    (r"\bbge\b.*-zh\b", ("cls", "为这个句子生成表示以用于检索相关文章：", "")),
-    (r"\bbge\b", ("cls", "Represent this sentence for searching relevant passages: ", "")),
-)
 _DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 _LOGGER = logging.getLogger(__name__)
 
@@ -99,8 +87,8 @@ def load_encoder(
 
     `config.json` determines the body. Settings that are not given come from the files of `sentence-transformers`
     (`modules.json`, `1_Pooling/config.json`, `config_sentence_transformers.json`, `sentence_bert_config.json`), else
-    from the model cards of E5 and BGE, by the model's name, else from E5's. One line logs the settings: a warning if
-    some come from neither the caller nor a file.
+    they are those of E5, whose folders leave them to the model card. One line logs the settings: a warning if some come
+    from neither the caller nor a file.
 
     Args:
       folder: The encoder's folder.
@@ -118,20 +106,12 @@ def load_encoder(
         raise UserError(f"no encoder at {folder}: there is no such folder")
     body, pooling_file = _read_modules(folder)
     config = read_config(body / "config.json")
-    guessed = []
-
-    # Names of the model: its folder, that of the hub's cache (models--intfloat--e5-base-v2/snapshots/<commit>), and the
-    # one that transformers has written.
-    names = [folder.absolute().name, read_json_object(body / "config.json").get("_name_or_path")]
-    if folder.absolute().parent.name == "snapshots":
-        names.append(folder.absolute().parent.parent.name)
-    known = [str(name).lower().replace("_", "-") for name in names]
-    card = next((card for pattern, card in _CARDS if any(re.search(pattern, name) for name in known)), None)
+    usual, guessed = EncoderSettings(), []
 
     if pooling is None and pooling_file is not None:
         pooling = _read_pooling(pooling_file)
     elif pooling is None:
-        pooling = card[0] if card else "mean"
+        pooling = usual.pooling
         guessed.append("pooling")
 
     prompts = read_optional_json(folder / PROMPTS_FILE).get("prompts") or {}
@@ -139,15 +119,13 @@ def load_encoder(
         raise UserError(f"{folder / PROMPTS_FILE}: prompts is {prompts!r}, not a table from names to texts")
     if prompts == {"query": "", "document": ""}:  # the library writes this for a model without prompts
         prompts = {}
-    # E5's prefixes are the default of a folder that sentence-transformers did not write.
-    usual = card or ("mean", "", "") if (folder / MODULES_FILE).is_file() else card or ("mean", "query: ", "passage: ")
     prefixes = {"query": query_prefix, "passage": passage_prefix}
-    for kind, number in (("query", 1), ("passage", 2)):
+    for kind, default in (("query", usual.query_prefix), ("passage", usual.passage_prefix)):
         stated = [prompts[name] for name in _PROMPT_NAMES[kind] if isinstance(prompts.get(name), str)]
         if prefixes[kind] is None and prompts:
             prefixes[kind] = stated[0] if stated else ""
         elif prefixes[kind] is None:
-            prefixes[kind] = usual[number]
+            prefixes[kind] = default
             guessed.append(f"{kind}_prefix")
     leaves_out_prompts = pooling_file is not None and read_json_object(pooling_file).get("include_prompt") is False
     if leaves_out_prompts and any(prefixes.values()):
@@ -166,10 +144,18 @@ def load_encoder(
                 max_tokens = min(int(value), max_tokens)
                 break
 
-    tokenizer = _read_tokenizer(body)
+    if not (body / _TOKENIZER).is_file():
+        raise UserError(
+            f"no {body / _TOKENIZER}: an encoder needs a Hugging Face fast tokenizer, which transformers'"
+            " AutoTokenizer.from_pretrained(...).save_pretrained(...) writes"
+        )
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(body / _TOKENIZER))
+    except Exception as error:  # the library raises bare Exception for a malformed file
+        raise UserError(f"{body / _TOKENIZER} is not a readable tokenizer: {error}") from error
     if read_optional_json(body_settings).get("do_lower_case") is True:
-        own = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+        present = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *present])
     settings = EncoderSettings(
         pooling=pooling,
         query_prefix=prefixes["query"] or "",
@@ -218,29 +204,12 @@ def _read_pooling(path: pathlib.Path) -> Pooling:
     return "cls" if modes == ["cls"] else "mean"
 
 
-def _read_tokenizer(body: pathlib.Path) -> tokenizers.Tokenizer:
-    path = body / _TOKENIZER
-    if not path.is_file():
-        raise UserError(
-            f"no {path}: an encoder needs a Hugging Face fast tokenizer, which transformers'"
-            " AutoTokenizer.from_pretrained(...).save_pretrained(...) writes"
-        )
-    try:
-        return tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exception for a malformed file
-        raise UserError(f"{path} is not a readable tokenizer: {error}") from error
-
-
 # With gin's bindings; `load_encoder` itself also reads encoders whose settings must be those that were stored.
 configured_encoder = gin.external_configurable(typed(load_encoder), "load_encoder", module="lcrag.retrieval")
 
 
 def named_encoder(folder: str | None, binding: str) -> Encoder:
-    """Returns the configured encoder in a folder, the value of `binding`; nothing is downloaded.
-
-    Raises:
-      UserError: no folder is named, or it does not exist.
-    """
+    """Returns the configured encoder in a folder, the value of `binding`; nothing is downloaded."""
     if folder is None:
         raise UserError(
             f"{binding} names no encoder: give the folder of one that you have with --gin.ENCODER='\"e5-base-v2\"'"

@@ -21,15 +21,9 @@ def readable(folder: str | pathlib.Path) -> pathlib.Path:
 def replacing(folder: str | pathlib.Path, *, keep: bool = False) -> Iterator[pathlib.Path]:
     """Yields a temporary folder that replaces `folder` when the block ends without an error.
 
-    A process killed at any moment leaves the earlier content readable (see `readable`).
-
-    Args:
-      folder: The folder.
-      keep: Whether the temporary folder keeps its content if the block fails or the process is killed, for the next
-        attempt; otherwise it is empty at first.
-
-    Raises:
-      UserError: Another process is writing the same folder.
+    A process killed at any moment leaves the earlier content readable (see `readable`). With `keep`, the temporary
+    folder has the content of an earlier block that failed or was killed; otherwise it is empty at first. Another
+    process that is writing the same folder is a UserError.
     """
     folder = pathlib.Path(folder).absolute()
     building = folder.with_name(f".{folder.name}.building")

@@ -5,9 +5,7 @@ it contains a smaller quantized copy. Its search settings are the least work tha
 timed, so the same vectors always give the same index.
 """
 
-import contextlib
 import dataclasses
-import functools
 import importlib
 import importlib.util
 import math
@@ -16,7 +14,7 @@ import pathlib
 import sys
 import threading
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import gin
@@ -38,9 +36,9 @@ _MIN_SAMPLE, _SAMPLE_PER_LEAF = 100_000, 40
 # Re-ranking a candidate takes as long as reading this many bytes of codes per dimension (measured at width 256).
 _CANDIDATE_BYTES = 8
 _BLOCK = 1 << 16
-_IMPORTING = threading.Lock()  # collections are opened on several threads
-# `np.load` parses the header as Python, which two threads must not do at once before CPython 3.11.8 (gh-106905).
-_READING_HEADER = threading.Lock()
+# Collections are opened on several threads: ScaNN is imported by one of them, and before CPython 3.11.8 (gh-106905) two
+# must not parse Python at once, which `np.load` does with the header.
+_OPENING = threading.RLock()
 
 Quantize: TypeAlias = Literal["none", "bfloat16", "int8"]
 
@@ -84,7 +82,8 @@ class IndexFacts:
       leaves: Leaves of the tree; 0 without a tree.
       reordered: Candidates of a query that are re-ranked.
       quantize: Type of the re-ranking vectors.
-      tried: Settings that reach the wanted recall, with their work; the least work was chosen.
+      tried: Settings that reach the wanted recall (or the largest setting), the one with the least work, which was
+        chosen, first. Work is the size of codes that take as long to read as a query, in `kilobytes` of 1000 bytes.
     """
 
     kind: str
@@ -94,23 +93,6 @@ class IndexFacts:
     reordered: int = 100
     quantize: Quantize = "none"
     tried: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """A measured setting of a tree that reaches the wanted recall (or the largest setting).
-
-    Attributes:
-      leaves_to_search: Leaves of the tree that a query visits.
-      reordered: Candidates that it re-ranks.
-      recall: Measured recall@10.
-      kilobytes: Work of a query, as the size of codes that take as long to read, in 1000 bytes.
-    """
-
-    leaves_to_search: int
-    reordered: int
-    recall: float
-    kilobytes: float
 
 
 class Index:
@@ -156,11 +138,32 @@ class Index:
 def write_index(folder: pathlib.Path, settings: IndexSettings = USUAL_INDEX) -> IndexFacts:
     """Builds the index of the vectors in `folder` and writes its files there; returns its properties."""
     vectors = np.load(folder / VECTORS, mmap_mode="r")
-    if len(vectors) <= LARGEST_EXACT:
+    count = len(vectors)
+    if count <= LARGEST_EXACT:
         return IndexFacts(kind="exact", leaves_to_search=0, recall=1.0)
-    leaves = min(settings.leaves or round(4 * math.sqrt(len(vectors))), len(vectors) // 2)
-    searcher = _build_tree(vectors, leaves, settings.quantize)
-    trials = _measure_work(searcher, vectors, leaves, settings.recall)
+
+    # A tree, asymmetric hashing in its leaves, and re-ranking. Vectors have length 1, so centres do too. ScaNN's
+    # default, at least 50 vectors of the sample in a leaf, would merge small clusters. Together they give the same
+    # recall with a third of the leaves.
+    leaves = min(settings.leaves or round(4 * math.sqrt(count)), count // 2)
+    sample = min(count, max(_MIN_SAMPLE, _SAMPLE_PER_LEAF * leaves))
+    kinds = scann().scann_builder.ReorderType
+    stored = {"none": kinds.FLOAT32, "bfloat16": kinds.BFLOAT16, "int8": kinds.INT8}[settings.quantize]
+    builder = scann().builder(vectors, RECALL_AT, "dot_product")
+    builder = builder.tree(leaves, leaves, training_sample_size=sample, spherical=True, min_partition_size=1)
+    builder = builder.score_ah(2, anisotropic_quantization_threshold=0.2).reorder(100, quantize=stored)
+    # ScaNN's C++ code logs to file descriptor 2 at every log level: it is closed meanwhile.
+    sys.stderr.flush()
+    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        searcher = builder.build()
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
+
+    tried = _measure_work(searcher, vectors, leaves, settings.recall)
     target = folder / INDEX
     target.mkdir()
     searcher.serialize(str(target), relative_path=True)
@@ -168,15 +171,8 @@ def write_index(folder: pathlib.Path, settings: IndexSettings = USUAL_INDEX) -> 
     (target / "dataset.npy").unlink(missing_ok=True)
     assets = target / "scann_assets.pbtxt"
     assets.write_text(assets.read_text().replace('"dataset.npy"', f'"../{VECTORS}"'))
-    return IndexFacts(
-        kind="tree",
-        leaves_to_search=trials[0].leaves_to_search,
-        recall=trials[0].recall,
-        leaves=leaves,
-        reordered=trials[0].reordered,
-        quantize=settings.quantize,
-        tried=tuple(dataclasses.asdict(trial) for trial in trials),
-    )
+    chosen = {name: tried[0][name] for name in ("leaves_to_search", "reordered", "recall")}
+    return IndexFacts(kind="tree", leaves=leaves, quantize=settings.quantize, tried=tried, **chosen)
 
 
 def read_index(folder: pathlib.Path, facts: IndexFacts) -> Index:
@@ -186,7 +182,7 @@ def read_index(folder: pathlib.Path, facts: IndexFacts) -> Index:
       ValueError, RuntimeError, OSError: Its files are damaged.
     """
     if facts.kind == "exact":
-        with _READING_HEADER:
+        with _OPENING:
             vectors = np.load(folder / VECTORS, mmap_mode="r")
         return Index(scann().builder(vectors, RECALL_AT, "dot_product").score_brute_force().build(), len(vectors))
     if (folder / INDEX / "scann_docids.pkl").exists():
@@ -222,95 +218,61 @@ def exact_search(
     return best_rows
 
 
-def _build_tree(vectors: Float[np.ndarray, "vectors width"], leaves: int, quantize: str) -> Any:
-    """Returns a ScaNN searcher: a tree, asymmetric hashing in its leaves, and re-ranking."""
-    library = scann()
-    kinds = library.scann_builder.ReorderType
-    stored = {"none": kinds.FLOAT32, "bfloat16": kinds.BFLOAT16, "int8": kinds.INT8}[quantize]
-    builder = library.builder(vectors, RECALL_AT, "dot_product")
-    # Vectors have length 1, so centres do too. ScaNN's default, at least 50 vectors of the sample in a leaf, would
-    # merge small clusters. Together they give the same recall with a third of the leaves.
-    sample = min(len(vectors), max(_MIN_SAMPLE, _SAMPLE_PER_LEAF * leaves))
-    builder = builder.tree(leaves, leaves, training_sample_size=sample, spherical=True, min_partition_size=1)
-    builder = builder.score_ah(2, anisotropic_quantization_threshold=0.2).reorder(100, quantize=stored)
-    with _native_messages_silenced():
-        return builder.build()
-
-
 def _measure_work(
     searcher: Any, vectors: Float[np.ndarray, "vectors width"], leaves: int, wanted_recall: float
-) -> list[Trial]:
-    """Returns settings that reach the wanted recall, the one with the least work first.
+) -> tuple[dict[str, Any], ...]:
+    """Returns settings that reach the wanted recall, the one with the least work first; see `IndexFacts.tried`.
 
     The queries are passages, excluded from their own results. Recall must exceed the wanted one by two standard
     errors, because other queries find slightly less than passages from which the tree was built.
     """
     count, width = vectors.shape
-    own = np.random.default_rng(0).choice(count, min(_MEASURED_QUERIES, count), replace=False)
-    own.sort()
-    queries = np.asarray(vectors[own])
+    rows = np.sort(np.random.default_rng(0).choice(count, min(_MEASURED_QUERIES, count), replace=False))
+    queries = np.asarray(vectors[rows])
     exact = exact_search(vectors, queries, RECALL_AT + 1)
-    wanted = exact != own[:, None]
+    wanted = exact != rows[:, None]
     wanted &= np.cumsum(wanted, axis=1) <= RECALL_AT
 
-    def trial(visited: int, reordered: int) -> tuple[Trial, bool]:
-        rows, _ = Index(searcher, count, (visited, reordered)).search(queries, RECALL_AT + 1)
-        hit = (rows[:, :, None] == exact[:, None, :]).any(axis=1)
+    def measure(leaves_to_search: int, reordered: int) -> tuple[dict[str, Any], bool]:
+        found, _ = Index(searcher, count, (leaves_to_search, reordered)).search(queries, RECALL_AT + 1)
+        hit = (found[:, :, None] == exact[:, None, :]).any(axis=1)
         shares = (hit & wanted).sum(axis=1) / wanted.sum(axis=1)
         recall, error = float(shares.mean()), float(shares.std() / math.sqrt(len(shares)))
-        read = width * (visited * count / leaves / 4 + reordered * _CANDIDATE_BYTES)
-        return Trial(visited, reordered, recall, round(read / 1000, 1)), recall - 2 * error >= wanted_recall
+        read = width * (leaves_to_search * count / leaves / 4 + reordered * _CANDIDATE_BYTES)
+        setting = {"leaves_to_search": leaves_to_search, "reordered": reordered}
+        measured = {"recall": recall, "kilobytes": round(read / 1000, 1)}
+        return setting | measured, recall - 2 * error >= wanted_recall
 
-    found: list[Trial] = []
+    sufficient: list[dict[str, Any]] = []
     for reordered in _REORDERED:
-        best, enough = trial(leaves, reordered)
+        best, enough = measure(leaves, reordered)
         if not enough and reordered != _REORDERED[-1]:
             continue
         # The fewest leaves that are still good enough, by bisection up to a sixteenth.
         low = 0
-        while enough and best.leaves_to_search - low > max(1, best.leaves_to_search // 16):
-            tried, good = trial((low + best.leaves_to_search) // 2, reordered)
+        while enough and best["leaves_to_search"] - low > max(1, best["leaves_to_search"] // 16):
+            tried, good = measure((low + best["leaves_to_search"]) // 2, reordered)
             if good:
                 best = tried
             else:
-                low = tried.leaves_to_search
-        found.append(best)
-    return sorted(found, key=lambda trial: trial.kilobytes)
-
-
-@functools.cache
-def _import_scann() -> types.ModuleType:
-    """Imports the interface without ScaNN's package module, which would import TensorFlow (seconds, unused)."""
-    bindings = "scann.scann_ops.py.scann_ops_pybind"
-    if "scann" in sys.modules:
-        return importlib.import_module(bindings)
-    spec = importlib.util.find_spec("scann")
-    if spec is None or spec.submodule_search_locations is None:
-        raise ImportError("the package scann is not installed")
-    package = types.ModuleType("scann")
-    package.__path__ = list(spec.submodule_search_locations)
-    sys.modules["scann"] = package
-    try:
-        return importlib.import_module(bindings)
-    finally:
-        del sys.modules["scann"]
+                low = tried["leaves_to_search"]
+        sufficient.append(best)
+    return tuple(sorted(sufficient, key=lambda tried: tried["kilobytes"]))
 
 
 def scann() -> types.ModuleType:
-    """Returns ScaNN's NumPy interface, imported once."""
-    with _IMPORTING:
-        return _import_scann()
-
-
-@contextlib.contextmanager
-def _native_messages_silenced() -> Iterator[None]:
-    """Discards file descriptor 2 in the block: ScaNN's C++ code logs there at every log level."""
-    sys.stderr.flush()
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(saved, 2)
-        os.close(saved)
-        os.close(nowhere)
+    """Returns ScaNN's NumPy interface, without its package module, which would import TensorFlow (seconds, unused)."""
+    bindings = "scann.scann_ops.py.scann_ops_pybind"
+    with _OPENING:
+        if bindings in sys.modules or "scann" in sys.modules:
+            return importlib.import_module(bindings)
+        spec = importlib.util.find_spec("scann")
+        if spec is None or spec.submodule_search_locations is None:
+            raise ImportError("the package scann is not installed")
+        package = types.ModuleType("scann")
+        package.__path__ = list(spec.submodule_search_locations)
+        sys.modules["scann"] = package
+        try:
+            return importlib.import_module(bindings)
+        finally:
+            del sys.modules["scann"]

@@ -114,7 +114,7 @@ class Qdrant:
         Raises:
           UserError: Other content is stored under this name, or Qdrant does not answer.
         """
-        from lcrag.retrieval.collection import read_meta
+        from lcrag.retrieval.collections import read_meta
         from lcrag.retrieval.corpus import Corpus
         from lcrag.retrieval.folders import readable
         from lcrag.retrieval.index import VECTORS

@@ -17,7 +17,7 @@ from lcrag.commands.index.judging import add_rows
 from lcrag.data import corpora
 from lcrag.evaluation import read_rows
 from lcrag.retrieval import load_collections
-from lcrag.retrieval.collection import read_meta
+from lcrag.retrieval.collections import read_meta
 
 PASSAGES = 64
 
@@ -73,7 +73,7 @@ def test_collections_are_stored_in_an_engine(tiny, tmp_path, passages, capsys):
 DYING = """
 import os, signal, sys
 from lcrag import main
-from lcrag.retrieval import collection
+from lcrag.retrieval import collections
 from lcrag.retrieval.encoder import Encoder
 
 moment, calls = sys.argv[1], 0
@@ -87,11 +87,11 @@ def dying(original, at):
         return original(*arguments, **options)
     return call
 
-collection._PASSAGES_PER_CALL = 8
+collections._PASSAGES_PER_CALL = 8
 if moment == "vectors":
     Encoder.encode = dying(Encoder.encode, 4)
 else:
-    collection.write_index = dying(collection.write_index, 1)
+    collections.write_index = dying(collections.write_index, 1)
 sys.exit(main.run(sys.argv[2:]))
 """
 

@@ -1,101 +1,118 @@
-"""Collections: atomic and continued builds, damage, and batched search."""
+"""Collections: passages on disk, atomic and continued builds, damage, and batched search."""
 
 import concurrent.futures
+import pathlib
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support import tiny_tokenizer
 
 from lcrag.errors import UserError
-from lcrag.retrieval import (
-    EncoderSettings,
-    Passage,
-    build_collection,
-    initialise_encoder,
-    load_collections,
-)
-from lcrag.retrieval import collection as collection_module
+from lcrag.retrieval import Corpus, EncoderSettings, Passage, build_collection, initialise_encoder, load_collections
+from lcrag.retrieval import collections as collections_module
 from lcrag.retrieval import index as index_module
+from lcrag.retrieval.corpus import FILE_NAME, ROWS_PER_BATCH, write_passages
 from lcrag.retrieval.folders import readable, replacing
 from lcrag.retrieval.passages import passage_text
 
 QUERIES = ["Text of number 7919", "Title 3", "something else"]
+PASSAGES = st.builds(Passage, id=st.text(), title=st.text(), text=st.text())
+
+
+@given(st.lists(PASSAGES, min_size=1, max_size=8, unique_by=lambda passage: passage.id))
+def test_any_unicode_is_read_back(passages):
+    with tempfile.TemporaryDirectory() as folder:
+        count, _ = write_passages(passages, pathlib.Path(folder) / FILE_NAME)
+        corpus = Corpus(folder)
+        assert count == len(corpus) == len(passages)
+        assert list(corpus) == passages == [corpus[row] for row in range(len(corpus))]
+        assert corpus[-1] == passages[-1]
+        assert corpus[1:] == passages[1:]
+
+
+@pytest.mark.parametrize("count", [ROWS_PER_BATCH - 1, ROWS_PER_BATCH, ROWS_PER_BATCH + 1])
+def test_rows_are_found_across_batches(tmp_path, count):
+    passages = [Passage(id=str(row), title="", text=f"text {row}") for row in range(count)]
+    write_passages(iter(passages), tmp_path / FILE_NAME)
+    corpus = Corpus(tmp_path)
+    assert len(corpus) == count
+    for row in (0, ROWS_PER_BATCH - 2, count - 1):
+        assert corpus[row] == passages[row]
+    with pytest.raises(IndexError):
+        corpus[count]
+
+
+def _made(*texts):
+    return [Passage(id=text[0], title=text[1:], text=text) for text in texts]
+
+
+def test_fingerprints_tell_contents_apart_and_bad_passages_are_named(tmp_path):
+    one, other = (write_passages(passages, tmp_path / FILE_NAME)[1] for passages in (_made("1a"), _made("1ab")))
+    assert one == write_passages(_made("1a"), tmp_path / FILE_NAME)[1] != other
+    for passages, named in ((_made("a", "b\ud800"), "'b'"), (_made("a", "b", "c", "b"), "'b'"), ([], "at least one")):
+        with pytest.raises(UserError, match=named):
+            write_passages(passages, tmp_path / FILE_NAME)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, encoder, many):
+    """Collections of 20 and 5 passages, which tests only read."""
+    folder = tmp_path_factory.mktemp("built") / "c"
+    build_collection(many, encoder, folder, language="en")
+    build_collection(many[:5], encoder, folder, language="fr")
+    return folder
 
 
 @pytest.fixture
-def folder(tmp_path, encoder, passages):
-    build_collection(passages, encoder, tmp_path / "c", language="en")
-    build_collection(passages[:5], encoder, tmp_path / "c", language="fr")
-    return tmp_path / "c"
+def folder(tmp_path, built):
+    return shutil.copytree(built, tmp_path / "c")
 
 
-def test_search_is_exact_nearest_neighbours(folder, encoder, passages):
-    hits = load_collections(folder).search(QUERIES, ["en"] * 3, 4)
-    scores = encoder.encode(QUERIES) @ encoder.encode([passage_text(each) for each in passages], "passage").T
+def test_search_is_exact_nearest_neighbours(built, encoder, many):
+    hits = load_collections(built).search(QUERIES, ["en"] * 3, 4)
+    scores = encoder.encode(QUERIES) @ encoder.encode([passage_text(passage) for passage in many], "passage").T
     for row, found in enumerate(hits):
-        assert [hit.id for hit in found] == [passages[index].id for index in np.argsort(-scores[row])[:4]]
+        assert [hit.id for hit in found] == [many[index].id for index in np.argsort(-scores[row])[:4]]
         np.testing.assert_allclose([hit.score for hit in found], np.sort(scores[row])[::-1][:4], atol=1e-5)
         assert {hit.language for hit in found} == {"en"}
-        assert all(Passage(id=hit.id, title=hit.title, text=hit.text) in passages for hit in found)
+        assert all(Passage(id=hit.id, title=hit.title, text=hit.text) in many for hit in found)
 
 
-def test_pairs_are_answered_in_order(folder):
-    collections = load_collections(folder)
+def test_pairs_are_answered_in_order_and_each_query_is_encoded_once(built, encoder, monkeypatch):
+    collections, calls, original = load_collections(built, encoder), [], encoder.encode
+    monkeypatch.setattr(encoder, "encode", lambda texts, kind: calls.append(list(texts)) or original(texts, kind))
     queries, languages = [QUERIES[0], QUERIES[1], QUERIES[0], QUERIES[0]], ["fr", "en", "en", "fr"]
     together = collections.search(queries, languages, 3)
+    assert calls == [QUERIES[:2]]
     alone = [collections.search([query], [language], 3)[0] for query, language in zip(queries, languages, strict=True)]
     assert [[hit.id for hit in hits] for hits in together] == [[hit.id for hit in hits] for hits in alone]
     assert collections.search([], [], 3) == []
     assert collections.languages == ("en", "fr")
+    for language, k, named in (("ja", 2, "'ja'.*en, fr"), ("en", 0, "at least one")):
+        with pytest.raises(UserError, match=named):
+            collections.search(["x", "y"], ["en", language], k)
 
 
-def test_each_distinct_query_is_encoded_once(folder, encoder, monkeypatch):
-    calls = []
-    original = encoder.encode
-    monkeypatch.setattr(encoder, "encode", lambda texts, kind: calls.append(list(texts)) or original(texts, kind))
-    load_collections(folder, encoder).search(["a", "b", "a"], ["en", "en", "fr"], 1)
-    assert calls == [["a", "b"]]
-
-
-def test_mistakes_in_a_search(folder):
-    collections = load_collections(folder)
-    with pytest.raises(UserError, match="'ja'.*en, fr"):
-        collections.search(["x", "y"], ["en", "ja"], 2)
-    with pytest.raises(UserError, match="at least one"):
-        collections.search(["x"], ["en"], 0)
-
-
-def test_threads_share_collections(folder):
-    collections = load_collections(folder)
+def test_threads_share_collections(built):
+    collections = load_collections(built)
     numbers = [1 + row % 3 for row in range(24)]
     expected = [collections.search(QUERIES, ["en", "fr", "en"], k) for k in numbers]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert list(pool.map(lambda k: collections.search(QUERIES, ["en", "fr", "en"], k), numbers)) == expected
 
 
-def test_a_folder_may_be_named_after_its_language(tmp_path, encoder, passages):
-    build_collection(passages, encoder, tmp_path / "ko")
-    for folder in (tmp_path, tmp_path / "ko"):
-        assert load_collections(folder).languages == ("ko",)
-    with pytest.raises(UserError, match="language code"):
-        build_collection(passages, encoder, tmp_path / "my collection")
-
-
-def test_no_collections(tmp_path):
-    with pytest.raises(UserError, match=str(tmp_path)):
-        load_collections(tmp_path)
-    with pytest.raises(UserError, match="nowhere"):
-        load_collections(tmp_path / "nowhere")
-
-
-def test_only_some_languages_are_opened(folder):
-    assert load_collections(folder, languages=["fr"]).languages == ("fr",)
-    with pytest.raises(UserError, match="no collection 'ja'"):
-        load_collections(folder, languages=["ja"])
+def test_what_is_opened(built, tmp_path):
+    assert load_collections(built / "fr").languages == ("fr",) == load_collections(built, languages=["fr"]).languages
+    for folder, languages, named in ((built, ["ja"], "'ja'"), (tmp_path, None, str(tmp_path)), ("no", None, "/no:")):
+        with pytest.raises(UserError, match=named):
+            load_collections(folder, languages=languages)
 
 
 def test_another_encoder_is_refused(folder, config, passages):
@@ -106,14 +123,7 @@ def test_another_encoder_is_refused(folder, config, passages):
         build_collection(passages, other, folder, language="de")
 
 
-def test_rebuilding_replaces(folder, encoder, passages):
-    build_collection(passages[10:13], encoder, folder, language="en")
-    collections = load_collections(folder)
-    assert len(collections.collection("en").corpus) == 3
-    assert len(collections.collection("fr").corpus) == 5
-
-
-def test_a_failed_build_keeps_what_was_there(folder, encoder, passages):
+def test_rebuilding_replaces_and_a_failed_build_does_not(folder, encoder, passages):
     def broken():
         yield passages[0]
         raise RuntimeError("the source broke")
@@ -121,30 +131,35 @@ def test_a_failed_build_keeps_what_was_there(folder, encoder, passages):
     with pytest.raises(RuntimeError):
         build_collection(broken(), encoder, folder, language="en")
     assert len(load_collections(folder).collection("en").corpus) == 20
+    build_collection(passages[10:13], encoder, folder, language="en")
+    collections = load_collections(folder)
+    assert [len(collections.collection(language).corpus) for language in ("en", "fr")] == [3, 5]
+    with pytest.raises(UserError, match="language code"):
+        build_collection(passages, encoder, folder / "my collection")
 
 
-def test_too_little_memory_is_said_before_anything_is_read(folder, monkeypatch):
-    monkeypatch.setattr("lcrag.retrieval.collections.memory_bytes", lambda: 1000)
-    monkeypatch.setattr("lcrag.retrieval.collection.read_index", None)
-    with pytest.raises(UserError, match="need .* GiB of memory, and this machine has .*load_collections.languages"):
-        load_collections(folder)
-
-
-def test_much_memory_is_stated(folder, monkeypatch, caplog):
-    monkeypatch.setattr("lcrag.retrieval.collections.collection_bytes", lambda folder: 3 << 30)
-    monkeypatch.setattr("lcrag.retrieval.collections.memory_bytes", lambda: 8 << 30)
-    load_collections(folder)
+def test_the_memory_is_stated_and_too_little_is_said_before_anything_is_read(built, monkeypatch, caplog):
+    monkeypatch.setattr(collections_module, "collection_bytes", lambda folder: 3 << 30)
+    monkeypatch.setattr(collections_module, "memory_bytes", lambda: 8 << 30)
+    load_collections(built)
     assert "6.0 GiB of this machine's 8.0 GiB of memory" in caplog.text
+    monkeypatch.setattr(collections_module, "memory_bytes", lambda: 5 << 30)
+    monkeypatch.setattr(collections_module, "read_index", None)
+    with pytest.raises(UserError, match="load_collections.languages"):
+        load_collections(built)
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory, encoder):
     """A collection with an index that is a tree."""
-    many = [Passage(id=str(row), title="", text=str(row)) for row in range(300)]
+    many, folder = (
+        [Passage(id=str(row), title="", text=str(row)) for row in range(300)],
+        tmp_path_factory.mktemp("tree"),
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_module, "LARGEST_EXACT", 100)
-        build_collection(many, encoder, tmp_path_factory.mktemp("tree"), language="en")
-    return next(tmp_path_factory.getbasetemp().glob("tree*"))
+        build_collection(many, encoder, folder, language="en")
+    return folder
 
 
 @pytest.mark.parametrize("name", ["passages.arrow", "vectors.npy", "meta.json", "index/hashed_dataset.npy"])
@@ -166,7 +181,7 @@ class Interrupted(Exception):
 
 def test_an_interrupted_build_continues(tmp_path, encoder, many, monkeypatch):
     """Passages are read once, and none is encoded twice; the vectors are those of an undisturbed build."""
-    monkeypatch.setattr(collection_module, "_PASSAGES_PER_CALL", 8)
+    monkeypatch.setattr(collections_module, "_PASSAGES_PER_CALL", 8)
     whole = build_collection(many, encoder, tmp_path / "whole", "en", source="s")
     read, encoded = [], []
     original = encoder.encode
@@ -189,26 +204,25 @@ def test_an_interrupted_build_continues(tmp_path, encoder, many, monkeypatch):
         build_collection(noted(), encoder, tmp_path / "c", "en", source="another")
     assert build_collection(noted(), encoder, tmp_path / "c", "en", source="s") == whole
     assert (len(read), encoded) == (len(many), [8, 8, 8, 4])
-    name = "en/vectors.npy"
-    assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    vectors = "en/vectors.npy"
+    assert (tmp_path / "c" / vectors).read_bytes() == (tmp_path / "whole" / vectors).read_bytes()
     assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["en", "encoder"]
 
 
-def test_vectors_from_elsewhere(tmp_path, encoder, many):
+def test_vectors_from_elsewhere(tmp_path, built, encoder, many):
     texts = [passage_text(passage) for passage in many]
     blocks = [encoder.encode(texts[:7], "passage"), encoder.encode(texts[7:], "passage")]
-    build_collection(many, encoder, tmp_path / "a", "en")
-    build_collection(many, encoder, tmp_path / "b", "en", source="s", vectors=iter(blocks))
-    found, wanted = (load_collections(tmp_path / name).search(QUERIES, ["en"] * 3, 5) for name in ("b", "a"))
+    build_collection(many, encoder, tmp_path, "en", source="s", vectors=iter(blocks))
+    found, wanted = (load_collections(folder).search(QUERIES, ["en"] * 3, 5) for folder in (tmp_path, built))
     assert [[hit.id for hit in hits] for hits in found] == [[hit.id for hit in hits] for hits in wanted]
 
 
-def test_searching_imports_no_tensorflow(folder):
+def test_searching_imports_no_tensorflow(built):
     script = f"""
 import sys
 import lcrag.retrieval
 assert not {{"jax", "pyarrow", "scann"}} & set(sys.modules), "the room's names must be cheap to import"
-lcrag.retrieval.load_collections({str(folder)!r}).search(["x"], ["en"], 1)
+lcrag.retrieval.load_collections({str(built)!r}).search(["x"], ["en"], 1)
 assert "tensorflow" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -220,34 +234,35 @@ def _write(folder, text):
 
 
 def _content(folder):
-    return (readable(folder) / "file").read_text()
+    """The content of a folder, next to which there is no other."""
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    return (folder / "file").read_text()
 
 
-def test_replacing_leaves_no_other_folder(tmp_path):
+def test_replacing_is_whole_or_nothing(tmp_path):
+    folder = tmp_path / "a"
     for text in ("one", "two"):
-        _write(tmp_path / "a", text)
-        assert _content(tmp_path / "a") == text
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_an_error_leaves_the_old_content(tmp_path):
-    _write(tmp_path / "a", "old")
-    with pytest.raises(RuntimeError), replacing(tmp_path / "a") as temporary:
+        _write(folder, text)
+        assert _content(folder) == text
+    with pytest.raises(RuntimeError), replacing(folder) as temporary:
         (temporary / "file").write_text("half")
         raise RuntimeError
-    assert _content(tmp_path / "a") == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert _content(folder) == "two"
+    with replacing(folder) as temporary:
+        (temporary / "file").write_text("three")
+        with pytest.raises(UserError, match="another process"), replacing(folder):
+            pass
+    assert _content(folder) == "three"
 
 
 @pytest.mark.parametrize("dies_before", ["write", "first rename", "second rename", "removal"])
 def test_killed_at_any_moment_something_whole_is_readable(tmp_path, dies_before):
-    _write(tmp_path / "a", "old")
-    command = [sys.executable, "-c", _DYING_WRITER, tmp_path / "a", dies_before]
-    assert subprocess.run(command).returncode == -signal.SIGKILL
-    assert _content(tmp_path / "a") == ("new" if dies_before == "removal" else "old")
-    _write(tmp_path / "a", "newest")
-    assert _content(tmp_path / "a") == "newest"
-    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    folder = tmp_path / "a"
+    _write(folder, "old")
+    assert subprocess.run([sys.executable, "-c", _DYING_WRITER, folder, dies_before]).returncode == -signal.SIGKILL
+    assert (readable(folder) / "file").read_text() == ("new" if dies_before == "removal" else "old")
+    _write(folder, "newest")
+    assert _content(folder) == "newest"
 
 
 _DYING_WRITER = """
@@ -273,11 +288,3 @@ with folders.replacing(folder) as temporary:
     if moment == "removal":
         folders.shutil.rmtree = kill
 """
-
-
-def test_two_writers_at_once_are_refused(tmp_path):
-    with replacing(tmp_path / "a") as temporary:
-        (temporary / "file").write_text("first")
-        with pytest.raises(UserError, match="another process"), replacing(tmp_path / "a"):
-            pass
-    assert _content(tmp_path / "a") == "first"

@@ -1,17 +1,34 @@
-"""Encoding: batches, padding, prefixes, and saved folders."""
+"""Encoders: batches, padding, devices, saved folders and the sources of their settings, contrastive training."""
 
-import itertools
+import json
+import logging
 import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
+from encoder_checkpoints import write_checkpoint, write_json
+from hypothesis import given
+from hypothesis import strategies as st
 from support import tiny_tokenizer
 
 from lcrag.errors import UserError
-from lcrag.retrieval import EncoderSettings, initialise_encoder, load_encoder, save_encoder
-from lcrag.retrieval.encoder import _compiled_embed, embed, pad_rows
+from lcrag.retrieval import (
+    ContrastiveConfig,
+    Encoder,
+    EncoderSettings,
+    Pair,
+    initialise_encoder,
+    load_encoder,
+    save_encoder,
+    train_encoder,
+)
+from lcrag.retrieval.contrastive import info_nce
+from lcrag.retrieval.encoder import LARGEST_SCORES, _compiled_embed, batches, embed, pad_rows, rows_mesh
+from lcrag.retrieval.encoder_folder import BODY_FILE, MODULES, MODULES_FILE, POOLING_FILE, PROMPTS_FILE
 
 TEXTS = ["", "a", "Какая валюта?", "日本の通貨は 円 です。" * 3, "word " * 100, "naïve 🙂", "กรุงเทพ"] * 3
 
@@ -24,6 +41,8 @@ def test_a_vector_depends_on_its_text_alone(encoder):
     assert together.dtype == np.float32
     assert together.shape == (len(TEXTS), encoder.dimension)
     assert encoder.encode([]).shape == (0, encoder.dimension)
+    with jax.transfer_guard("disallow"):
+        encoder.encode(TEXTS, "query")
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
@@ -33,80 +52,258 @@ def test_padding_has_no_effect(encoder, pooling):
     noise = jax.random.randint(jax.random.key(0), tokens.shape, 0, 384)
     noisy = jnp.where(jnp.arange(32) < lengths[:, None], tokens, noise)
     compiled = jax.jit(embed, static_argnums=(0, 1))
-    clean, disturbed = (compiled(encoder.config, pooling, encoder.params, each, lengths) for each in (tokens, noisy))
+    clean, disturbed = (compiled(encoder.config, pooling, encoder.params, rows, lengths) for rows in (tokens, noisy))
     np.testing.assert_allclose(clean, disturbed, atol=1e-6)
 
 
-def test_kinds_have_their_prefixes(encoder):
-    assert encoder.tokenizer.decode(encoder.tokenize(["x y"], "query")[0]) == "query: x y"
-    assert encoder.tokenizer.decode(encoder.tokenize(["x y"], "passage")[0]) == "passage: x y"
+def test_texts_have_prefixes_and_are_cut_before_they_are_tokenized(encoder, config, monkeypatch):
+    """Tokenizing millions of characters takes seconds."""
+    tokenizer, sizes = encoder.tokenizer, []
+    assert tokenizer.decode(encoder.tokenize(["x y"], "query")[0]) == "query: x y"
+    assert tokenizer.decode(encoder.tokenize(["x y"], "passage")[0]) == "passage: x y"
     with pytest.raises(UserError, match="'document'"):
         encoder.encode(["x"], "document")
 
+    def recorded(texts):
+        sizes.extend(map(len, texts))
+        return tokenizer.encode_batch_fast(texts)
 
-def test_long_texts_are_cut_and_before_they_are_tokenized(encoder, monkeypatch):
-    """Tokenizing millions of characters takes seconds."""
-    sizes = []
-    tokenizer = encoder.tokenizer
-    recorder = types.SimpleNamespace(
-        encode_batch_fast=lambda texts: sizes.extend(map(len, texts)) or tokenizer.encode_batch_fast(texts)
-    )
-    monkeypatch.setattr(encoder, "tokenizer", recorder)
+    monkeypatch.setattr(encoder, "tokenizer", types.SimpleNamespace(encode_batch_fast=recorded))
     [tokens] = encoder.tokenize(["word " * 100_000], "query")
     assert sizes == [len("query: ") + 32 * 32]
     assert tokens == tokenizer.encode("query: " + "word " * 100).ids
     assert len(tokens) == 32
+    bare = initialise_encoder(config, EncoderSettings(query_prefix="", max_tokens=32), tiny_tokenizer().backend)
+    np.testing.assert_allclose(np.linalg.norm(bare.encode([""], "query")), 1, atol=1e-5)
 
 
-def test_an_empty_text_without_prefix_has_a_vector(config):
-    settings = EncoderSettings(query_prefix="", max_tokens=32)
-    vectors = initialise_encoder(config, settings, tiny_tokenizer().backend).encode([""], "query")
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+@given(st.lists(st.integers(1, 8192), max_size=700), st.sampled_from([64, 512, 8192]), st.integers(1, 8))
+def test_every_text_is_in_one_batch_that_holds_it(lengths, longest, devices):
+    lengths = [min(length, longest) for length in lengths]
+    seen = []
+    for chunk, (rows, tokens) in batches(lengths, longest, devices):
+        seen += chunk
+        assert len(chunk) <= rows
+        assert rows % devices == 0
+        assert max(lengths[index] for index in chunk) <= tokens <= longest
+        assert rows // devices == 1 or rows // devices * tokens**2 <= LARGEST_SCORES
+    assert sorted(seen) == list(range(len(lengths)))
 
 
-def test_shapes_are_finite(encoder):
+def test_a_long_text_does_not_widen_short_ones_and_shapes_are_finite(encoder):
+    shapes = [shape for _, shape in batches([12] * 255 + [8192], 8192, 1)]
+    assert [tokens for _, tokens in shapes].count(8192) == 1
+    assert shapes[-1] == (1, 8192)
     before = _compiled_embed._cache_size()
     for count in range(1, 40):
         encoder.encode([f"text {'longer ' * (number % 9)}" for number in range(count)], "query")
     assert _compiled_embed._cache_size() - before <= 2 * 3  # token buckets 16, 32; row buckets 4, 16, 64
 
 
-def test_encoding_makes_no_implicit_transfer(encoder):
-    with jax.transfer_guard("disallow"):
-        encoder.encode(TEXTS, "query")
+def test_all_devices_compute_and_none_waits_for_another(encoder):
+    mesh, texts = rows_mesh(), [f"text {'longer ' * (number % 5)}{number}" for number in range(40)]
+    assert mesh.size == 8 == len(encoder.params["embeddings_norm"]["scale"].sharding.device_set)
+    arguments = (mesh, encoder.config, "mean", encoder.params, *pad_rows([[1, 2]] * 16, (16, 16)))
+    program = _compiled_embed.lower(*arguments).compile()
+    assert program.output_shardings.shard_shape((16, 16)) == (2, 16)
+    for collective in ("all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter"):
+        assert collective not in program.as_text()
+    one = Encoder(encoder.config, encoder.settings, encoder.params, encoder.tokenizer, devices=3)
+    assert one.params["embeddings_norm"]["scale"].sharding.device_set == {jax.local_devices()[3]}
+    np.testing.assert_allclose(one.encode(texts), encoder.encode(texts), atol=1e-5)
+    assert rows_mesh("cpu").devices.tolist() == jax.local_devices(backend="cpu")
+    with pytest.raises(UserError, match="devices = 8"):
+        rows_mesh(8)
 
 
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 0), ("float16", 5e-3), ("bfloat16", 3e-2)])
-def test_round_trip(encoder, tmp_path, dtype, tolerance):
+def test_saved_encoders_are_read_back(encoder, tmp_path, dtype, tolerance):
     save_encoder(tmp_path / "e", encoder, dtype)
     loaded = load_encoder(tmp_path / "e")
     np.testing.assert_allclose(loaded.encode(TEXTS), encoder.encode(TEXTS), atol=tolerance + 1e-7)
     assert (loaded.fingerprint() == encoder.fingerprint()) == (dtype == "float32")
-    assert loaded.settings == encoder.settings
-    assert loaded.config == encoder.config
+    assert (loaded.settings, loaded.config) == (encoder.settings, encoder.config)
     save_encoder(tmp_path / "again", loaded)
     assert load_encoder(tmp_path / "again").fingerprint() == loaded.fingerprint()
+    assert load_encoder(tmp_path / "e", pooling="cls").fingerprint() != loaded.fingerprint()
 
 
-def test_fingerprint_covers_the_settings(config, encoder):
-    other = initialise_encoder(config, EncoderSettings(max_tokens=32, pooling="cls"), tiny_tokenizer().backend)
-    assert other.fingerprint() != encoder.fingerprint()
+@pytest.fixture
+def folder(tmp_path):
+    """An XLM-R without settings."""
+    return write_checkpoint(tmp_path / "model", "xlm-roberta")
+
+
+def test_sources_of_settings(folder, caplog):
+    """The caller, then the files, then E5's with a warning."""
+
+    def loaded(level, **given):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "lcrag"):
+            settings = load_encoder(folder, **given).settings
+        [record] = [record for record in caplog.records if record.name.startswith("lcrag")]
+        assert record.levelno == level
+        return settings, record.getMessage()
+
+    settings, line = loaded(logging.WARNING)
+    assert settings == EncoderSettings(max_tokens=64)
+    assert "pooling, query_prefix, passage_prefix" in line
+    write_json(folder / MODULES_FILE, MODULES)
+    write_json(folder / POOLING_FILE, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    write_json(folder / PROMPTS_FILE, {"prompts": {"query": "", "document": ""}})  # of a model without prompts
+    assert loaded(logging.WARNING)[0] == EncoderSettings(pooling="cls", max_tokens=64)
+    write_json(folder / PROMPTS_FILE, {"prompts": {"query": "ask: ", "document": "read: "}})
+    write_json(folder / BODY_FILE, {"max_seq_length": 33, "do_lower_case": False})
+    stated = {"pooling": "cls", "query_prefix": "ask: ", "passage_prefix": "read: ", "max_tokens": 33}
+    assert loaded(logging.INFO)[0] == EncoderSettings(**stated)
+    given = {"pooling": "mean", "query_prefix": "", "passage_prefix": "text: ", "max_tokens": 20}
+    assert loaded(logging.INFO, **given)[0] == EncoderSettings(**given)
 
 
 @pytest.mark.parametrize(
-    "name, damage",
+    "values, pooling",
     [
-        *itertools.product(
-            ("config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json"), ("missing", "truncated")
-        ),
-        ("modules.json", "truncated"),
-        ("sentence_bert_config.json", "truncated"),
-        ("config_sentence_transformers.json", "truncated"),
+        ({"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": True}, "cls"),
+        ({"pooling_mode": ["mean"]}, "mean"),
+        ({"word_embedding_dimension": 32}, "mean"),
+        ({"pooling_mode": "mean", "include_prompt": False}, "mean"),
     ],
 )
-def test_damaged_folders_are_named(encoder, tmp_path, name, damage):
-    save_encoder(tmp_path / "e", encoder)
-    path = tmp_path / "e" / name
-    path.unlink() if damage == "missing" else path.write_bytes(path.read_bytes()[:20])
-    with pytest.raises(UserError, match=name):
-        load_encoder(tmp_path / "e")
+def test_old_and_new_poolings_are_read(folder, values, pooling):
+    write_json(folder / POOLING_FILE, values)
+    assert load_encoder(folder, query_prefix="", passage_prefix="").settings.pooling == pooling
+
+
+def test_a_body_in_a_folder_of_its_own_is_found(tmp_path):
+    write_checkpoint(tmp_path / "e5" / "0_Transformer", "bert")
+    write_json(tmp_path / "e5" / MODULES_FILE, [MODULES[0] | {"path": "0_Transformer"}, MODULES[1]])
+    write_json(tmp_path / "e5" / POOLING_FILE, {"pooling_mode_mean_tokens": True})
+    assert load_encoder(tmp_path / "e5").settings == EncoderSettings(max_tokens=64)
+
+
+def test_the_longest_text_has_positions(folder):
+    write_json(folder / BODY_FILE, {"max_seq_length": 512})
+    assert load_encoder(folder).settings.max_tokens == 64  # 66 rows, of which XLM-R's first two belong to no token
+    (folder / BODY_FILE).unlink()
+    path = folder / "tokenizer_config.json"
+    for stated, expected in ((10**30, 64), (40, 40)):
+        write_json(path, json.loads(path.read_text()) | {"model_max_length": stated})
+        assert load_encoder(folder).settings.max_tokens == expected
+    for impossible, named in ((65, "64 positions"), (2, "2 special tokens")):
+        with pytest.raises(UserError, match=named):
+            load_encoder(folder, max_tokens=impossible)
+
+
+QUERY = "encoder.layer.1.attention.self.query.weight"
+EXTRA = "encoder.layer.7.output.dense.bias"
+DENSE = {"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+
+
+def _changed(folder, file, change):
+    """Changes a file: None removes it, an int truncates it, tensors are replaced, and JSON gets other values."""
+    path = folder / file
+    if change is None:
+        path.unlink()
+    elif isinstance(change, int):
+        path.write_bytes(path.read_bytes()[:change])
+    elif file == "model.safetensors":
+        tensors = {name: tensor for name, tensor in safetensors.torch.load_file(path).items() if name not in change}
+        tensors |= {name: tensor for name, tensor in change.items() if tensor is not None}
+        safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    elif isinstance(change, dict) and path.exists():
+        changed = json.loads(path.read_text()) | change
+        write_json(path, {name: value for name, value in changed.items() if value is not ...})
+    else:
+        write_json(path, change)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "named"),
+    [
+        ("model.safetensors", {QUERY: None}, QUERY),
+        ("model.safetensors", {EXTRA: torch.zeros(32)}, EXTRA),
+        ("model.safetensors", {QUERY: torch.zeros(32, 31)}, QUERY),
+        ("model.safetensors", {QUERY: torch.zeros(32, 32, dtype=torch.int8)}, QUERY),
+        ("config.json", {"model_type": "distilbert"}, "distilbert"),
+        ("config.json", {"model_type": None}, "None"),
+        ("config.json", {"position_embedding_type": "relative_key"}, "relative_key"),
+        ("config.json", {"is_decoder": True}, "is_decoder"),
+        ("config.json", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
+        ("config.json", {"hidden_act": "swish"}, "swish"),
+        ("config.json", {"hidden_size": 31}, "hidden_size"),
+        ("config.json", {"hidden_size": ...}, "hidden_size"),  # absent
+        ("config.json", {"num_hidden_layers": "3"}, "num_hidden_layers"),
+        ("config.json", {"num_hidden_layers": True}, "num_hidden_layers"),
+        ("config.json", {"type_vocab_size": 0}, "type_vocab_size"),
+        ("config.json", {"max_position_embeddings": 2}, "no position"),
+        ("config.json", {"vocab_size": 5}, "embeddings.word_embeddings.weight"),
+        ("config.json", {"num_hidden_layers": 2}, "encoder.layer.2."),
+        ("config.json", {"num_hidden_layers": 4}, "encoder.layer.3."),
+        (POOLING_FILE, {"pooling_mode": "lasttoken"}, "lasttoken"),
+        (POOLING_FILE, {"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": True}, "max"),
+        (POOLING_FILE, {"pooling_mode_mean_tokens": True, "include_prompt": False}, "include_prompt"),
+        (MODULES_FILE, [*MODULES[:2], DENSE], "Dense"),
+        (MODULES_FILE, [MODULES[0] | {"path": "../other"}], "outside"),
+        (MODULES_FILE, MODULES, POOLING_FILE),  # which is absent
+        *((file, None, file) for file in ("config.json", "model.safetensors", "tokenizer.json")),
+        *((file, 20, file) for file in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")),
+    ],
+)
+def test_folders_that_are_damaged_or_not_supported(folder, file, change, named):
+    _changed(folder, file, change)
+    with pytest.raises(UserError) as caught:
+        load_encoder(folder)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_tokenizer_with_more_tokens_than_embeddings_and_pickled_weights(folder):
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    tokenizer["model"]["vocab"] += [[f"extra{number}", -9.0] for number in range(900)]
+    path.write_text(json.dumps(tokenizer))
+    with pytest.raises(UserError, match=r"tokens.*embeddings"):
+        load_encoder(folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="pytorch_model.bin"):
+        load_encoder(folder)
+    with pytest.raises(UserError, match="no such folder"):
+        load_encoder(folder / "absent")
+
+
+WORDS = 12
+
+
+@pytest.mark.parametrize("groups", [[0, 1, 2, 3, 4], [0, 0, 1, 1, 2], [0, 0, 0, 0, 0]])
+def test_the_contrastive_loss_is_the_plain_one(groups):
+    queries, passages = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
+    expected, scores = 0.0, queries @ passages.T / 0.5
+    for matrix in (scores, scores.T):
+        for row in range(len(groups)):
+            rivals = [column for column in range(len(groups)) if column == row or groups[column] != groups[row]]
+            expected -= np.log(np.exp(matrix[row, row]) / np.exp(matrix[row, rivals]).sum())
+    loss = info_nce(jnp.asarray(queries), jnp.asarray(passages), jnp.asarray(groups), 0.5)
+    np.testing.assert_allclose(loss, expected / (2 * len(groups)), rtol=1e-5)
+
+
+def _pairs(count):
+    generator = np.random.default_rng(0)
+    for _ in range(count):
+        word = generator.integers(0, WORDS)
+        yield Pair(query=f"what is {word * 37}?", passage=f"the thing {word * 37} is this", group=str(word))
+
+
+def test_contrastive_training_learns_and_leaves_the_start_alone(encoder):
+    before, losses = encoder.fingerprint(), []
+    config = ContrastiveConfig(steps=30, batch=16, tokens=24, learning_rate=1e-2)
+    trained = train_encoder(encoder, _pairs(30 * 16), config, lambda step, metrics: losses.append(metrics["loss"]))
+    words = [str(word * 37) for word in range(WORDS)]
+    queries = trained.encode([f"what is {word}?" for word in words], "query")
+    passages = trained.encode([f"the thing {word} is this" for word in words], "passage")
+    assert np.mean((queries @ passages.T).argmax(1) == np.arange(WORDS)) > 0.8
+    assert losses[-1] < losses[0] / 2
+    assert len(losses) == 30
+    encoder._fingerprint = None
+    assert encoder.fingerprint() == before != trained.fingerprint()
+    with pytest.raises(UserError, match="ran out at step 2"):
+        train_encoder(encoder, _pairs(20), ContrastiveConfig(steps=3, batch=16, tokens=24))

@@ -22,8 +22,7 @@ from lcrag.data.rows import BadRows, counted_bad_rows
 from lcrag.errors import UserError, typed
 from lcrag.files import plain, resolved_folder
 from lcrag.retrieval import Encoder, IndexSettings, Passage, build_collection, load_collections, load_encoder
-from lcrag.retrieval.collection import ENCODER, META, is_language_code, keep_encoder, read_meta
-from lcrag.retrieval.collections import collection_bytes
+from lcrag.retrieval.collections import ENCODER, META, collection_bytes, is_language_code, keep_encoder, read_meta
 from lcrag.retrieval.corpus import Corpus
 from lcrag.retrieval.encoder_folder import configured_encoder
 from lcrag.retrieval.folders import readable
