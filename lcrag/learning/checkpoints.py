@@ -1,7 +1,7 @@
 """Saves and restores the train state with Orbax: in the background, each checkpoint complete or absent.
 
-Every checkpoint has a manifest of the digests of its arrays, which are compared before it is restored. A damaged
-checkpoint is renamed, and the next older intact one is restored instead. Orbax itself restores flipped bits silently.
+Orbax restores flipped bits silently. Every checkpoint therefore has a manifest of the digests of its arrays, which are
+compared before it is restored. A damaged checkpoint is renamed, and the next older intact one is restored instead.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ import itertools
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -51,11 +51,7 @@ def write_manifest(folder: AnyPath, loss: float | None, base: str | None, *, dig
 
 
 def read_manifest(folder: AnyPath) -> dict[str, Any]:
-    """Return the manifest of a checkpoint.
-
-    Raises:
-      ValueError: The manifest is missing, or the files are not as they were saved.
-    """
+    """Return the manifest of a checkpoint; a ValueError says that it is missing or changed."""
     try:
         content = json.loads((folder / MANIFEST).read_bytes())
         if content.pop("digest") == _digest_of(content):
@@ -167,55 +163,47 @@ class Checkpoints:
         """Return the first step with the lowest validation loss, or None."""
         return min(self._losses, key=lambda step: (self._losses[step], step), default=None)
 
-    def restore(self, abstract: PyTree, step: int | None = None) -> PyTree:
-        """Read a checkpoint, by default the latest intact one, onto the shardings of `abstract` (see `abstract_state`).
-
-        Raises:
-          UserError: No such checkpoint, no intact one, or one of another architecture, optimizer or base.
-        """
-        return self._read(self._choose(step), abstract)
-
     def continue_from(self, state: PyTree) -> tuple[int, PyTree]:
         """Return the latest intact step and its state, or 0 and `state`; a replaced `state` is freed.
 
         Raises:
-          UserError: There are only damaged checkpoints, or they belong to another run; see `restore`.
+          UserError: There are only damaged checkpoints, or they are of another model, optimizer or base.
         """
         if self.latest_step() is None:
             return 0, state
-        step = self._choose()
+        step = self._intact_step()
         wanted = abstract_state(state)
         jax.tree.map(lambda leaf: leaf.delete(), state)  # memory may not suffice for two states
         return step, self._read(step, wanted)
 
-    def restore_params(self, abstract: PyTree, step: int | None = None) -> tuple[int, PyTree]:
-        """Return a step and its `params` alone, onto the shardings of `abstract`; see `restore`."""
-        step = self._choose(step)
+    def restore_params(self, abstract: PyTree, step: int | None = None, *, best: bool = False) -> tuple[int, PyTree]:
+        """Return a step and its `params` alone, onto the shardings of `abstract` (see `abstract_state`).
+
+        It is the given step, or the latest intact one; with `best`, the intact one with the lowest validation loss.
+
+        Raises:
+          UserError: No such checkpoint, no intact one, or one of another model or base.
+        """
+        step = self._intact_step(step, best=best)
         return step, self._read(step, {"params": abstract}, partial=True)["params"]
 
-    def restore_best_params(self, abstract: PyTree) -> tuple[int, PyTree]:
-        """Return the step of the lowest validation loss among the intact checkpoints, and its `params`."""
-        self.wait()
-        saved = [step for step in self._losses if step in self._orbax.all_steps()]
-        step = self._first_intact(sorted(saved, key=lambda step: (self._losses[step], step)))
-        return step, self._read(step, {"params": abstract}, partial=True)["params"]
-
-    def _choose(self, step: int | None = None) -> int:
-        """Return a step with an intact checkpoint, by default the latest."""
-        steps = sorted(self._orbax.all_steps())
-        if not steps:
-            raise UserError(f"there is no checkpoint in {self.folder}: give the folder of a run that has saved one.")
-        if step is None:
-            return self._first_intact(steps[::-1])
-        if step not in steps:
-            raise UserError(f"there is no checkpoint of step {step} in {self.folder}: choose one of {steps}.")
-        return self._first_intact([step])
-
-    def _first_intact(self, steps: Iterable[int]) -> int:
-        """Return the first intact one of these steps, and rename the damaged ones before it.
+    def _intact_step(self, step: int | None = None, *, best: bool = False) -> int:
+        """Choose the step to restore, and rename damaged checkpoints that would have come first.
 
         With several processes, the first one reads the files, and all return the same step.
         """
+        if best:
+            self.wait()
+        steps = sorted(self._orbax.all_steps(), reverse=True)
+        if not steps:
+            raise UserError(f"there is no checkpoint in {self.folder}: give the folder of a run that has saved one.")
+        if step is not None and step not in steps:
+            raise UserError(f"there is no checkpoint of step {step} in {self.folder}: choose one of {steps[::-1]}.")
+        if step is not None:
+            steps = [step]
+        elif best:
+            steps = sorted(self._losses.keys() & set(steps), key=lambda step: (self._losses[step], step))
+
         chosen, problems = -1, {}
         for step in steps if jax.process_index() == 0 else ():
             problem = damage(self.folder / str(step))
@@ -246,7 +234,7 @@ class Checkpoints:
                 f" ({listed or 'see the first process'}): copy one from elsewhere, choose another step, or begin anew"
                 " in another folder."
             )
-        if damaged and not self._read_only:
+        if damaged and not self._read_only:  # Orbax remembers the steps that it has found
             self._orbax.close()
             self._open()
         return agreed
@@ -321,18 +309,15 @@ class Checkpoints:
 
 def _difference(saved: PyTree, wanted: PyTree) -> str | None:
     """Describe the first array in which the two trees differ."""
-    found, expected = (
+    there, here = (
         {
-            "/".join(str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path): (
-                tuple(leaf.shape),
-                str(leaf.dtype),
-            )
+            jax.tree_util.keystr(path, simple=True, separator="/"): (tuple(leaf.shape), str(leaf.dtype))
             for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda node: hasattr(node, "shape"))
         }
         for tree in (saved, wanted)
     )
-    for name in sorted(found.keys() | expected.keys()):
-        if found.get(name) != expected.get(name):
-            there, here = (str(side[name][0]) if name in side else "absent" for side in (found, expected))
-            return f"{name} is {there} there and {here} here"
+    for name in sorted(there.keys() | here.keys()):
+        if there.get(name) != here.get(name):
+            shapes = [str(side[name][0]) if name in side else "absent" for side in (there, here)]
+            return f"{name} is {shapes[0]} there and {shapes[1]} here"
     return None

@@ -18,13 +18,11 @@ from jaxtyping import Array, Bool, Float
 
 from lcrag.errors import UserError, typed
 from lcrag.learning.advantages import generalized_advantages
-from lcrag.learning.losses import kl_k1
-from lcrag.learning.objectives import ValueRegression
+from lcrag.learning.losses import ValueRegression, kl_k1
 from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.sequence_packing import Batch
 from lcrag.learning.update import Hidden, TrainState, Unembed, Update, make_update
 from lcrag.policy import DecoderConfig, hidden_states
-from lcrag.policy.accelerators import update_options
 from lcrag.policy.value_model import split_value, value_config, value_shardings, values
 
 
@@ -59,23 +57,14 @@ class Critic:
             raise UserError(f"Critic.kl_in_reward is {self.kl_in_reward}: give it a value of 0 or more")
 
     def with_updates(self, updates: int) -> "Critic":
-        """Return the critic for a run with `updates` updates per step; see `Optimizer.with_updates`."""
+        """Return the critic for a run with `updates` updates per step; see `Optimizer`."""
         return dataclasses.replace(self, optimizer=self.optimizer.with_updates(updates))
 
 
 class ActorCriticState(TrainState):
-    """The train states of a policy and its critic; the fields of the policy's state keep their names.
-
-    Attributes:
-      critic: Train state of the value model.
-    """
+    """The train states of a policy and its critic; the fields of the policy's state keep their names."""
 
     critic: Any
-
-    @classmethod
-    def of(cls, policy: TrainState, critic: TrainState) -> "ActorCriticState":
-        """Combine a policy's and a critic's train state."""
-        return cls(**vars(policy), critic=critic)
 
     @property
     def policy(self) -> TrainState:
@@ -94,14 +83,8 @@ def value_functions(config: DecoderConfig, mesh: Mesh) -> tuple[Hidden, Unembed]
 def value_update(config: DecoderConfig, mesh: Mesh, critic: Critic) -> Update:
     """Build the update of a critic, for training and `lcrag compile`; `config` is the policy's."""
     shardings, _ = split_value(config, value_shardings(config, mesh))
-    return make_update(
-        *value_functions(config, mesh),
-        ValueRegression(critic.value_clip),
-        critic.optimizer,
-        mesh=mesh,
-        param_shardings=shardings,
-        compiler_options=update_options(mesh),
-    )
+    functions, objective = value_functions(config, mesh), ValueRegression(critic.value_clip)
+    return make_update(*functions, objective, critic.optimizer, mesh=mesh, param_shardings=shardings)
 
 
 def token_rewards(
@@ -115,11 +98,8 @@ def token_rewards(
     r_t = [t is last] R - kl_coefficient (log policy - log reference)_t, the k1 estimate (Ziegler et al. 2019,
     arXiv:1909.08593, equation 2; per token as in Ouyang et al. 2022, arXiv:2203.02155, equation 2).
 
-    Args:
-      rewards: R of each episode.
-      mask: True on the policy's tokens.
-      log_ratio: log reference - log sampling policy of each token; not read outside the mask.
-      kl_coefficient: Weight of the penalty.
+    `rewards` are R of each episode, the mask is True on the policy's tokens, and `log_ratio` (log reference - log
+    sampling policy) is not read outside it.
     """
     mask = jnp.asarray(mask, bool)
     last = mask & (jnp.cumsum(mask[..., ::-1], axis=-1)[..., ::-1] == 1)
@@ -133,11 +113,8 @@ def estimate_advantages(batches: Sequence[Batch], critic: Critic) -> tuple[list[
     """Fill in returns and per-token advantages, from rewards and the critic's values (host; one whole rollout).
 
     Whitening is TRL's: over all policy tokens of the rollout, (A - mean) / sqrt(variance + 1e-8), the variance
-    divided by tokens - 1. Returns are computed from the advantages before whitening.
-
-    Args:
-      batches: Batches of one rollout, with `values` and, if the reward has a KL penalty, the reference's scores.
-      critic: Settings.
+    divided by tokens - 1. Returns are computed from the advantages before whitening. The batches have `values` and, if
+    the reward has a KL penalty, the reference's scores.
 
     Returns:
       The batches, and measurements of the rollout: "return/mean", "advantage/mean" and "advantage/std" (before
@@ -180,10 +157,9 @@ def _estimates(batch: Batch, discount: float, trace: float, kl_coefficient: floa
     log_ratio = None
     if kl_coefficient:
         log_ratio = batch.reference_log_probabilities - batch.sampling_log_probabilities
-    rewards = token_rewards(batch.rewards, batch.mask, log_ratio, kl_coefficient)
+    rewards, shape = token_rewards(batch.rewards, batch.mask, log_ratio, kl_coefficient), batch.mask.shape
     if batch.step_rewards is not None:
         rewards += batch.step_rewards
-    tokens = (rewards, batch.values, batch.mask)
-    rewards, values, mask = (jnp.reshape(each, (-1, batch.mask.shape[-1])) for each in tokens)
+    rewards, values, mask = (jnp.reshape(each, (-1, shape[-1])) for each in (rewards, batch.values, batch.mask))
     advantages, returns = generalized_advantages(rewards, values, mask, discount, trace)
-    return {"advantages": advantages.reshape(batch.mask.shape), "returns": returns.reshape(batch.mask.shape)}
+    return {"advantages": advantages.reshape(shape), "returns": returns.reshape(shape)}

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import PyTree
+from jaxtyping import Float, PyTree
 
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.learning.critic import ActorCriticState, Critic, estimate_advantages, value_functions, value_update
-from lcrag.learning.objectives import PolicyGradient, Supervised
+from lcrag.learning.losses import PolicyGradient, Supervised
 from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.sequence_packing import Batch, Layout, Trajectory, pack
 from lcrag.learning.update import (
@@ -35,7 +35,6 @@ from lcrag.policy import (
     split_trainable,
     unembed_log_probabilities,
 )
-from lcrag.policy.accelerators import update_options
 from lcrag.policy.value_model import split_value, value_model_of, value_shardings
 
 # Metrics reported from the last of several updates; all others are means over the updates.
@@ -64,16 +63,8 @@ def policy_update(
 ) -> Update:
     """Build the update of a policy, for training and `lcrag compile`; equal settings share a compiled update."""
     shardings, _ = split_trainable(config, param_shardings(config, mesh))
-    functions = decoder_functions(config, mesh)
-    return make_update(
-        *functions,
-        objective,
-        optimizer,
-        temperature=temperature,
-        mesh=mesh,
-        param_shardings=shardings,
-        compiler_options=update_options(mesh),
-    )
+    settings = {"temperature": temperature, "mesh": mesh, "param_shardings": shardings}
+    return make_update(*decoder_functions(config, mesh), objective, optimizer, **settings)
 
 
 def frozen_fingerprint(policy: Policy) -> str | None:
@@ -96,13 +87,25 @@ class TrainedModel:
     scores: Callable[..., jax.Array]
     update: Update
 
+    @classmethod
+    def of_policy(
+        cls, policy: Policy, objective: PolicyGradient | Supervised, optimizer: Optimizer, temperature: float = 1.0
+    ) -> "TrainedModel":
+        """Begin training a policy; the first update donates its trained parameters."""
+        config, mesh = policy.config, policy.mesh
+        params, frozen = split_trainable(config, policy.params)
+        shardings, _ = split_trainable(config, param_shardings(config, mesh))
+        state = initial_state(params, optimizer, mesh, shardings)
+        scores = make_score(*decoder_functions(config, mesh), mesh, temperature)
+        return cls(state, frozen, scores, policy_update(config, mesh, objective, optimizer, temperature))
+
     @property
     def params(self) -> PyTree:
         """All current parameters, frozen ones included."""
         return join(self.state.params, self.frozen)
 
-    def score(self, batch: Batch, params: PyTree = None) -> jax.Array:
-        """Score the policy tokens of a batch, [micro, episodes, own]; by default with the current parameters."""
+    def score(self, batch: Batch, params: PyTree = None) -> Float[jax.Array, "micro episodes own"]:
+        """Score the policy tokens of a batch, by default with the current parameters."""
         return self.scores(self.state.params if params is None else params, batch, self.frozen)
 
     def learn(self, batch: Batch) -> dict[str, float]:
@@ -110,21 +113,6 @@ class TrainedModel:
         with jax.transfer_guard("disallow"):
             self.state, metrics = self.update(self.state, batch, self.frozen)
             return {name: float(value) for name, value in jax.device_get(metrics).items()}
-
-
-def _trained_policy(
-    policy: Policy, objective: PolicyGradient | Supervised, optimizer: Optimizer, temperature: float = 1.0
-) -> TrainedModel:
-    """Begin training a policy; the first update donates its trained parameters."""
-    config, mesh = policy.config, policy.mesh
-    params, frozen = split_trainable(config, policy.params)
-    shardings, _ = split_trainable(config, param_shardings(config, mesh))
-    return TrainedModel(
-        state=initial_state(params, optimizer, mesh, shardings),
-        frozen=frozen,
-        scores=make_score(*decoder_functions(config, mesh), mesh, temperature),
-        update=policy_update(config, mesh, objective, optimizer, temperature),
-    )
 
 
 class Learner:
@@ -135,7 +123,7 @@ class Learner:
       objective: Policy-gradient loss.
       optimizer: The policy's optimizer.
       layout: Shapes of training rows.
-      temperature: The sampling temperature, above 0.
+      temperature: The sampling temperature.
       critic: Estimates the advantages (PPO); None: the trajectories contain them.
       parts: Mini-batches of a rollout, one update each; at most as many as it has episodes.
       passes: Number of passes over a rollout.
@@ -161,24 +149,21 @@ class Learner:
         if critic is not None:  # its decoder starts as a copy of the policy's
             value_params, value_frozen = value_model_of(config, policy.params, mesh)
             shardings, _ = split_value(config, value_shardings(config, mesh))
-            self._critic = TrainedModel(
-                state=initial_state(value_params, critic.optimizer, mesh, shardings),
-                frozen=value_frozen,
-                scores=make_score(*value_functions(config, mesh), mesh),
-                update=value_update(config, mesh, critic),
-            )
+            value_state = initial_state(value_params, critic.optimizer, mesh, shardings)
+            value_scores = make_score(*value_functions(config, mesh), mesh)
+            self._critic = TrainedModel(value_state, value_frozen, value_scores, value_update(config, mesh, critic))
         if needs_reference(objective, critic):
             # A copy because the update donates its state, in the compute dtype because that takes less memory.
             shardings, _ = split_trainable(config, param_shardings(config, mesh))
             copy = lambda tree: compute_parameters(config, jax.tree.map(lambda leaf: leaf + 0, tree))  # noqa: E731
             self._reference = jax.jit(copy, out_shardings=shardings)(split_trainable(config, policy.params)[0])
-        self._policy = _trained_policy(policy, objective, optimizer, temperature)
+        self._policy = TrainedModel.of_policy(policy, objective, optimizer, temperature)
 
     @property
     def state(self) -> TrainState:
         """The content of a checkpoint."""
         state = self._policy.state
-        return state if self._critic is None else ActorCriticState.of(state, self._critic.state)
+        return state if self._critic is None else ActorCriticState(**vars(state), critic=self._critic.state)
 
     @state.setter
     def state(self, state: TrainState) -> None:
@@ -220,6 +205,7 @@ class Learner:
         if self._settings is not None:
             batches, estimates = estimate_advantages(batches, self._settings)
 
+        # the updates
         measured = []
         for batch in batches * self._passes:
             metrics = self._policy.learn(batch)
@@ -237,16 +223,12 @@ class Learner:
 class SupervisedLearner:
     """Learns from demonstrations: holds a policy's train state, and computes validation losses.
 
-    Args:
-      policy: The initial policy; its parameters are donated.
-      objective: Supervised loss.
-      optimizer: Its `steps` count updates.
-      layout: Shapes of training rows.
+    The parameters of the initial policy are donated; the `steps` of the optimizer count updates.
     """
 
     def __init__(self, policy: Policy, objective: Supervised, optimizer: Optimizer, layout: Layout):
         self._layout, self._shares, self._aggregation = layout, batch_shares(policy.mesh), objective.aggregation
-        self._policy = _trained_policy(policy, objective, optimizer)
+        self._policy = TrainedModel.of_policy(policy, objective, optimizer)
 
     @property
     def state(self) -> TrainState:
@@ -267,7 +249,7 @@ class SupervisedLearner:
         """Replace the parameters by those of the intact checkpoint with the lowest validation loss; return its step."""
         wanted = abstract_state(self.state.params)
         jax.tree.map(lambda leaf: leaf.delete(), self.state.params)
-        step, params = checkpoints.restore_best_params(wanted)
+        step, params = checkpoints.restore_params(wanted, best=True)
         self._policy.state = self.state.replace(params=params)
         return step
 
@@ -285,9 +267,7 @@ class SupervisedLearner:
                 scores = jax.device_get(self._policy.score(batch))
             mask = np.asarray(batch.mask)
             losses, tokens = -np.where(mask, scores, 0.0).sum(axis=-1, dtype=np.float64), mask.sum(axis=-1)
-            if self._aggregation == "token_mean":
-                total, count = total + float(losses.sum()), count + int(tokens.sum())
-            else:
-                means = losses / np.maximum(tokens, 1)
-                total, count = total + float(means.sum()), count + int((tokens > 0).sum())
+            if self._aggregation == "sequence_mean":
+                losses, tokens = losses / np.maximum(tokens, 1), tokens > 0
+            total, count = total + float(losses.sum()), count + int(tokens.sum())
         return total / count

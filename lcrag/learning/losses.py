@@ -1,4 +1,4 @@
-"""Losses and their parts: pure functions of arrays [batch, time] and the mask of the policy's own tokens.
+"""Losses, their parts and their settings: pure functions of arrays [batch, time] and the mask of the policy's tokens.
 
 Ratios, surrogate and KL estimates are per token; they expect arrays that are 0 outside the mask. An aggregation reduces
 per-token values to a scalar and never reads outside the mask. It is a sum divided by a normaliser: with the normaliser
@@ -8,6 +8,7 @@ In the metrics, names under "loss/" are parts of the loss and add up like it, th
 others are means over the tokens of the mask.
 """
 
+import dataclasses
 from typing import TypeAlias
 
 import jax
@@ -15,7 +16,8 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from lcrag.errors import UserError, lookup
+from lcrag.errors import UserError, lookup, typed
+from lcrag.learning.sequence_packing import Batch
 
 Values: TypeAlias = Float[ArrayLike, "batch time"]
 Tokens: TypeAlias = Float[Array, "batch time"]
@@ -89,12 +91,15 @@ def kl_k3(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
     return jnp.expm1(log_ratio) - log_ratio
 
 
-def clipped_value_error(values: Values, old_values: Values, returns: Values, clip: float) -> Tokens:
-    """Compute (clip(V, V_old - c, V_old + c) - R)^2, which is constant in V beyond the clip.
+def loss_normaliser(mask: Bool[ArrayLike, "... time"], aggregation: str, length: int | None = None) -> Scalar:
+    """Compute the normaliser of an aggregation over a mask, at least 1.
 
-    PPO's first implementation (Dhariwal et al. 2017, OpenAI Baselines) and TRL.
+    "token_mean": the tokens in the mask; "sequence_mean": the sequences that have any; "constant": these x `length`.
     """
-    return (jnp.clip(values, old_values - clip, old_values + clip) - returns) ** 2
+    count = jnp.sum(mask if aggregation == "token_mean" else jnp.any(mask, axis=-1))
+    if aggregation == "constant":
+        count *= length
+    return jnp.maximum(count, 1).astype(jnp.float32)
 
 
 def sequence_mean(values: Values, mask: Mask, normaliser: Float[ArrayLike, ""] | None = None) -> Scalar:
@@ -102,10 +107,8 @@ def sequence_mean(values: Values, mask: Mask, normaliser: Float[ArrayLike, ""] |
 
     o_i are the tokens of sequence i in the mask, N the sequences that have any; `normaliser` replaces N.
     """
-    if normaliser is None:
-        normaliser = sequence_count(mask)
-    values = jnp.where(mask, values, 0.0)
-    return jnp.sum(values / jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)) / normaliser
+    values = jnp.where(mask, values, 0.0) / jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
+    return jnp.sum(values) / (loss_normaliser(mask, "sequence_mean") if normaliser is None else normaliser)
 
 
 def token_mean(values: Values, mask: Mask, normaliser: Float[ArrayLike, ""] | None = None) -> Scalar:
@@ -113,7 +116,8 @@ def token_mean(values: Values, mask: Mask, normaliser: Float[ArrayLike, ""] | No
 
     `normaliser` replaces the number of tokens in the mask.
     """
-    return jnp.sum(jnp.where(mask, values, 0.0)) / (token_count(mask) if normaliser is None else normaliser)
+    total = jnp.sum(jnp.where(mask, values, 0.0))
+    return total / (loss_normaliser(mask, "token_mean") if normaliser is None else normaliser)
 
 
 def constant_mean(values: Values, mask: Mask, normaliser: Float[ArrayLike, ""] | None = None) -> Scalar:
@@ -122,26 +126,6 @@ def constant_mean(values: Values, mask: Mask, normaliser: Float[ArrayLike, ""] |
     `normaliser` replaces the constant batch x time.
     """
     return jnp.sum(jnp.where(mask, values, 0.0)) / (mask.size if normaliser is None else normaliser)
-
-
-def sequence_count(mask: Bool[ArrayLike, "... time"]) -> Scalar:
-    """Count the sequences with at least one token in the mask; at least 1."""
-    return jnp.maximum(jnp.sum(jnp.any(mask, axis=-1)), 1).astype(jnp.float32)
-
-
-def token_count(mask: Bool[ArrayLike, "... time"]) -> Scalar:
-    """Count the tokens in the mask; at least 1."""
-    return jnp.maximum(jnp.sum(mask), 1).astype(jnp.float32)
-
-
-def loss_normaliser(mask: Bool[ArrayLike, "... time"], aggregation: str, length: int | None = None) -> Scalar:
-    """Compute the normaliser of an aggregation over the mask.
-
-    For "constant" it is sequences x `length`, with the sequences that have a token in the mask.
-    """
-    if aggregation == "constant":
-        return jnp.maximum(jnp.sum(jnp.any(mask, axis=-1)) * length, 1).astype(jnp.float32)
-    return sequence_count(mask) if aggregation == "sequence_mean" else token_count(mask)
 
 
 def token_means(values: dict[str, Array], mask: Mask) -> Metrics:
@@ -195,9 +179,6 @@ def policy_gradient_loss(
       policy || policy), "sampling_training_gap" (largest |log-probability - sampling log-probability|); with a
       reference, "reference_kl"; with a cap, "importance/mean" (of the truncated weights) and "importance/truncated"
       (share of tokens whose weight the cap lowers).
-
-    Raises:
-      UserError: An unknown name, or a KL coefficient without a reference.
     """
     if kl_coefficient and reference_log_probabilities is None:
         raise UserError(
@@ -209,8 +190,12 @@ def policy_gradient_loss(
     advantages = jnp.asarray(advantages, jnp.float32)
     advantages = jnp.where(mask, advantages[:, None] if advantages.ndim == 1 else advantages, 0.0)
     log_policy = jnp.where(mask, log_probabilities, 0.0)
-    log_sampling = _constant(sampling_log_probabilities, mask)
-    log_old = log_sampling if old_log_probabilities is None else _constant(old_log_probabilities, mask)
+
+    def constant(values: Values) -> Tokens:  # no gradient flows through it
+        return jax.lax.stop_gradient(jnp.where(mask, values, 0.0))
+
+    log_sampling = constant(sampling_log_probabilities)
+    log_old = log_sampling if old_log_probabilities is None else constant(old_log_probabilities)
 
     # the clipped surrogate
     ratios = lookup(RATIOS, ratio, "ratio of a loss")(log_policy, log_old, mask)
@@ -234,8 +219,8 @@ def policy_gradient_loss(
     # the KL to the reference
     penalty = jnp.zeros(())
     if reference_log_probabilities is not None:
-        log_reference = _constant(reference_log_probabilities, mask)
-        divergence = lookup(KL_ESTIMATORS, kl_estimator, "estimator of a KL")(log_reference - log_policy)
+        log_ratio = constant(reference_log_probabilities) - log_policy
+        divergence = lookup(KL_ESTIMATORS, kl_estimator, "estimator of a KL")(log_ratio)
         penalty = kl_coefficient * aggregate(divergence, mask, normaliser)
         means |= {"reference_kl": divergence}
     gap = jnp.max(jnp.abs(log_policy - log_sampling), initial=0.0)
@@ -243,9 +228,101 @@ def policy_gradient_loss(
     return loss + penalty, metrics | token_means(means, mask)
 
 
-def _constant(values: Values, mask: Mask) -> Float[Array, "batch time"]:
-    """Return values that no gradient flows through, 0 outside the mask."""
-    return jax.lax.stop_gradient(jnp.where(mask, values, 0.0))
+@typed
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolicyGradient:
+    """Settings of `policy_gradient_loss`, an `Objective`; the defaults are LcRL's without the KL penalty.
+
+    The sampler's probabilities may differ from the trainer's (lower precision, another kernel). With a sequence ratio
+    (GSPO, whose clip is narrower than that difference) or an `importance_cap`, the ratio is policy / old policy, both
+    as the trainer computes them. With an `importance_cap`, each token's surrogate is also multiplied by the truncated
+    ratio old policy / sampling policy.
+
+    Attributes:
+      aggregation: "sequence_mean" (GRPO, GSPO, LcRL), "token_mean" (DAPO) or "constant" (Dr. GRPO).
+      ratio: "token" (PPO, GRPO) or "sequence" (GSPO).
+      kl_coefficient: Weight of the KL to the reference, the policy that the run started from.
+      constant_length: With "constant", the loss is divided by sequences x this number of tokens.
+      importance_cap: Largest importance weight; None: no correction, and a token's ratio is policy / sampling policy.
+    """
+
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    aggregation: str = "sequence_mean"
+    ratio: str = "token"
+    kl_coefficient: float = 0.0
+    kl_estimator: str = "k3"
+    constant_length: int | None = None
+    importance_cap: float | None = None
+
+    def __post_init__(self):
+        lookup(AGGREGATIONS, self.aggregation, "PolicyGradient.aggregation")
+        lookup(RATIOS, self.ratio, "PolicyGradient.ratio")
+        lookup(KL_ESTIMATORS, self.kl_estimator, "PolicyGradient.kl_estimator")
+        if not (0 <= self.clip_low <= 1 and self.clip_high >= 0):
+            raise UserError(
+                f"PolicyGradient.clip_low is {self.clip_low} and clip_high {self.clip_high}: give the first a value"
+                " from 0 to 1, and the second one of 0 or more"
+            )
+        if self.kl_coefficient < 0:
+            raise UserError(f"PolicyGradient.kl_coefficient is {self.kl_coefficient}: give it a value of 0 or more")
+        if self.importance_cap is not None and self.importance_cap <= 0:
+            raise UserError(f"PolicyGradient.importance_cap is {self.importance_cap}: give it a value above 0")
+        if self.aggregation == "constant" and (self.constant_length is None or self.constant_length < 1):
+            raise UserError(
+                f'PolicyGradient.aggregation="constant" needs a constant_length of 1 or more, not'
+                f" {self.constant_length}: set both"
+            )
+
+    @property
+    def rescores_old_policy(self) -> bool:
+        """Whether the ratio is to the old policy as the trainer computes it, not to the recorded probabilities."""
+        return self.importance_cap is not None or self.ratio == "sequence"
+
+    def normaliser(self, mask: Bool[Array, "..."]) -> Scalar:
+        return loss_normaliser(mask, self.aggregation, self.constant_length)
+
+    def __call__(self, log_probabilities: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
+        old = None
+        if self.rescores_old_policy:  # in the first update on a rollout, the old policy is the current one
+            old = batch.old_log_probabilities
+            old = jax.lax.stop_gradient(log_probabilities) if old is None else old
+        return policy_gradient_loss(
+            log_probabilities,
+            batch.sampling_log_probabilities,
+            batch.advantages,
+            batch.mask,
+            **{name: value for name, value in vars(self).items() if name != "constant_length"},
+            reference_log_probabilities=batch.reference_log_probabilities,
+            old_log_probabilities=old,
+            normaliser=normaliser,
+        )
+
+
+@typed
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Supervised:
+    """Cross-entropy of the target tokens, in nats, an `Objective`; prompts and retrieved text are not targets.
+
+    Attributes:
+      aggregation: "token_mean" divides by the targets in the batch (the usual SFT loss), "sequence_mean" weighs
+        sequences equally.
+    """
+
+    aggregation: str = "token_mean"
+
+    def __post_init__(self):
+        if self.aggregation not in ("token_mean", "sequence_mean"):
+            raise UserError(
+                f"Supervised.aggregation {self.aggregation!r} does not exist: choose token_mean or sequence_mean"
+            )
+
+    def normaliser(self, mask: Bool[Array, "..."]) -> Scalar:
+        return loss_normaliser(mask, self.aggregation)
+
+    def __call__(self, log_probabilities: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
+        loss = AGGREGATIONS[self.aggregation](-log_probabilities, batch.mask, normaliser)
+        return loss, {"loss/supervised": loss}
 
 
 def value_loss(
@@ -254,17 +331,12 @@ def value_loss(
     returns: Values,
     mask: Mask,
     clip: float | None,
-    normaliser: Float[ArrayLike, ""] | None = None,
+    normaliser: Scalar | None = None,
 ) -> tuple[Scalar, Metrics]:
-    """Compute 1/2 mean over tokens of max((V - R)^2, `clipped_value_error`); without a clip, of (V - R)^2.
+    """Compute 1/2 mean over tokens of max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2); c = None: of (V - R)^2.
 
-    Args:
-      values: By the critic being trained.
-      old_values: By the critic at the rollout.
-      returns: R.
-      mask: True on the policy's own tokens.
-      clip: Of `clipped_value_error`.
-      normaliser: Replaces the number of tokens in the mask.
+    V_old are the values at the rollout. PPO's first implementation (Dhariwal et al. 2017, OpenAI Baselines) and TRL.
+    `normaliser` replaces the number of tokens in the mask.
 
     Returns:
       The loss and its metrics: "loss/value" (the same), "value/mean", "value/clipped" (share of tokens where the
@@ -273,8 +345,21 @@ def value_loss(
     mask = jnp.asarray(mask, bool)
     values, old_values, returns = (jnp.where(mask, each, 0.0) for each in (values, old_values, returns))
     errors = bounded = (values - returns) ** 2
-    if clip is not None:
-        bounded = clipped_value_error(values, old_values, returns, clip)
+    if clip is not None:  # constant in V beyond the clip
+        bounded = (jnp.clip(values, old_values - clip, old_values + clip) - returns) ** 2
     loss = 0.5 * token_mean(jnp.maximum(errors, bounded), mask, normaliser)
     means = {"value/mean": values, "value/clipped": bounded > errors}
     return loss, {"loss/value": loss} | token_means(means, mask)
+
+
+@dataclasses.dataclass(frozen=True)
+class ValueRegression:
+    """The objective of a critic: `value_loss` with this clip."""
+
+    clip: float | None
+
+    def normaliser(self, mask: Bool[Array, "..."]) -> Scalar:
+        return loss_normaliser(mask, "token_mean")
+
+    def __call__(self, values: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
+        return value_loss(values, batch.values, batch.returns, batch.mask, self.clip, normaliser)

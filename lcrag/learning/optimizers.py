@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable
 
 import jax
@@ -11,7 +12,7 @@ from jaxtyping import PyTree
 
 from lcrag.errors import UserError, typed
 
-UNDECAYED = ("norm", "bias", "scale")
+UNDECAYED = re.compile("norm|bias|scale", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,16 +22,12 @@ class Optimizer:
     Attributes:
       transformation: The gradient transformation.
       learning_rate: Number of the update -> learning rate.
-      stretched: Number of updates in each step -> the optimizer for it; None: the schedule does not depend on it.
+      with_updates: Number of updates in each step -> the optimizer whose schedule spans all of them.
     """
 
     transformation: optax.GradientTransformation
     learning_rate: optax.Schedule
-    stretched: Callable[[int], "Optimizer"] | None = None
-
-    def with_updates(self, updates: int) -> "Optimizer":
-        """Returns the optimizer for a run with `updates` updates per step: its schedule spans all of them."""
-        return self if self.stretched is None else self.stretched(updates)
+    with_updates: Callable[[int], "Optimizer"]
 
 
 @functools.lru_cache(maxsize=32)
@@ -58,9 +55,6 @@ def adamw(
       gradient_clip: Largest global norm of a gradient.
       beta1, beta2: Decays of the mean and of the mean square.
       epsilon: Added to the root mean square.
-
-    Raises:
-      UserError: Unknown decay, or a number out of range.
     """
     positive = {"learning_rate": learning_rate, "steps": steps, "gradient_clip": gradient_clip, "epsilon": epsilon}
     for name, value in positive.items():
@@ -74,6 +68,10 @@ def adamw(
     if decay not in ("constant", "cosine"):
         raise UserError(f'adamw.decay {decay!r} does not exist: choose "constant" or "cosine".')
 
+    def decayed(params: PyTree) -> PyTree:
+        # names decide, not ranks: layers are stacked, which makes the scale of a norm a matrix, too
+        return jax.tree.map_with_path(lambda path, _: not UNDECAYED.search(jax.tree_util.keystr(path)), params)
+
     @functools.cache
     def with_updates(updates_per_step: int) -> Optimizer:
         updates = steps * updates_per_step
@@ -84,20 +82,7 @@ def adamw(
         if warmup:
             rise = optax.linear_schedule(learning_rate / warmup, learning_rate, warmup - 1 or 1)
             schedule = optax.join_schedules([rise, schedule], [warmup])
-        adam = optax.adamw(schedule, beta1, beta2, epsilon, weight_decay=weight_decay, mask=_decayed)
+        adam = optax.adamw(schedule, beta1, beta2, epsilon, weight_decay=weight_decay, mask=decayed)
         return Optimizer(optax.chain(optax.clip_by_global_norm(gradient_clip), adam), schedule, with_updates)
 
     return with_updates(1)
-
-
-def _decayed(params: PyTree) -> PyTree:
-    """Mark the parameters that weight decay applies to: all except norms and biases.
-
-    Names decide, not ranks: layers are stacked, which makes the scale of a norm a matrix, too.
-    """
-
-    def decays(path, _):
-        names = [str(getattr(key, "key", getattr(key, "name", ""))).lower() for key in path]
-        return not any(word in name for word in UNDECAYED for name in names)
-
-    return jax.tree_util.tree_map_with_path(decays, params)

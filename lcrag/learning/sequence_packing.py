@@ -6,6 +6,7 @@ updates. They depend only on the episodes of the batch, so a resumed run has the
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,8 +17,6 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
 from lcrag.errors import UserError, typed
 
-POLICY_SHARES = (1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
-EPISODE_GROWTH = 4
 ROWS = ("tokens", "positions", "segments")
 
 if TYPE_CHECKING:
@@ -35,10 +34,8 @@ class Trajectory:
       tokens: The whole context.
       by_policy: True on the tokens to learn from (sampled by the policy; in SFT the targets). False on the first.
       log_probabilities: Of those tokens under the policy that sampled them; not read elsewhere.
-      advantage: Advantage of the episode.
       reward: Reward of the episode, from which a critic's advantages are estimated.
-      step_rewards: Rewards of single policy tokens, in addition to the episode's; used only with a critic. None: there
-        are none.
+      step_rewards: Rewards of single policy tokens, in addition to the episode's; used only with a critic.
     """
 
     tokens: Int[np.ndarray, " n"]
@@ -125,7 +122,7 @@ class Layout:
     rows: int
     row_lengths: tuple[int, ...]
     short_row_length: int | None = None
-    policy_shares: tuple[float, ...] = POLICY_SHARES
+    policy_shares: tuple[float, ...] = (1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
     min_micro_batches: int = 1
     min_episodes: int = 1
 
@@ -150,7 +147,7 @@ class Layout:
         return min(length for length in self.row_lengths if length >= needed)
 
     def policy_lengths(self, tokens: int) -> tuple[int, ...]:
-        """Return the numbers of policy tokens to which rows of `tokens` tokens in all are padded."""
+        """Return the numbers of policy tokens to which those of rows of `tokens` tokens in all are padded."""
         return tuple(int(np.ceil(share * tokens)) for share in self.policy_shares)
 
     def policy_length(self, tokens: int, needed: int) -> int:
@@ -164,17 +161,12 @@ class Layout:
 
     def micro_batches(self, needed: int) -> int:
         """Return the padded number of micro-batches, doubling from the minimum."""
-        return _grown(self.min_micro_batches, needed, 2)
+        return next(size for doublings in itertools.count() if (size := self.min_micro_batches << doublings) >= needed)
 
     def episodes(self, needed: int) -> int:
         """Return the padded number of episodes of a micro-batch, growing fourfold from the minimum."""
-        return _grown(max(self.rows, self.min_episodes), needed, EPISODE_GROWTH)
-
-
-def _grown(size: int, needed: int, growth: int) -> int:
-    while size < needed:
-        size *= growth
-    return size
+        smallest = max(self.rows, self.min_episodes)
+        return next(size for times in itertools.count() if (size := smallest << 2 * times) >= needed)
 
 
 def first_fit_decreasing(lengths: Int[np.ndarray, " n"], row_length: int) -> list[list[int]]:
@@ -204,8 +196,6 @@ def arrange(
     Args:
       lengths: Tokens of each episode.
       written: Number of policy tokens among them.
-      layout: The shapes.
-      shares: As in `pack`.
 
     Returns:
       The tokens of the rows, and of short rows where there may be any; the policy tokens of every share, padding
@@ -238,14 +228,15 @@ def arrange(
 
 def _empty(micro: int, rows: int, time: int, episodes: int, own: int, shares: int, policy: int) -> dict[str, Any]:
     """Return the fields of a batch without episodes."""
+    of_episodes, of_tokens = (micro, episodes), (micro, episodes, own)
     return {
         **{name: np.zeros((micro, rows, time), np.int32) for name in ROWS},
         **{name: np.zeros((micro, shares, policy), np.int32) for name in ("sources", "targets")},
-        "index": np.zeros((micro, episodes, own), np.int32),
-        "mask": np.zeros((micro, episodes, own), bool),
-        "sampling_log_probabilities": np.zeros((micro, episodes, own), np.float32),
-        "advantages": np.zeros((micro, episodes), np.float32),
-        "rewards": np.zeros((micro, episodes), np.float32),
+        "index": np.zeros(of_tokens, np.int32),
+        "mask": np.zeros(of_tokens, bool),
+        "sampling_log_probabilities": np.zeros(of_tokens, np.float32),
+        "advantages": np.zeros(of_episodes, np.float32),
+        "rewards": np.zeros(of_episodes, np.float32),
     }
 
 
@@ -260,16 +251,8 @@ def largest_batch(layout: Layout, shares: int = 1) -> Batch:
 def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) -> Batch:
     """Pack trajectories into one batch (host, NumPy): one call of the update, in as many micro-batches as it takes.
 
-    For several updates per rollout (PPO's mini-batches) pack each part of the trajectories by itself.
-
-    Args:
-      trajectories: The episodes.
-      layout: The shapes.
-      shares: Devices, or groups of devices with the same rows, that divide the rows of a micro-batch.
-
-    Raises:
-      UserError: No trajectories; one longer than the longest row; one that begins with a policy token; rows that the
-        devices cannot divide.
+    For several updates per rollout (PPO's mini-batches) pack each part of the trajectories by itself. `shares` devices,
+    or groups of devices with the same rows, divide the rows of a micro-batch.
     """
     if not trajectories:
         raise UserError("there is no trajectory to learn from: ask for at least one question and one sample a step.")

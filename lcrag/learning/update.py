@@ -12,27 +12,40 @@ without gradient or optimizer state, which is joined with the trained parameters
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int32, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from lcrag.errors import UserError
-from lcrag.learning.losses import MAXIMA, Metrics, token_mean
-from lcrag.learning.objectives import Objective
+from lcrag.learning.losses import MAXIMA, Metrics, Scalar, token_mean
 from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.sequence_packing import ROWS, Batch
 from lcrag.policy import AnyMesh, join, replicated
+from lcrag.policy.accelerators import update_options
 
 BATCH_AXES = ("data", "fsdp")
 IN_ROWS = (*ROWS, "sources", "targets", "short")  # fields of a batch that devices share
 Hidden = Callable[[PyTree, Array, Array, Array], Array]
 Unembed = Callable[[PyTree, Array, Array, float], tuple[Array, Array | None]]
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """A loss over micro-batches: `PolicyGradient`, `Supervised`, `ValueRegression`."""
+
+    def normaliser(self, mask: Bool[Array, "... time"]) -> Scalar:
+        """Return the divisor of the loss for the tokens in the mask of a whole batch."""
+
+    def __call__(
+        self, scores: Float[Array, "episodes own"], batch: Batch, normaliser: Scalar, /
+    ) -> tuple[Scalar, Metrics]:
+        """Return the loss of one micro-batch and its metrics, from the model's scores."""
 
 
 class TrainState(flax.struct.PyTreeNode):
@@ -71,11 +84,7 @@ def batch_shares(mesh: AnyMesh | None) -> int:
 
 
 def place_batch(batch: Batch, mesh: Mesh | None) -> Batch:
-    """Move a batch from the host to the devices: the one transfer of an update.
-
-    Raises:
-      UserError: The batch was packed for another number of devices.
-    """
+    """Move a batch from the host to the devices: the one transfer of an update."""
     if mesh is None:
         return jax.device_put(batch)
     packed, shares = batch.sources.shape[1], batch_shares(mesh)
@@ -94,17 +103,17 @@ def initial_state(
 
     Every leaf is placed as the update returns it (without a mesh, on the first device), so the update is compiled once.
     """
-    if mesh is None:
-        placements = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    else:
+    placements: Any = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    others = placements
+    if mesh is not None:
         placements = state_shardings(optimizer, params, param_shardings, mesh)
+        others = placements.replace(params=None)
 
     def rest() -> TrainState:
         zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: params))
         count = jnp.zeros((), jnp.int32)
         return TrainState(count, None, optimizer.transformation.init(zeros), count, count)
 
-    others = placements if mesh is None else placements.replace(params=None)
     state = jax.jit(rest, out_shardings=others)()
     return jax.device_put(state.replace(params=params), placements)
 
@@ -125,7 +134,7 @@ def _score(
     return jax.tree.map(lambda score: score.reshape(-1)[batch.index], scores)
 
 
-def _micro_batches(batch: Batch) -> tuple[Int32[Array, ""], Callable[[Array], Batch]]:
+def _micro_batches(batch: Batch) -> tuple[Array, Callable[[Array], Batch]]:
     """Return the number of non-empty micro-batches, which come first, and the function that takes one out."""
     count = jnp.sum(jnp.any(batch.segments > 0, axis=(1, 2)))
     take = functools.partial(jax.lax.dynamic_index_in_dim, keepdims=False)
@@ -162,8 +171,7 @@ def make_gradients(
     """Build the pure function `gradients(params, batch, frozen=None) -> (gradients, loss, metrics)`.
 
     All are sums over micro-batches with the normaliser of the whole batch, so they do not depend on how the batch is
-    divided; metrics in `MAXIMA` are maxima. Gradients are accumulated in the parameters' own (float32) precision and
-    sharded like them.
+    divided. Gradients are accumulated in the parameters' own (float32) precision and sharded like them.
     """
 
     def loss_of_part(params, frozen, part: Batch, normaliser, policy_tokens):
@@ -188,10 +196,8 @@ def make_gradients(
 
         def add(take, number, total):
             (gradient, loss, metrics), (new_gradient, new_loss, new_metrics) = total, of_part(take(number))
-            metrics = {
-                name: jnp.maximum(value, new_metrics[name]) if name in MAXIMA else value + new_metrics[name]
-                for name, value in metrics.items()
-            }
+            combine = {name: jnp.maximum if name in MAXIMA else jnp.add for name in metrics}
+            metrics = {name: combine[name](value, new_metrics[name]) for name, value in metrics.items()}
             return jax.tree.map(jnp.add, gradient, new_gradient), loss + new_loss, metrics
 
         batches = batch.by_row_length()
@@ -214,7 +220,6 @@ def make_update(
     temperature: float = 1.0,
     mesh: Mesh | None = None,
     param_shardings: PyTree = None,
-    compiler_options: Mapping[str, str] | None = None,
 ) -> "Update":
     """Build `update(state, batch, frozen=None) -> (state, metrics)`, jitted, its state donated.
 
@@ -227,7 +232,6 @@ def make_update(
       temperature: The sampling temperature, at which log-probabilities are trained.
       mesh: Axes "data", "fsdp" and perhaps others; rows are spread over the first two.
       param_shardings: With a mesh: one per parameter.
-      compiler_options: XLA's options for this program.
     """
     gradients = make_gradients(hidden, unembed, objective, temperature, param_shardings)
 
@@ -259,7 +263,8 @@ def make_update(
             "update/skipped": state.skipped,
         }
 
-    return Update(jax.jit(step, donate_argnames="state", compiler_options=compiler_options), mesh)
+    options = None if mesh is None else update_options(mesh)
+    return Update(jax.jit(step, donate_argnames="state", compiler_options=options), mesh)
 
 
 @dataclasses.dataclass(frozen=True)

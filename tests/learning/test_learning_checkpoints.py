@@ -32,77 +32,59 @@ def test_six_steps_equal_three_and_three(tmp_path):
         checkpoints.save(3, half)
         train(half, range(3, 4))  # donates the state while it may still be on its way to the disk
     with Checkpoints(tmp_path) as checkpoints:
-        restored = checkpoints.restore(abstract_state(new_state(seed=1)))
+        _, restored = checkpoints.continue_from(new_state(seed=1))
     assert int(restored.step) == 3
     jax.tree.map(np.testing.assert_array_equal, train(restored, range(3, 6)), straight)
 
 
-def test_the_last_few_are_kept(tmp_path):
-    state = new_state()
-    with Checkpoints(tmp_path, keep=2) as checkpoints:
-        assert checkpoints.latest_step() is None
-        for step in (1, 2, 5):
-            checkpoints.save(step, state)
-        checkpoints.wait()
-        assert checkpoints.latest_step() == 5
-        assert sorted(int(path.name) for path in tmp_path.iterdir() if path.name.isdigit()) == [2, 5]
-        assert not any(path.suffix in (".pkl", ".pickle") for path in tmp_path.rglob("*"))
-        checkpoints.restore(abstract_state(state), step=2)
-        with pytest.raises(UserError, match=r"no checkpoint of step 1 .*\[2, 5\]"):
-            checkpoints.restore(abstract_state(state), step=1)
+def kept_steps(folder):
+    return sorted(int(path.name) for path in folder.iterdir() if path.name.isdigit())
 
 
-def test_the_lowest_validation_loss_is_kept_in_addition_to_the_last_few(tmp_path):
+def test_the_last_few_are_kept_and_the_one_of_the_lowest_validation_loss(tmp_path):
     state = new_state()
     with Checkpoints(tmp_path, keep=2) as checkpoints:
-        assert checkpoints.best_step() is None
+        assert checkpoints.latest_step() is checkpoints.best_step() is None
         for step, loss in enumerate((3.0, 1.0, 1.0, 2.0, 4.0), start=1):
             checkpoints.save(step, state, loss)
             assert checkpoints.best_step() == min(step, 2)  # the first of equal ones
+    assert not any(path.suffix in (".pkl", ".pickle") for path in tmp_path.rglob("*"))
+    assert kept_steps(tmp_path) == [2, 4, 5]
     with Checkpoints(tmp_path, keep=2) as checkpoints:
         assert checkpoints.best_step() == 2
         checkpoints.save(6, state)
-        assert checkpoints.best_step() == 2
         checkpoints.save(7, state, 0.5)
-        assert checkpoints.best_step() == 7
+        assert (checkpoints.best_step(), checkpoints.latest_step()) == (7, 7)
         checkpoints.wait()
-        assert sorted(int(path.name) for path in tmp_path.iterdir() if path.name.isdigit()) == [6, 7]
+        assert kept_steps(tmp_path) == [6, 7]
 
 
 def test_wrong_folders(tmp_path):
     state = new_state()
+    layer = {"kernel": state.params["layer"]["kernel"][:4], "bias": jax.numpy.zeros(8)}
+    smaller, fewer = state.params | {"layer": layer}, {name: state.params[name] for name in ("embedding", "layer")}
     with Checkpoints(tmp_path) as checkpoints:
-        with pytest.raises(UserError, match="there is no checkpoint in"):
-            checkpoints.restore(abstract_state(state))
-        checkpoints.save(1, state)
+        with pytest.raises(UserError):
+            checkpoints.restore_params(abstract_state(state.params))
         checkpoints.save(2, state)
         checkpoints.wait()
-        smaller = state.params | {"layer": {"kernel": state.params["layer"]["kernel"][:4], "bias": np.zeros(8)}}
-        with pytest.raises(UserError, match=r"another model.*params/layer/kernel is \(8, 8\) there and \(4, 8\) here"):
-            checkpoints.restore(abstract_state(state.replace(params=jax.device_put(smaller))))
-        fewer = {name: leaf for name, leaf in state.params.items() if name != "norm"}
+        for params, step, message in (
+            (state.params, 1, r"step 1 .*\[2\]"),
+            (smaller, None, r"params/layer/kernel is \(8, 8\) there and \(4, 8\) here"),
+        ):
+            with pytest.raises(UserError, match=message):
+                checkpoints.restore_params(abstract_state(params), step)
         with pytest.raises(UserError, match="params/norm/scale .* absent here"):
-            checkpoints.restore(abstract_state(state.replace(params=fewer)))
-
-
-def flip(content):
-    middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-
-
-def half(content):
-    return content[: len(content) // 2]
-
-
-def emptied(content):
-    return b""
+            checkpoints.continue_from(jax.tree.map(jax.numpy.copy, state.replace(params=fewer)))
 
 
 def damage_file(path, change):
-    content = path.read_bytes()
+    """Flips a bit in the middle, or removes the second half, all content or the file; returns the former content."""
+    content, middle = path.read_bytes(), path.stat().st_size // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
     path.unlink()
-    if change is not None:
-        path.write_bytes(change(content))
+    if change != "removed":
+        path.write_bytes({"flipped": flipped, "half": content[:middle], "empty": b""}[change])
     return content
 
 
@@ -125,6 +107,11 @@ def assert_state(restored, seed):
     jax.tree.map(np.testing.assert_array_equal, restored, new_state(seed))
 
 
+def assert_latest(folder, seed):
+    with Checkpoints(folder) as checkpoints:
+        assert_state(checkpoints.continue_from(new_state())[1], seed)
+
+
 def test_damage_of_any_file_is_noticed(copy):
     """Orbax reads only the folder of arrays: damage to other files does not matter."""
     folder = copy / "4"
@@ -132,27 +119,18 @@ def test_damage_of_any_file_is_noticed(copy):
     assert {"_METADATA", "manifest.ocdbt"} <= {path.name for path in files}
     assert damage(folder) is None
     for path in [*files, folder / "manifest.json"]:
-        for change in (flip, half, emptied, None):
+        for change in ("flipped", "half", "empty", "removed"):
             content = damage_file(path, change)
             assert damage(folder) is not None, (path, change)
             path.write_bytes(content)
     for path in (folder / "_CHECKPOINT_METADATA", folder / "commit_success.txt"):
         path.unlink()
-    with Checkpoints(copy) as checkpoints:
-        assert_state(checkpoints.restore(abstract_state(new_state())), 4)
-
-
-def test_a_flipped_bit_anywhere_in_the_arrays_is_noticed(copy):
-    path = max((copy / "4" / "default" / "d").iterdir(), key=lambda each: each.stat().st_size)
-    content = path.read_bytes()
-    for place in range(0, len(content), len(content) // 50):
-        path.write_bytes(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
-        assert "is not as it was saved" in damage(copy / "4")
+    assert_latest(copy, 4)
 
 
 @pytest.mark.parametrize(
     ("where", "change"),
-    [("default/d/*", flip), ("default/_METADATA", half), ("manifest.json", None), ("manifest.json", emptied)],
+    [("default/d/*", "flipped"), ("manifest.json", "removed"), ("manifest.json", "empty")],
 )
 def test_the_newest_intact_checkpoint_is_restored(copy, capsys, where, change):
     for path in (copy / "4").glob(where):
@@ -165,17 +143,16 @@ def test_the_newest_intact_checkpoint_is_restored(copy, capsys, where, change):
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert re.search(r"/4 is damaged and now called damaged_4_1 \(.*\); that of step 3 is restored instead", error)
-    with Checkpoints(copy) as checkpoints:
-        assert_state(checkpoints.restore(abstract_state(new_state())), 7)
+    assert_latest(copy, 7)
     assert (copy / "damaged_4_1").is_dir()
     assert not capsys.readouterr().err
 
 
 def test_the_next_best_intact_checkpoint_is_restored(copy, capsys):
-    damage_file(next((copy / "2" / "default" / "d").iterdir()), flip)
+    damage_file(next((copy / "2" / "default" / "d").iterdir()), "flipped")
     with Checkpoints(copy) as checkpoints:
         assert checkpoints.best_step() == 2
-        step, params = checkpoints.restore_best_params(abstract_state(new_state().params))
+        step, params = checkpoints.restore_params(abstract_state(new_state().params), best=True)
         assert step == checkpoints.best_step() == 3
     jax.tree.map(np.testing.assert_array_equal, params, new_state(3).params)
     assert "that of step 3 is restored instead" in capsys.readouterr().err
@@ -183,7 +160,7 @@ def test_the_next_best_intact_checkpoint_is_restored(copy, capsys):
 
 def test_reading_changes_nothing(copy, capsys):
     (copy / f"5{UNCOMMITTED}").mkdir()  # a run may be saving at this time
-    damage_file(copy / "4" / "default" / "_METADATA", half)
+    damage_file(copy / "4" / "default" / "_METADATA", "half")
     before = {path: path.stat().st_mtime_ns for path in copy.rglob("*")}
     with Checkpoints(copy, read_only=True) as checkpoints:
         step, _ = checkpoints.restore_params(abstract_state(new_state().params))
@@ -199,7 +176,7 @@ def test_reading_changes_nothing(copy, capsys):
 
 def test_none_intact_is_one_line_that_names_each(copy):
     for step in range(1, 5):
-        damage_file(copy / str(step) / "manifest.json", flip)
+        damage_file(copy / str(step) / "manifest.json", "flipped")
     with Checkpoints(copy) as checkpoints, pytest.raises(UserError, match="step 4: .*step 3: .*step 1: .*manifest"):
         checkpoints.continue_from(new_state())
     assert {"1", "2", "3", "4"} <= {path.name for path in copy.iterdir()}
@@ -228,4 +205,5 @@ def test_a_killed_save_leaves_the_one_before_it(tmp_path):
     with Checkpoints(tmp_path) as checkpoints:
         latest = checkpoints.latest_step()
         assert latest >= 3
-        assert int(checkpoints.restore(abstract_state(new_state())).step) == latest
+        step, restored = checkpoints.continue_from(new_state())
+        assert step == int(restored.step) == latest
