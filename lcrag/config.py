@@ -49,7 +49,7 @@ MODULES = """
     data.batches data.collections data.constructed data.domain_sets data.english data.jsonl_questions
     data.multilingual data.rows data.tiers
     episodes.routing
-    methods.baselines.adaptive_rag methods.baselines.d_rag methods.baselines.rag methods.baselines.search_agents
+    methods.baselines.d_rag methods.baselines.rag methods.baselines.search_agents
     methods.baselines.sentence_searches methods.baselines.step_search methods.baselines.sure
     methods.globalrag.golden_trajectory methods.globalrag.oracle methods.globalrag.plans methods.globalrag.program
     methods.globalrag.rewards methods.lcrl.program methods.lcrl.rewards methods.r_search.evidence_reader

@@ -18,7 +18,7 @@ from lcrag.episodes.prompts import answer_language
 from lcrag.episodes.routing import CollectionChoice, every_collection
 from lcrag.errors import UserError, typed
 from lcrag.learning import group_advantages
-from lcrag.methods.lcrl.coupling import pivot
+from lcrag.methods.lcrl.program import pivot
 from lcrag.rewards import Episodes, Reward, TermSum
 from lcrag.train.episode import Episode, check_scored, group_ids, values_of
 

@@ -13,7 +13,7 @@ from lcrag.atlas.wording import listed, query_text
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.oracle import ParallelOracle, training_memory, with_plain_documents
-from lcrag.methods.rag_r1.parallel_queries import parallel_queries
+from lcrag.methods.rag_r1.program import parallel_queries
 
 WORLD = build_world(0)
 FACTS = {(fact.relation, fact.subject): fact for fact in WORLD.facts}

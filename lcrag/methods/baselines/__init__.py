@@ -17,12 +17,12 @@ Commands and results: `docs/baselines.md`.
 | StepSearch (Wang et al., 2025) | `step_search` |
 | mSearch-R1 | `lcrag.methods.lcrl.hierarchical_search` under another reward |
 
-All prompts are in `prompts`; `lcrag.methods` explains the settings that programs share.
+Prompts stand beside their programs, those of several in `steps`. `lcrag.methods` explains the settings that programs
+share.
 """
 
-from lcrag.methods.baselines.adaptive_rag import adaptive_rag
 from lcrag.methods.baselines.d_rag import d_rag
-from lcrag.methods.baselines.rag import direct_inference, iter_retgen, rag
+from lcrag.methods.baselines.rag import adaptive_rag, direct_inference, iter_retgen, rag
 from lcrag.methods.baselines.search_agents import search_o1, search_r1
 from lcrag.methods.baselines.sentence_searches import flare, ircot
 from lcrag.methods.baselines.step_search import step_search

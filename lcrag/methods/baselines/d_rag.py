@@ -2,7 +2,7 @@
 
 import collections
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import gin
 
@@ -14,9 +14,36 @@ from lcrag.episodes.observation import Framed, information, statements
 from lcrag.episodes.routing import Route, all_at_once
 from lcrag.episodes.tags import INFORMATION, closing, opening
 from lcrag.errors import UserError, lookup
-from lcrag.methods.baselines.prompts import D_RAG_ANSWER, D_RAG_ARGUMENT, answer_from, titles_of
+from lcrag.methods.baselines.steps import QUESTION, SHORT, Step, answer_from, titles_of
 from lcrag.rewards import VERDICTS
 from lcrag.rewards.matching import holds_answer
+
+D_RAG_ARGUMENT = {
+    "full": Step(
+        before="Prepare an argument about a question from passages in {language}, which stand between <information> "
+        "and </information>.",
+        after=QUESTION
+        + "1. Extraction: name the sentences that bear on the question. 2. Explanation: argue which answer they "
+        "support and why, and what speaks against it. If they do not bear on the question, say so. Write the argument "
+        "in a few sentences inside <information> and </information>.\n",
+        tag=INFORMATION,
+        stop=(closing(INFORMATION),),
+        shown="Argument from {language} passages ({titles}): {text}\n",
+    ),
+    "atlas": SHORT,
+}
+
+D_RAG_ANSWER = {
+    "full": Step(
+        before="Answer the given question by weighing the arguments between <information> and </information>. Each was "
+        "made from passages in one language, and they may contradict each other. Inside <think> and </think>, compare "
+        "and contrast the arguments, say which ones are better supported, and resolve the conflict in one neutral "
+        "explanation. Then provide the answer inside <answer> and </answer> without detailed illustrations. Note: The "
+        "answer must be in {wanted}. For example: <answer> {example} </answer>.",
+        after=QUESTION,
+    ),
+    "atlas": SHORT,
+}
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -31,8 +58,8 @@ def d_rag(
 ) -> Program:
     """Dialectic argumentation over multilingual passages (Ranaldi et al., 2025b, section 3).
 
-    Extraction and explanation: for each language with passages, a fresh context argues from them; these
-    run in parallel. Dialectic and answer: in the episode's own context the policy compares the arguments, resolves
+    Extraction and explanation: for each language with passages, a fresh context argues from them, all in parallel.
+    Dialectic and answer: in the episode's own context the policy compares the arguments, resolves
     their conflicts, and answers. The paper has all four parts in one prompt, where each argument depends on the others.
     `observation_tokens` limits the passages of each argument, and the arguments together.
     """
@@ -40,18 +67,15 @@ def d_rag(
     languages = route(1, question.language, collections)
     found = yield Retrieve((question.text,), languages, passages)
     hits = {} if isinstance(found, RetrievalFailure) else dict(zip(languages, found[0], strict=True))
-    sides = {language_of(code).name: each for code, each in hits.items() if each}
-    blocks = {
-        language: information([[each]], argue.style, observation_tokens, question.text)
-        for language, each in sides.items()
-    }
-    argued = yield tuple(
-        Complete(prompt=argue.around(block, question, language=language), stop=argue.stop)
-        for language, block in blocks.items()
-    )
+    sides = {language_of(code).name: side for code, side in hits.items() if side}
+    prompts = [
+        argue.around(information([[side]], argue.style, observation_tokens, question.text), question, language=language)
+        for language, side in sides.items()
+    ]
+    argued = yield tuple(Complete(prompt=prompt, stop=argue.stop) for prompt in prompts)
     arguments = [
-        argue.show(completion.text, language=language, titles=titles_of([[sides[language]]]))
-        for language, completion in zip(sides, argued, strict=True)
+        argue.show(completion.text, language=language, titles=titles_of([[side]]))
+        for (language, side), completion in zip(sides.items(), argued, strict=True)
     ]
     prompt = weigh.around(statements(arguments, weigh.style, observation_tokens), question)
     return (yield from answer_from(weigh, prompt))
@@ -83,51 +107,35 @@ class GoldenArguments:
             self._golds[question.coupling] |= dict.fromkeys(question.answers)
 
     def __call__(self, question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
-        """Returns an argument, or the weighing and the answer.
-
-        Raises:
-          UserError: the question has no golden answer, or the program does not argue from passages.
-        """
+        """Returns an argument, or the weighing and the answer."""
         prompt = turns[-1].text
         short = request.stop in (D_RAG_ARGUMENT["atlas"].stop, D_RAG_ANSWER["atlas"].stop)
-        if isinstance(request, Complete):
-            return self._argument(question, _shown(prompt, request), short)
-        full = f"<think> {_weighing(prompt)} </think>\n<answer> {{answer}} </answer>"
-        return GoldenAnswers("<answer> {answer}</answer>" if short else full)(question, turns, request)
-
-    def _argument(self, question: Question, passages: str, short: bool) -> str:
+        if not isinstance(request, Complete):
+            if short:
+                return GoldenAnswers("<answer> {answer}</answer>")(question, turns, request)
+            # Which of the arguments in the prompt support the answer, in a sentence or two.
+            sides: dict[bool, list[str]] = {True: [], False: []}
+            for language, text in _ARGUMENT.findall(prompt):
+                sides[NO_EVIDENCE not in text].append(language)
+            weighing = "No argument has evidence for an answer."
+            if sides[True]:
+                weighing = f"The arguments from {', '.join(sides[True])} passages support the answer."
+                weighing += f" Those from {', '.join(sides[False])} passages have no evidence." * bool(sides[False])
+            return GoldenAnswers(f"<think> {weighing} </think>\n<answer> {{answer}} </answer>")(
+                question, turns, request
+            )
+        if not isinstance(request.prompt, Framed):
+            raise UserError("GoldenArguments writes D-RAG's texts: set Method.program to @d_rag")
+        block = prompt[len(request.prompt.before) : len(prompt) - len(request.prompt.after)].strip()
+        passages = block.removeprefix(opening(INFORMATION)).removesuffix(closing(INFORMATION)).strip()
         golds = [gold for gold in self._golds[question.coupling] or question.answers if gold.lower() not in VERDICTS]
         if short:
             stated = (line for line in passages.splitlines() if holds_answer([_TITLE.sub("", line)], golds))
             return f" {next(stated, '?').strip()}\n"
-        quoted = next((text for text in sentences(passages) if holds_answer([text], golds)), None)
         argument = NO_EVIDENCE
+        sentences = filter(None, (text.strip() for text in _SENTENCE_END.split(_TITLE.sub("", passages))))
+        quoted = next((text for text in sentences if holds_answer([text], golds)), None)
         if quoted is not None:
             supported = next(gold for gold in golds if holds_answer([quoted], [gold]))
             argument = f"Extraction: {quoted} Explanation: this supports the answer {supported}."
         return f"{opening(INFORMATION)} {argument} {closing(INFORMATION)}"
-
-
-def sentences(passages: str) -> Iterable[str]:
-    """Yields the sentences of passages as a prompt shows them, without titles."""
-    return filter(None, (text.strip() for text in _SENTENCE_END.split(_TITLE.sub("", passages))))
-
-
-def _shown(prompt: str, request: Complete) -> str:
-    """Returns the passages in the prompt of an argument."""
-    if not isinstance(request.prompt, Framed):
-        raise UserError("GoldenArguments writes D-RAG's texts: set Method.program to @d_rag")
-    frame = request.prompt
-    block = prompt[len(frame.before) : len(prompt) - len(frame.after)]
-    return block.strip().removeprefix(opening(INFORMATION)).removesuffix(closing(INFORMATION)).strip()
-
-
-def _weighing(prompt: str) -> str:
-    """Returns which of the arguments in a prompt support the answer, in a sentence or two."""
-    sides: dict[bool, list[str]] = {True: [], False: []}
-    for language, text in _ARGUMENT.findall(prompt):
-        sides[NO_EVIDENCE not in text].append(language)
-    if not sides[True]:
-        return "No argument has evidence for an answer."
-    silent = f" Those from {', '.join(sides[False])} passages have no evidence." if sides[False] else ""
-    return f"The arguments from {', '.join(sides[True])} passages support the answer.{silent}"

@@ -1,19 +1,47 @@
-"""Baselines without decisions of the policy: direct inference, RAG and Iter-Retgen."""
+"""Direct inference, RAG, Iter-Retgen, and Adaptive-RAG, which chooses among the first two and IRCoT."""
 
+import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import gin
 
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import information
+from lcrag.episodes.programs import ConfiguredProgram
 from lcrag.episodes.requests import Complete, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.tags import TAGS
+from lcrag.episodes.tags import TAGS, Answer, SearchAction, parse_action
 from lcrag.errors import lookup
-from lcrag.methods.baselines.prompts import DIRECT, RAG, answer_from
+from lcrag.methods.baselines.sentence_searches import ircot
+from lcrag.methods.baselines.steps import (
+    QUESTION,
+    RAG,
+    REASON_AND_ANSWER,
+    SEARCHES_OR_ANSWERS,
+    SHORT,
+    Step,
+    answer_from,
+)
 
 _TAG = re.compile(rf"</?(?:{'|'.join(TAGS)})>")
+_LABELS = {"A": "none", "B": "single", "C": "multiple"}
+_LABEL = re.compile(r"\b[ABC]\b")
+
+DIRECT = {
+    "full": Step(before="Answer the given question from your own knowledge. " + REASON_AND_ANSWER + QUESTION),
+    "atlas": SHORT,
+}
+
+COMPLEXITY = {
+    "full": Step(
+        before="Decide how a question should be answered. A: you know the answer without looking anything up. B: one "
+        "search in an encyclopaedia finds it. C: several facts must be found one after the other, or compared. "
+        + QUESTION
+        + "Write only the letter A, B or C inside <answer> and </answer>.\n",
+    ),
+    "atlas": SEARCHES_OR_ANSWERS,
+}
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -67,10 +95,55 @@ def iter_retgen(
         prompt = step.around(information(found, step.style, observation_tokens), question)
         if iteration < budget:
             completion = yield Complete(prompt=prompt, stop=step.stop)
-            query = f"{without_tags(completion.text)} {question.text}".strip()
+            generated = " ".join(_TAG.sub(" ", completion.text).split())
+            query = f"{generated} {question.text}".strip()
     return (yield from answer_from(step, prompt))
 
 
-def without_tags(text: str) -> str:
-    """Returns the text on one line, without tags."""
-    return " ".join(_TAG.sub(" ", text).split())
+PROGRAMS: Mapping[str, ConfiguredProgram] = {"none": direct_inference, "single": rag, "multiple": ircot}
+
+
+@gin.configurable(denylist=["question", "collections"])
+def adaptive_rag(
+    question: Question,
+    collections: Sequence[str],
+    *,
+    programs: Mapping[str, ConfiguredProgram] = PROGRAMS,
+    classifier: str | None = None,
+    wording: str = "full",
+) -> Program:
+    """Chooses among direct inference, RAG and IRCoT by the question's complexity (Jeong et al., 2024, section 3).
+
+    The paper trains a small classifier; here a model is asked, greedily and in a fresh context: the policy, or another
+    model that was trained for it. Its choice is `extra["complexity"]`. If it names no class, that is an invalid action
+    and the question counts as complex.
+
+    Args:
+      question, collections, wording: See `lcrag.methods`.
+      programs: The program of each class.
+      classifier: Name of the model that classifies, one of `Runner.completers`; None: the policy.
+    """
+    step = lookup(COMPLEXITY, wording, "wording")
+    completion = yield Complete(prompt=step.text(question), stop=step.stop, temperature=0.0, model=classifier)
+    complexity = complexity_in(step.opened + completion.text)
+    outcome = yield from programs[complexity or "multiple"](question, collections)
+    return dataclasses.replace(
+        outcome,
+        invalid_actions=outcome.invalid_actions + (complexity is None),
+        extra=outcome.extra | {"complexity": complexity},
+    )
+
+
+def complexity_in(text: str) -> str | None:
+    """Returns the class that a text names, or None.
+
+    A policy that does not classify reveals it: if it searches at once it needs one search, if it answers none.
+    """
+    match parse_action(text):
+        case SearchAction():
+            return "single"
+        case Answer(answer):
+            label = _LABEL.search(answer)
+            return _LABELS[label[0]] if label else "none"
+    label = _LABEL.fullmatch(text.strip().rstrip("."))
+    return _LABELS[label[0]] if label else None

@@ -21,7 +21,44 @@ from lcrag.episodes.requests import (
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.tags import ANSWER, SearchAction, opening, parse_action
 from lcrag.errors import lookup
-from lcrag.methods.baselines.prompts import FLARE_ANSWER, FLARE_SENTENCE, IRCOT_THOUGHT, RAG, answer_from
+from lcrag.methods.baselines.steps import QUESTION, RAG, SEARCHES_OR_ANSWERS, SHORT, Step, answer_from
+
+_NEXT_SENTENCE = (
+    QUESTION
+    + "Reasoning so far: {thoughts}\nWrite the next sentence of the reasoning, and nothing else. When you know the "
+    "answer, write instead: So the answer is <answer> {example} </answer>. The answer must be in {wanted}.\n"
+)
+
+IRCOT_THOUGHT = {
+    "full": Step(
+        before="Answer the given question by reasoning one sentence at a time. The passages found so far stand between "
+        "<information> and </information>; more are searched for with each sentence you write.",
+        after=_NEXT_SENTENCE,
+    ),
+    "atlas": SEARCHES_OR_ANSWERS,
+}
+
+FLARE_SENTENCE = {
+    "full": Step(
+        before="Answer the given question by reasoning one sentence at a time. If passages stand between <information> "
+        "and </information>, they were found for the sentence you are about to write. ",
+        after=_NEXT_SENTENCE,
+    ),
+    "atlas": SEARCHES_OR_ANSWERS,
+}
+
+FLARE_ANSWER = {
+    "full": Step(
+        before="Answer the given question by the reasoning below, and by passages if some stand between <information> "
+        "and </information>. ",
+        after=QUESTION
+        + "Reasoning: {thoughts}\nProvide the answer inside <answer> and </answer> without detailed illustrations. "
+        "Note: The answer must be in {wanted}. For example: <answer> {example} </answer>.\n",
+    ),
+    "atlas": SHORT,
+}
+
+_SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|[。！？؟۔।]|\n|$)", re.DOTALL)
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -67,9 +104,9 @@ def ircot(
 
 
 def gathered(
-    seen: Sequence[Sequence[Sequence[FoundPassage]]], found: Found | RetrievalFailure, most: int
+    seen: Sequence[Sequence[Sequence[FoundPassage]]], found: Found | RetrievalFailure, limit: int
 ) -> list[list[list[FoundPassage]]]:
-    """Returns all passages so far without duplicates; of more than `most`, those found first."""
+    """Returns all passages so far without duplicates; of more than `limit`, those found first."""
     searches = [*seen, *([] if isinstance(found, RetrievalFailure) else found)]
     known: set[tuple[str, str]] = set()
     kept: list[list[list[FoundPassage]]] = []
@@ -78,13 +115,10 @@ def gathered(
         for hits in languages:
             kept[-1].append([])
             for hit in hits:
-                if (hit.title, hit.text) not in known and len(known) < most:
+                if (hit.title, hit.text) not in known and len(known) < limit:
                     known.add((hit.title, hit.text))
                     kept[-1][-1].append(hit)
     return kept
-
-
-_SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|[。！？؟۔।]|\n|$)", re.DOTALL)
 
 
 def next_query(text: str) -> tuple[str, bool]:
@@ -160,19 +194,14 @@ def uncertain_query(ahead: Completion, min_probability: float, masked_below: flo
     action = parse_action(ahead.text)
     if isinstance(action, SearchAction):
         return action.query
-    tokens = sentence_tokens(ahead)
-    if tokens and all(probability >= min_probability for _, probability in tokens):
-        return None
-    return "".join(piece for piece, probability in tokens if probability >= masked_below).strip()
-
-
-def sentence_tokens(ahead: Completion) -> list[tuple[str, float]]:
-    """Returns (text, probability) of the tokens of a completion's first sentence, without surrounding white space."""
+    # (text, probability) of the tokens of the first sentence, without surrounding white space.
     sentence, _ = next_query(ahead.text)
-    start = ahead.text.find(sentence)
-    tokens, place = [], 0
+    start, place = ahead.text.find(sentence), 0
+    tokens: list[tuple[str, float]] = []
     for piece, log_probability in zip(ahead.pieces, ahead.log_probabilities, strict=True):
         before, place = place, place + len(piece)
         if piece and before < start + len(sentence) and place > start:
             tokens.append((piece, math.exp(log_probability)))
-    return tokens
+    if tokens and all(probability >= min_probability for _, probability in tokens):
+        return None
+    return "".join(piece for piece, probability in tokens if probability >= masked_below).strip()

@@ -28,7 +28,7 @@ from lcrag.episodes.requests import ContextFull, Found, Observe, Outcome, Progra
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.errors import UserError, lookup, typed
-from lcrag.methods.baselines.prompts import STEP_SEARCH
+from lcrag.methods.baselines.steps import QUESTION, Step
 from lcrag.rewards import Episodes, Reward, TermSum, normalise_english
 from lcrag.rewards.matching import token_f1
 from lcrag.rewards.terms import Term, Values, answer_term
@@ -37,6 +37,19 @@ STEPS = "search_steps"
 WITHOUT_ANSWER = -1.0
 _REFERENCE = re.compile(r"#(\d+)")
 _WORD = re.compile(r"\b\w\w+\b")
+
+STEP_SEARCH = {
+    "full": Step(
+        before="Answer the given question with the help of a search engine. First plan inside <think> and </think> "
+        "what to search for, one sub-question after the other. Then call the search engine by <search> keywords "
+        "</search>; it returns documents between <information> and </information>, which may not hold the answer. "
+        "After every search, say inside <think> and </think> what the documents contribute and what is still missing, "
+        "and search again with other keywords if something is. When you know the answer, provide it inside <answer> "
+        "and </answer> without detailed illustrations. Note: The answer must be in {wanted}. For example: <answer> "
+        "{example} </answer>. " + QUESTION
+    ),
+    "atlas": Step(before="{question}\n", style="atlas"),
+}
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -55,7 +68,6 @@ def step_search(
 
     `extra["search_steps"]` has one entry per search: its `turn` among the policy's turns, from 0, its `query`, and the
     `gain` and `redundancy` of its passages.
-
     """
     step = lookup(STEP_SEARCH, wording, "wording")
     turns, memory = SearchTurns(budget, invalid_limit), SearchMemory(question.extra.get("golden_passages", ()))
@@ -88,7 +100,8 @@ class SearchMemory:
         found to golden passage i, m_i that of all searches before. The redundancy is the share of the passages that
         were found before (section 3.3).
         """
-        hits = [] if isinstance(found, RetrievalFailure) else [hit for each in found for own in each for hit in own]
+        searched = () if isinstance(found, RetrievalFailure) else found
+        hits = [hit for languages in searched for passages in languages for hit in passages]
         match, repeated = self._matched.copy(), 0
         for hit in hits:
             repeated += (hit.title, hit.text) in self._seen
@@ -105,12 +118,12 @@ def tf_idf_cosines(text: str, others: Sequence[str]) -> np.ndarray:
     Words have two characters or more. The inverse document frequency ln((1 + n) / (1 + df)) + 1 is over the n texts
     given here, as in scikit-learn's default, which the published code uses.
     """
-    counts = [collections.Counter(_WORD.findall(each.lower())) for each in (text, *others)]
-    frequency = collections.Counter(word for own in counts for word in own)
+    counts = [collections.Counter(_WORD.findall(document.lower())) for document in (text, *others)]
+    frequency = collections.Counter(word for words in counts for word in words)
     weight = {word: math.log((1 + len(counts)) / (1 + documents)) + 1 for word, documents in frequency.items()}
-    first, *rest = [{word: count * weight[word] for word, count in own.items()} for own in counts]
-    norms = [math.sqrt(sum(value**2 for value in own.values())) for own in (first, *rest)]
-    products = [sum(value * own.get(word, 0.0) for word, value in first.items()) for own in rest]
+    first, *rest = [{word: count * weight[word] for word, count in words.items()} for words in counts]
+    norms = [math.sqrt(sum(value**2 for value in vector.values())) for vector in (first, *rest)]
+    products = [sum(value * vector.get(word, 0.0) for word, value in first.items()) for vector in rest]
     return np.array([p / (norms[0] * norm) if p else 0.0 for p, norm in zip(products, norms[1:], strict=True)])
 
 
@@ -137,15 +150,17 @@ def step_search_reward(
     """
 
     def turn_rewards(episodes: Episodes) -> list[dict[int, float]]:
-        every = zip(episodes.answers, episodes.reported(STEPS, "step_search"), strict=True)
-        return [{step["turn"]: score(step) for step in steps} if answer is not None else {} for answer, steps in every]
-
-    def score(step: Mapping[str, Any]) -> float:
-        return step_weight * (information_gain * step["gain"] - redundancy_penalty * step["redundancy"])
+        rewards: list[dict[int, float]] = []
+        for answer, steps in zip(episodes.answers, episodes.reported(STEPS, "step_search"), strict=True):
+            rewards.append({})
+            for step in steps if answer is not None else ():
+                score = information_gain * step["gain"] - redundancy_penalty * step["redundancy"]
+                rewards[-1][step["turn"]] = step_weight * score
+        return rewards
 
     def unanswered(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
         missing = np.array([answer is None for answer in episodes.answers])
-        sums = np.array([sum(own.values()) for own in turn_rewards(episodes)])
+        sums = np.array([sum(rewards.values()) for rewards in turn_rewards(episodes)])
         return np.where(missing, WITHOUT_ANSWER, total), {STEPS: sums}
 
     return TermSum(
@@ -157,11 +172,7 @@ def step_search_reward(
 
 
 def check_annotations(name: str, known: Mapping[str, Any]) -> None:
-    """Checks that a question has golden passages and search keys.
-
-    Raises:
-      UserError: one of them is missing.
-    """
+    """Raises a UserError if a question has no golden passages or no search keys."""
     if not known.get("golden_passages") or not search_keys(known):
         raise UserError(
             f"step_search_reward cannot score {name}: it needs golden_passages and search_keys or a decomposition in"
@@ -172,7 +183,7 @@ def check_annotations(name: str, known: Mapping[str, Any]) -> None:
 def search_keys(known: Mapping[str, Any]) -> list[list[str]]:
     """Returns the wordings of a good query for each sub-question of a question, with its references filled in."""
     if known.get("search_keys"):
-        return [list(own) for own in known["search_keys"]]
+        return [list(wordings) for wordings in known["search_keys"]]
     steps = known.get("decomposition", ())
     answers = [step["answer"] for step in steps]
 
@@ -185,15 +196,13 @@ def search_keys(known: Mapping[str, Any]) -> list[list[str]]:
 
 def key_scores(episodes: Episodes) -> Values:
     """Returns the mean over sub-questions of the best word F1 of a query that matches none better (section 3.3)."""
-    steps = episodes.reported(STEPS, "step_search")
-    pairs = zip(steps, map(search_keys, episodes.known), strict=True)
-    return np.array([_key_score([step["query"] for step in own], keys) for own, keys in pairs])
-
-
-def _key_score(queries: Sequence[str], keys: Sequence[Sequence[str]]) -> float:
-    best = np.zeros(len(keys))
-    for query in queries if keys else ():
-        scores = token_f1([query] * len(keys), keys)
-        place = int(np.argmax(scores))
-        best[place] = max(best[place], scores[place])
-    return float(best.mean()) if keys else 0.0
+    scores = []
+    for steps, known in zip(episodes.reported(STEPS, "step_search"), episodes.known, strict=True):
+        keys = search_keys(known)
+        best = np.zeros(len(keys))
+        for step in steps if keys else ():
+            f1 = token_f1([step["query"]] * len(keys), keys)
+            place = int(np.argmax(f1))
+            best[place] = max(best[place], f1[place])
+        scores.append(float(best.mean()) if keys else 0.0)
+    return np.array(scores)

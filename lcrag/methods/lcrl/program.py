@@ -1,11 +1,13 @@
-"""LcRL's program: hierarchical search over collections in many languages."""
+"""LcRL's rollout (section 3.1): hierarchical search over collections in many languages, and pivot coupling."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import gin
 
-from lcrag.data.languages import language_of
+from lcrag.data.batches import Coupled, coupled
+from lcrag.data.languages import LANGUAGES, language_of
 from lcrag.data.questions import Question
 from lcrag.episodes import prompts
 from lcrag.episodes.observation import information
@@ -28,11 +30,7 @@ _LCRL = (
 
 
 def lcrl_prompt(question: Question) -> str:
-    """Returns the prompt of table 7, with English names of languages and an example answer in the answer's language.
-
-    Raises:
-      UserError: `lcrag.data.languages` does not know a language.
-    """
+    """Returns the prompt of table 7, with English names of languages and an example answer in the answer's language."""
     wanted = language_of(answer_language(question))
     return _LCRL.format(
         native=language_of(question.language).name,
@@ -75,3 +73,29 @@ def hierarchical_search(
             found = yield Retrieve((search.query,), languages, passages)
             yield Observe(information(found, style, observation_tokens, shown=shown))
     return Outcome(answer=turns.answer, invalid_actions=turns.invalid)
+
+
+def pivot(questions: Iterable[Question], languages: Sequence[str], size: int = 3) -> list[Coupled]:
+    """Groups each question of each language with its versions in pivot languages, all answered in the native language.
+
+    This is a mode of the authors' code; the paper couples the versions of `lcrag.data.batches.coupled`. The versions
+    are the native one, English and the related language (`Language.relative`). If these coincide or the question is not
+    asked in one of them, other languages fill the group, so all groups have the same size. Every version keeps the
+    native golden answers and names their language in `extra["answer_language"]`.
+    """
+    groups = []
+    for versions in coupled(questions):
+        by_language = {question.language: question for question in versions}
+        for native in (by_language[code] for code in languages if code in by_language):
+            wanted = dict.fromkeys((native.language, "en", LANGUAGES[native.language].relative, *languages))
+            chosen = [by_language[code] for code in wanted if code in by_language][:size]
+            identity, answer_language = f"{native.id}@{native.language}", {"answer_language": native.language}
+            groups.append(
+                tuple(
+                    dataclasses.replace(
+                        version, id=identity, answers=native.answers, extra=version.extra | answer_language
+                    )
+                    for version in chosen
+                )
+            )
+    return groups

@@ -5,7 +5,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from lcrag.errors import UserError, typed
+from lcrag.errors import UserError, lookup, typed
 from lcrag.rewards.code_points import normalised_codes
 from lcrag.rewards.matching import SHORT_GOLD, Answers, ratio
 from lcrag.rewards.shared_units import Units, gram_units, repeats
@@ -30,16 +30,13 @@ def anti_consistency(
     In a group, B = {i: answer_reward_i < threshold}. For i in B, if |B| > 1: m_i is the largest similarity of answer i
     to another answer of B, and the reward is -max(0, m_i - margin) · min(1, |B| / 5), clipped to [-0.5, 0]. All other
     answers get 0. The similarity of two answers is the mean of their c3 recalls in both directions, 0 if either has no
-    grams.
+    grams; None counts as the empty string.
 
     Args:
-      answers: Answers; None is the empty string, which has similarity 0.
-      answer_rewards: Their answer rewards.
-      group_ids: Group of each answer; any integers in any order.
+      answers, answer_rewards, group_ids: Of each answer; groups are any integers in any order.
       threshold: tau_bad, the answer reward below which an answer is bad.
       margin: gamma, the similarity that is not penalised.
-      short_gold: As in `c3_recall`, "contained" like "whole".
-      normalisation: As in `c3_recall`.
+      short_gold, normalisation: As in `c3_recall`; "contained" counts like "whole".
     """
     rewards = np.zeros(len(answers))
     bad = np.flatnonzero(np.asarray(answer_rewards) < threshold)
@@ -61,15 +58,15 @@ def largest_similarities(units: Units) -> Float[np.ndarray, " texts"]:
     several texts of the group. Its products are sums of fewer than 2**24 ones, which are exact in float32.
     """
     largest, counts, firsts = np.zeros(len(units.counts)), units.counts.copy(), units.firsts
-    for each in repeats(units):
-        counts -= np.bincount(each.texts[each.equal], minlength=len(counts))
-        column = np.cumsum(each.begins) - 1
-        runs = np.bincount(each.rows[each.begins], minlength=len(each.groups))
-        column -= (np.cumsum(runs) - runs)[each.rows]
-        first, sizes = firsts[each.groups], units.sizes[each.groups]
+    for block in repeats(units):
+        counts -= np.bincount(block.texts[block.equal], minlength=len(counts))
+        column = np.cumsum(block.begins) - 1
+        runs = np.bincount(block.rows[block.begins], minlength=len(block.groups))
+        column -= (np.cumsum(runs) - runs)[block.rows]
+        first, sizes = firsts[block.groups], units.sizes[block.groups]
         incidence = np.zeros((len(sizes), sizes.max(), runs.max(initial=0)), np.float32)
-        for texts in (each.texts_before, each.texts):
-            incidence[each.rows, texts - first[each.rows], column] = 1
+        for texts in (block.texts_before, block.texts):
+            incidence[block.rows, texts - first[block.rows], column] = 1
         common = (incidence @ incidence.swapaxes(1, 2)).astype(np.int64)
         members = np.minimum(first[:, None] + np.arange(sizes.max()), len(counts) - 1)
         recalls = ratio(common, np.broadcast_to(counts[members][:, None, :], common.shape))
@@ -85,11 +82,7 @@ def language_coupled_reward(
 ) -> Float[np.ndarray, " answers"]:
     """Computes LcRL's total reward max(floor, answer reward + weight · penalty) (section 3.3, last equation).
 
-    Args:
-      answer_rewards: c3 recall or exact match.
-      penalties: From `anti_consistency`, at most 0.
-      weight: lambda.
-      floor: Lower bound of the total. The paper's 0 cancels the penalty of a fully wrong answer; None: no bound.
+    The weight is the paper's lambda. The paper's floor 0 cancels the penalty of a fully wrong answer; None: no floor.
     """
     total = np.asarray(answer_rewards, np.float64) + weight * np.asarray(penalties, np.float64)
     return total if floor is None else np.maximum(floor, total)
@@ -113,25 +106,16 @@ def language_coupled(
 
     Args:
       answer: Name of the answer reward, a key of `ANSWER_TERMS`.
-      weight: lambda, the penalty's factor.
+      weight, floor: As in `language_coupled_reward`.
       threshold, margin: As in `anti_consistency`.
-      floor: As in `language_coupled_reward`.
-      short_gold: How c3 recall treats strings of one or two characters, also in the similarity; see `c3_recall`.
-      normalisation: How texts are normalised, also in the similarity; see `lcrag.rewards.normalise`. Answer rewards
-        of English benchmarks keep SQuAD's normalisation.
+      short_gold, normalisation: As in `c3_recall`, also in the similarity. Answer rewards of English benchmarks keep
+        SQuAD's normalisation.
 
     Returns:
       A reward that names "total", the answer reward and "anti_consistency".
-
-    Raises:
-      UserError: an unknown answer reward, a negative weight, or an unknown `short_gold` or `normalisation`.
     """
-    for name, value, known in (
-        ("short_gold", short_gold, SHORT_GOLD),
-        ("normalisation", normalisation, NORMALISATIONS),
-    ):
-        if value not in known:
-            raise UserError(f"language_coupled.{name} is {value!r}: choose one of {', '.join(known)}")
+    lookup(dict.fromkeys(SHORT_GOLD), short_gold, "language_coupled.short_gold")
+    lookup(dict.fromkeys(NORMALISATIONS), normalisation, "language_coupled.normalisation")
     if weight < 0 or margin < 0 or not 0 <= threshold <= 1:
         raise UserError("language_coupled.weight and margin must be 0 or more, and threshold a share from 0 to 1")
     options = {"short_gold": short_gold, "normalisation": normalisation}

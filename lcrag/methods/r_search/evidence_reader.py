@@ -86,22 +86,11 @@ class EvidenceReader:
 
     Args:
       model: Completes prompts: a second checkpoint (`SamplerCompleter`) or an endpoint (`EndpointCompleter`).
-      wording: "full" or "atlas".
-      temperature: Of sampling.
       max_tokens: Longest answer, and longest line before it.
-      seed: Of sampling.
-
-    Raises:
-      UserError: an unknown wording.
     """
 
     def __init__(
-        self,
-        model: Completer,
-        wording: str = "full",
-        temperature: float = 0.1,
-        max_tokens: int = 512,
-        seed: int = 0,
+        self, model: Completer, wording: str = "full", temperature: float = 0.1, max_tokens: int = 512, seed: int = 0
     ):
         self._model, self._prompt = model, lookup(READER_PROMPTS, wording, "wording of a reader")
         self._parameters = SamplingParameters(
@@ -149,22 +138,23 @@ def answer_from_evidence(
     that the reader was shown, and the `searcher_answer`.
 
     Args:
-      question: The question.
-      collections: Languages of the collection set.
+      question, collections, wording (of the reader's prompt): See `lcrag.methods`.
       searcher: The program that searches; None: the reader answers the same prompt without evidence.
       reader: The model that answers: a name in `Runner.completers`.
-      wording: "full" or "atlas", of the reader's prompt.
       evidence_characters: Longest evidence. Whole passages are left out, the last found first.
-
-    Raises:
-      UserError: an unknown wording.
     """
-    prompt, found = lookup(READER_PROMPTS, wording, "wording of a reader"), Outcome(answer=None)
+    prompt, searched = lookup(READER_PROMPTS, wording, "wording of a reader"), Outcome(answer=None)
     log: list[LoggedSearch] = []
     if searcher is not None:
-        with suppress(ContextFull):  # what was found until then is evidence
-            found = yield from log_searches(searcher(question, collections), log)
-    evidence = found.extra.get("evidence") or _passages(log, evidence_characters)
+        with suppress(ContextFull):  # the passages of the searches until then are evidence
+            searched = yield from log_searches(searcher(question, collections), log)
+    evidence = searched.extra.get("evidence") or ""
+    if not evidence:  # the passages, one a line, without duplicates
+        hits = [" ".join(f"{hit.title}: {hit.text}".split()) for search in log for hit in search.passages]
+        for line in dict.fromkeys(hits):
+            if evidence and len(evidence) + len(line) > evidence_characters:
+                break
+            evidence += f"{line}\n"
     shown = evidence[:evidence_characters]
     asked = prompt.of(question.text, shown)
     if prompt.answer_prefix:
@@ -173,18 +163,7 @@ def answer_from_evidence(
     completion = yield Complete(prompt=asked, stop=prompt.stop, model=reader)
     return Outcome(
         answer=prompt.answer_in(completion.text) or None,
-        invalid_actions=found.invalid_actions,
-        counts=found.counts,
-        extra={"evidence": shown, "searcher_answer": found.answer},
+        invalid_actions=searched.invalid_actions,
+        counts=searched.counts,
+        extra={"evidence": shown, "searcher_answer": searched.answer},
     )
-
-
-def _passages(log: Sequence[LoggedSearch], characters: int) -> str:
-    """Returns the passages that searches found, one a line, without duplicates, in at most so many characters."""
-    found = [" ".join(f"{each.title}: {each.text}".split()) for search in log for each in search.passages]
-    text = ""
-    for line in dict.fromkeys(found):
-        if text and len(text) + len(line) > characters:
-            break
-        text += f"{line}\n"
-    return text

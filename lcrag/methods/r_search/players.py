@@ -37,10 +37,15 @@ class RandomReasoner:
         """Returns the policy's next text; see `lcrag.atlas.oracle.Oracle.next_text`."""
         generator = np.random.default_rng(zlib.crc32("\0".join(text for _, text in turns).encode()))
         reader, searches = Oracle(), searches_in(turns)
-        seen = [_as_information(text) for by, text in turns if by == "environment"]
+        # The oracle's reader knows LcRL's tags around passages.
+        seen = [
+            text.replace("<observation>", "<information>").replace("</observation>", "</information>")
+            for by, text in turns
+            if by == "environment"
+        ]
         state = SearchState(question, reader, reader.readings(seen))
         path = state.path({}, guess=False, asked=())
-        wanted = next((each for each in path if state.value(each) is None), path[-1])
+        wanted = next((fact for fact in path if state.value(fact) is None), path[-1])
         search = f"<search> {query_text(question.language, wanted.relation, wanted.name)}</search>"
         if searches == 0:
             return search
@@ -49,18 +54,16 @@ class RandomReasoner:
         left = self.budget - searches
         if generator.random() < left / (left + 1):
             return notes + search
-        chosen = self._evidence(state.notes(seen) or fallback, generator) if self.evidence else ""
-        read = [value for each in path if (value := state.value(each))]
+        evidence = ""
+        if self.evidence:  # some of the sentences in their order, each number of them equally likely
+            lines = state.notes(seen) or fallback
+            count = int(generator.integers(1, len(lines) + 1))
+            chosen = "".join(f" {lines[place]}\n" for place in sorted(generator.permutation(len(lines))[:count]))
+            evidence = f"<original_evidence>\n{chosen}</original_evidence>"
+        read = [value for fact in path if (value := state.value(fact))]
         several = state.complete or len(state.given) > 1
         value = state.answer() if several else (read or [UNKNOWN[question.language]])[-1]
-        return f"{notes}{chosen}<answer> {value}</answer>"
-
-    @staticmethod
-    def _evidence(lines: Sequence[str], generator: np.random.Generator) -> str:
-        """Returns some of the lines in their order, at least one, each number of them equally likely, in their tags."""
-        count = int(generator.integers(1, len(lines) + 1))
-        chosen = sorted(generator.permutation(len(lines))[:count])
-        return "<original_evidence>\n" + "".join(f" {lines[place]}\n" for place in chosen) + "</original_evidence>"
+        return f"{notes}{evidence}<answer> {value}</answer>"
 
 
 @gin.register
@@ -87,17 +90,10 @@ class RuleReader:
             raise UserError(
                 f"RuleReader does not know the question {unknown[0]!r}: bind the training set as its questions"
             )
-        pairs = zip(questions, evidences, strict=True)
-        return [self._answer(self._questions[text], evidence) for text, evidence in pairs]
-
-    @staticmethod
-    def _answer(question: Question, evidence: str) -> str:
-        reader = Oracle()
-        lines = "".join(f" {line.strip()}\n" for line in evidence.splitlines())
-        state = SearchState(question, reader, reader.readings([f"<information>\n{lines}</information>"]))
-        return state.answer() if state.complete else ""
-
-
-def _as_information(text: str) -> str:
-    """Replaces R-Search's tags around passages with LcRL's."""
-    return text.replace("<observation>", "<information>").replace("</observation>", "</information>")
+        answers, reader = [], Oracle()
+        for text, evidence in zip(questions, evidences, strict=True):
+            lines = "".join(f" {line.strip()}\n" for line in evidence.splitlines())
+            readings = reader.readings([f"<information>\n{lines}</information>"])
+            state = SearchState(self._questions[text], reader, readings)
+            answers.append(state.answer() if state.complete else "")
+        return answers

@@ -1,6 +1,5 @@
 """R-Search's program: the policy reasons and searches, then gives the evidence it found, then the answer."""
 
-import dataclasses
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -9,21 +8,13 @@ import gin
 from lcrag.data.questions import Question
 from lcrag.episodes.observation import Framed, Style, information
 from lcrag.episodes.prompts import atlas, user_message
-from lcrag.episodes.requests import ContextFull, Found, Observe, Outcome, Program, RetrievalFailure, Retrieve
+from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
-from lcrag.episodes.tags import (
-    ANSWER,
-    EVIDENCE,
-    OBSERVATION,
-    SEARCH,
-    answer_in,
-    boxes_in,
-    closing,
-    opening,
-)
+from lcrag.episodes.tags import ANSWER, EVIDENCE, OBSERVATION, SEARCH, answer_in, boxes_in, closing, opening
 from lcrag.errors import lookup
 
+# The system message, table 1 in our words; its part on evidence can be left out.
 _SEARCHING = (
     "You are a helpful assistant that solves the given question step by step. Begin each step by explaining your "
     "thoughts. If you need more information, give a specific query between <search> and </search>; the system returns "
@@ -37,45 +28,17 @@ _EVIDENCE = (
 _ANSWERING = "Finally, give the final answer between <answer> and </answer>."
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Wording:
-    """How the environment speaks.
-
-    Attributes:
-      instructs: Whether there is a system message; the built-in tiny model gets the question alone.
-      before: Text before the passages of a search, the opening tag included.
-      documents: How the passages are written.
-      after: Text after the passages, the closing tag included.
-    """
-
-    instructs: bool
-    before: str
-    documents: Style
-    after: str
-
-    def opening(self, question: Question, evidence: bool) -> Observe:
-        """Asks the question. The system message is table 1 in our words, with or without its part on evidence."""
-        if not self.instructs:
-            return Observe(atlas(question))
-        return Observe(user_message(question), system=_SEARCHING + _EVIDENCE * evidence + _ANSWERING)
-
-    def observation(self, found: Found | RetrievalFailure, tokens: int) -> Framed:
-        """Shows what a search found, cut to `tokens` tokens before the tags are added around it."""
-        return Framed(self.before, information(found, self.documents, tokens), self.after)
-
-
+# The text before the passages of a search, how they are written, and the text after them.
 _WORDINGS = {
-    "full": _Wording(
-        instructs=True,
-        before=f"\n\n{opening(OBSERVATION)}",
-        documents=Style(before="", after="", passage=lambda number, title, text: f'(Title: "{title}") {text}\n'),
-        after=f"{closing(OBSERVATION)}\n\n",
+    "full": (
+        f"\n\n{opening(OBSERVATION)}",
+        Style(before="", after="", passage=lambda number, title, text: f'(Title: "{title}") {text}\n'),
+        f"{closing(OBSERVATION)}\n\n",
     ),
-    "atlas": _Wording(
-        instructs=False,
-        before=f"{opening(OBSERVATION)}\n",
-        documents=Style(before="", after="", passage=lambda number, title, text: f" {title}: {text}\n"),
-        after=f"{closing(OBSERVATION)}\n",
+    "atlas": (
+        f"{opening(OBSERVATION)}\n",
+        Style(before="", after="", passage=lambda number, title, text: f" {title}: {text}\n"),
+        f"{closing(OBSERVATION)}\n",
     ),
 }
 
@@ -102,29 +65,29 @@ def r_search(
       question, collections, passages (the paper: 3 in training, 5 in evaluation) and others: See `lcrag.methods`.
       evidence: Whether evidence is asked for and read; False is the ablation "w/o Evidence".
     """
-    words = lookup(_WORDINGS, wording, "wording of R-Search")
+    before, style, after = lookup(_WORDINGS, wording, "wording of R-Search")
     turns, blind = SearchTurns(budget, invalid_limit), None  # blind: turns before the first observation
     with suppress(ContextFull):
-        yield words.opening(question, evidence)
+        if wording == "atlas":  # the built-in tiny model gets the question alone
+            yield Observe(atlas(question))
+        else:
+            yield Observe(user_message(question), system=_SEARCHING + _EVIDENCE * evidence + _ANSWERING)
         while search := (yield from turns.next_action()):
             languages = route(turns.searches, question.language, collections)
             found = yield Retrieve((search.query,), languages, passages)
-            yield Observe(words.observation(found, observation_tokens))
+            # The budget is the passages' own: the tags come on top, so that no cut can lose them.
+            yield Observe(Framed(before, information(found, style, observation_tokens), after))
             blind = blind or len(turns.texts)
-    return _outcome(turns, blind, evidence)
-
-
-def _outcome(turns: SearchTurns, blind: int | None, wanted: bool) -> Outcome:
-    """Reads what the policy wrote. Evidence counts if it is `wanted` and none was given in the first `blind` turns."""
     answers, evidences = (boxes_in(turns.texts, tag) for tag in (ANSWER, EVIDENCE))
+    # Evidence that was given before any observation is made up, and spoils all that follows.
     unfounded = len(boxes_in(turns.texts[:blind], EVIDENCE).contents)
-    evidence = evidences.sole if wanted and not unfounded else None
+    given = evidences.sole if evidence and not unfounded else None
     return Outcome(
         answer=answer_in(turns.texts[-1]) if turns.texts else None,
         invalid_actions=turns.invalid,
         counts={
             "valid_searches": turns.searches,
-            "evidence": int(evidence is not None),
+            "evidence": int(given is not None),
             "unfounded_evidence": unfounded,
             "malformed_evidence": evidences.malformed,
             "malformed_answer": answers.malformed,
@@ -132,7 +95,7 @@ def _outcome(turns: SearchTurns, blind: int | None, wanted: bool) -> Outcome:
             "forged_observation": boxes_in(turns.texts, OBSERVATION).tags,
         },
         extra={
-            "evidence": evidence,
+            "evidence": given,
             "valid_searches": turns.searches,
             "well_formed_answer": answers.sole is not None,
         },

@@ -33,30 +33,6 @@ def format_rewards(
     return gamma_evidence * (~searched | evidence_formed) + gamma_answer * answer_formed
 
 
-def evidence_rewards(
-    reader: Reader,
-    compare: Callable[[Sequence[str | None], Sequence[Sequence[str]]], Values],
-    questions: Sequence[str],
-    evidences: Sequence[str | None],
-    golds: Sequence[Sequence[str]],
-) -> Values:
-    """Scores a frozen model's answers from the evidence alone (equation 4); 0 without evidence, NaN without an answer.
-
-    Args:
-      reader: The frozen model; it is called once, with all evidence.
-      compare: Compares its answers with the golds.
-      questions: The questions.
-      evidences: The well-formed evidence of each episode, or None.
-      golds: Golden answers and their aliases.
-    """
-    places = [place for place, evidence in enumerate(evidences) if evidence is not None]
-    answers = reader([questions[place] for place in places], [evidences[place] or "" for place in places])
-    rewards = np.zeros(len(evidences))
-    scores = compare(answers, [golds[place] for place in places])
-    rewards[places] = np.where([answer is None for answer in answers], np.nan, scores)
-    return rewards
-
-
 @gin.configurable
 @typed
 def r_search_reward(
@@ -69,37 +45,38 @@ def r_search_reward(
     """R-Search's reward (equation 6): answer + evidence + format, at most 2.4 with a search and 1.4 without.
 
     Args:
-      reader: Answers from the evidence; None is the ablation "w/o Evidence", without evidence reward and
-        `gamma_evidence`.
+      reader: The frozen model, asked once for all evidence of a step; None is the ablation "w/o Evidence", without
+        evidence reward and `gamma_evidence`.
       answer: Compares answers, the policy's and the reader's, with golds: a key of `ANSWER_TERMS`.
-      gamma_evidence: Reward of well-formed evidence.
-      gamma_answer: Reward of a well-formed answer.
+      gamma_evidence, gamma_answer: As in `format_rewards`.
       evidence_weight: Weight of the evidence reward (the paper: 1); 0: it is logged only.
 
     Returns:
       A reward that names "total", the answer reward, "evidence" and "format".
-
-    Raises:
-      UserError: an unknown answer reward, or a gamma out of range.
     """
     if min(gamma_evidence, gamma_answer, evidence_weight) < 0:
         raise UserError("r_search_reward.gamma_evidence, gamma_answer and evidence_weight must be 0 or more")
-    first = answer_term(answer)
+
+    def evidence(episodes: Episodes) -> Values:
+        """Equation 4: the reader's answers from the evidence alone; 0 without evidence, NaN where the reader fails."""
+        assert reader is not None
+        evidences = episodes.reported("evidence", "r_search")
+        places = [place for place, text in enumerate(evidences) if text is not None]
+        answers = reader([episodes.questions[place] for place in places], [evidences[place] for place in places])
+        scores = ANSWER_TERMS[answer](answers, [episodes.golds[place] for place in places])
+        rewards = np.zeros(len(evidences))
+        rewards[places] = np.where([text is None for text in answers], np.nan, scores)
+        return rewards
 
     def form(episodes: Episodes) -> Values:
         answers = np.array(episodes.reported("well_formed_answer", "r_search"), bool)
         if reader is None:
             return gamma_answer * answers
         searched = np.array(episodes.reported("valid_searches", "r_search"), int) > 0
-        evidence = np.array([each is not None for each in episodes.reported("evidence", "r_search")], bool)
-        return format_rewards(searched, answers, evidence, gamma_evidence, gamma_answer)
+        formed = np.array([text is not None for text in episodes.reported("evidence", "r_search")], bool)
+        return format_rewards(searched, answers, formed, gamma_evidence, gamma_answer)
 
-    def evidence(episodes: Episodes) -> Values:
-        assert reader is not None
-        evidences = episodes.reported("evidence", "r_search")
-        return evidence_rewards(reader, ANSWER_TERMS[answer], episodes.questions, evidences, episodes.golds)
-
-    last = Term("format", form)
+    first, last = answer_term(answer), Term("format", form)
     if reader is None:
         return TermSum(terms=(first, last))
     return TermSum(terms=(first, Term("evidence", evidence, evidence_weight), last), models={"reader": reader})

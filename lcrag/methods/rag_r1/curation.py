@@ -7,13 +7,11 @@ from typing import Any
 from lcrag.data.batches import seeded_order
 from lcrag.data.jsonl_questions import question_row
 from lcrag.data.questions import Question
-from lcrag.episodes import Answer, SearchAction, parse_action
+from lcrag.episodes import Invalid, SearchAction, parse_action
 from lcrag.errors import UserError
 
-QUESTION_ANSWER, QUESTION_SEARCH = "question_to_answer", "question_to_search"
-INFORMATION_ANSWER, INFORMATION_SEARCH = "information_to_answer", "information_to_search"
-COMPLETION = "completion"
-KINDS = (QUESTION_ANSWER, QUESTION_SEARCH, INFORMATION_SEARCH, INFORMATION_ANSWER, COMPLETION)
+# What a row's history ends with, and its target.
+KINDS = ("question_to_answer", "question_to_search", "information_to_search", "information_to_answer", "completion")
 WRONG_AT_FIRST, RIGHT_AT_FIRST = "wrong at first", "right at first"
 _OPENING = ("dataset", "question_id", "language", "prompt", "system", "opening")
 
@@ -34,25 +32,22 @@ def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
     opening = {name: episode[name] for name in _OPENING if name in episode}
     rows, history = [], list[dict[str, Any]]()
     for turn in episode["turns"]:
-        by_policy = turn["by"] == "policy"
-        if by_policy and (kind := _kind(turn["text"], searched=bool(history))):
+        if turn["by"] != "policy":
+            history.append(dict(turn))
+            continue
+        action = parse_action(turn["text"])
+        if not isinstance(action, Invalid):
+            target = "search" if isinstance(action, SearchAction) else "answer"
+            kind = f"{'information' if history else 'question'}_to_{target}"
             rows.append({**opening, "kind": kind, "turns": [*history, {"by": "policy", "text": turn["text"]}]})
-        history.append({**turn, "learn": False} if by_policy else dict(turn))
-    for each in episode.get("completions", ()):
-        if each["model"] is None:  # the policy's; without the system message of the dialogue
-            written = {"prompt": each["prompt"], "opening": [each["opening"] or each["prompt"]], "system": None}
-            turns = [{"by": "policy", "text": each["text"]}]
-            rows.append({**opening, **written, "kind": COMPLETION, "turns": turns})
+        history.append({**turn, "learn": False})
+    for completion in episode.get("completions", ()):
+        if completion["model"] is None:  # the policy's; without the system message of the dialogue
+            prompt = completion["prompt"]
+            asked = {"prompt": prompt, "opening": [completion["opening"] or prompt], "system": None}
+            turns = [{"by": "policy", "text": completion["text"]}]
+            rows.append({**opening, **asked, "kind": "completion", "turns": turns})
     return rows
-
-
-def _kind(text: str, *, searched: bool) -> str | None:
-    match parse_action(text):
-        case SearchAction():
-            return INFORMATION_SEARCH if searched else QUESTION_SEARCH
-        case Answer():
-            return INFORMATION_ANSWER if searched else QUESTION_ANSWER
-    return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,8 +55,7 @@ class Selected:
     """A question for reinforcement learning.
 
     Attributes:
-      question: The question.
-      because: "wrong at first" or "right at first".
+      because: `WRONG_AT_FIRST` or `RIGHT_AT_FIRST`.
       rollouts: Stochastic rollouts up to the first right one; 0 if none was needed or none was right.
     """
 
@@ -89,10 +83,7 @@ def select(
       first_right: Whether the demonstration of each (by `Question.key`) was right.
       rollouts_to_right: For questions wrong at first and answered later, how many stochastic rollouts that took.
       easy_share: Share of the questions right at first to keep.
-      seed: Seed of the random share.
-
-    Raises:
-      UserError: the share is not in [0, 1].
+      seed: Seed of that random share.
     """
     if not 0 <= easy_share <= 1:
         raise UserError(f"selection.easy_share is {easy_share:g}: give a share between 0 and 1")
@@ -109,20 +100,16 @@ def select(
 
 
 def split(selected: Sequence[Selected], validation_share: float, seed: int) -> tuple[list[Selected], list[Selected]]:
-    """Splits questions into (training, validation), all language versions of a question on one side.
-
-    Raises:
-      UserError: the share is not in (0, 1), or one side would be empty.
-    """
+    """Splits questions into (training, validation), all language versions of a question on one side."""
     if not 0 < validation_share < 1:
         raise UserError(f"selection.validation_share is {validation_share:g}: give a share between 0 and 1")
-    topics = seeded_order({each.question.coupling for each in selected}, seed)
+    topics = seeded_order({choice.question.coupling for choice in selected}, seed)
     held_out = set(topics[: max(1, round(validation_share * len(topics)))])
     if len(held_out) >= len(topics):
         raise UserError(f"{len(topics)} questions were selected, too few to keep some for validation: give it more")
     sides: tuple[list[Selected], list[Selected]] = ([], [])
-    for each in selected:
-        sides[each.question.coupling in held_out].append(each)
+    for choice in selected:
+        sides[choice.question.coupling in held_out].append(choice)
     return sides
 
 
@@ -141,5 +128,5 @@ def unfiltered(
     """
     wrong = dict.fromkeys((key for key, correct in first_right.items() if not correct), 0)
     everything = select(questions, first_right, wrong | dict(rollouts_to_right), easy_share=easy_share, seed=seed)
-    kept_apart = {each.question.coupling for each in held_out}
-    return [each for each in everything if each.question.coupling not in kept_apart]
+    kept_apart = {choice.question.coupling for choice in held_out}
+    return [choice for choice in everything if choice.question.coupling not in kept_apart]

@@ -22,7 +22,7 @@ from lcrag.data.batches import in_share
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat
 from lcrag.errors import typed
-from lcrag.methods.rag_r1.parallel_queries import parallel_queries, quoted
+from lcrag.methods.rag_r1.program import parallel_queries, quoted
 
 _INFORMATION = re.compile(r"<information>(.*?)</information>", re.DOTALL)
 _SEARCH = re.compile(r"<search>(.*?)</search>", re.DOTALL)
@@ -34,7 +34,7 @@ class ParallelOracle:
 
     Attributes:
       queries: Queries allowed in one search.
-      budget: Searches allowed; after them it answers with what it has found.
+      budget: Searches allowed; after them it answers with what it has read.
       memory: Facts that it remembers.
       hurried: Share of the questions that it answers after one search, whatever that has found.
       seed: Seed that selects these questions.
@@ -54,21 +54,17 @@ class ParallelOracle:
         searches = [content for by, text in turns if by == "policy" for content in _SEARCH.findall(text)]
         asked = {query for content in searches for query in parallel_queries(content, self.queries).asked}
         budget = 1 if in_share(question.key, self.hurried, self.seed) else self.budget
-        missing = self._missing(known, asked) if len(searches) < budget else []
+        missing = []  # queries for facts that were neither read nor searched for
+        if len(searches) < budget:
+            for wanted in known.path(self.memory, guess=self.queries > 1, asked=asked):
+                query = query_text(known.question.language, wanted.relation, wanted.name)
+                if known.value(wanted) is None and query not in asked:
+                    missing.append(quoted(query) if self.queries > 1 else query)
         notes = "".join(f" {line}\n" for line in known.notes(shown[-1:]))
         thought = f"<think>\n{notes}</think>" if notes else ""
         if missing:
-            return f"{thought}<search> {', '.join(missing)}</search>"
+            return f"{thought}<search> {', '.join(missing[: self.queries])}</search>"
         return f"{thought}<answer> {known.answer()}</answer>"
-
-    def _missing(self, known: SearchState, asked: set[str]) -> list[str]:
-        """Returns queries for facts that were neither read nor searched for."""
-        queries = []
-        for wanted in known.path(self.memory, guess=self.queries > 1, asked=asked):
-            query = query_text(known.question.language, wanted.relation, wanted.name)
-            if known.value(wanted) is None and query not in asked:
-                queries.append(quoted(query) if self.queries > 1 else query)
-        return queries[: self.queries]
 
 
 def training_memory(
@@ -77,7 +73,6 @@ def training_memory(
     """Returns a memory of some training facts, as from pretraining.
 
     Args:
-      world: The atlas.
       share: Share of the facts that are remembered.
       mistaken: Share of the facts that are remembered with the value of another fact of the same relation.
       seed: Selects these facts.
@@ -97,11 +92,14 @@ def training_memory(
 
 def with_plain_documents(text: str) -> str:
     """Replaces the JSON of a text's information blocks with the lines of its documents."""
-    return _INFORMATION.sub(lambda block: f"<information>\n{_plain(block[1])}\n</information>", text)
 
+    def plain(block: re.Match[str]) -> str:
+        content = block[1]
+        if content.lstrip().startswith("{"):
+            content = "\n".join(json.loads(content)["documents"])
+        return f"<information>\n{content}\n</information>"
 
-def _plain(content: str) -> str:
-    return "\n".join(json.loads(content)["documents"]) if content.lstrip().startswith("{") else content
+    return _INFORMATION.sub(plain, text)
 
 
 @gin.configurable
@@ -121,16 +119,12 @@ def oracle_teacher(
     """Returns the rule-based oracle of the atlas as the teacher.
 
     Args:
-      tokenizer: Folder of the student policy.
-      chat: How its openings are given to a model with a chat template.
-      context: Length of a context, in tokens.
-      queries: Maximum number of queries in one search, as in the program.
-      budget: Maximum number of searches, as in the program.
+      tokenizer, chat, context: As of `endpoint_teacher`.
+      queries, budget: As in the program.
       remembered: Share of the training facts that the oracle knows; it uses them in searches before it has read them.
-      mistaken: Share of the remembered facts that it remembers wrongly, which costs it another search.
-      hurried: Share of the questions that it answers after one search, whatever that has found.
+      mistaken: Share of the facts that it remembers wrongly, which costs it another search.
+      hurried: Share of the questions that it answers after one search, whatever the result.
       seed: Seed that selects these facts and questions.
-      world: Builds the atlas.
     """
     atlas = world()
     memory = training_memory(atlas, remembered, mistaken, seed)

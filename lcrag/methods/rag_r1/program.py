@@ -1,5 +1,21 @@
-"""RAG-R1's program: the policy reasons, then searches with up to three queries in parallel."""
+"""RAG-R1's program: the policy reasons, then searches with up to three queries in parallel (sections 3.1.1 and 4).
 
+Commas separate queries: the ASCII one and those of Chinese, Japanese and Arabic script. A comma between quotation marks
+belongs to its query, and a query that is quoted as a whole loses its marks. A mark that is never closed is an ordinary
+character, JSON is text like any other, and the comma in an unquoted 1,000 separates.
+
+Queries and their documents are shown as one JSON object:
+
+    {"query": ["Swiss franc country", "France currency"], "documents": ["Doc 1: ...\\nDoc 2: ...", "Doc 1: ..."]}
+
+Each query's documents are cut before they are written as JSON, so the object is always valid. Characters of any script
+are not escaped.
+"""
+
+import dataclasses
+import itertools
+import json
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -7,14 +23,31 @@ import gin
 
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
-from lcrag.episodes.observation import information, known_style
+from lcrag.episodes.observation import (
+    NOTHING_FOUND,
+    SEARCH_FAILED,
+    STYLES,
+    Style,
+    information,
+    section_of,
+    share_out,
+)
+from lcrag.episodes.passage_cuts import Section, cut_section
 from lcrag.episodes.prompts import answer_language, atlas
-from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
+from lcrag.episodes.requests import (
+    ContextFull,
+    Found,
+    Observe,
+    Outcome,
+    Program,
+    RetrievalFailure,
+    Retrieve,
+    TextTokenizer,
+)
 from lcrag.episodes.routing import Route, native_only
 from lcrag.episodes.search_loop import SearchTurns
 from lcrag.episodes.tags import neutralise
 from lcrag.errors import lookup
-from lcrag.methods.rag_r1.parallel_queries import json_information, parallel_queries
 
 _RAG_R1 = (
     "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
@@ -32,33 +65,21 @@ _SEVERAL_QUERIES = (
 )
 
 
-def several_queries_prompt(question: Question) -> str:
-    """The prompt of table 2: up to three queries in a search."""
-    return _prompt(question, _SEVERAL_QUERIES)
+def rag_r1_prompt(question: Question, queries: int) -> str:
+    """Returns the prompt of table 1, for one query in a search, or of table 2, for up to three.
 
-
-def single_query_prompt(question: Question) -> str:
-    """The prompt of table 1: one query in a search."""
-    return _prompt(question, _ONE_QUERY)
-
-
-def _prompt(question: Question, search: str) -> str:
-    """Fills in a question; the prompt names the language of the answer unless it is English."""
-    wanted = language_of(answer_language(question))
-    english = answer_language(question) == "en"
+    It names the language of the answer unless that is English.
+    """
+    wanted, english = language_of(answer_language(question)), answer_language(question) == "en"
     return _RAG_R1.format(
-        search=search,
+        search=_ONE_QUERY if queries == 1 else _SEVERAL_QUERIES,
         note="" if english else f" Note: The answer must be in {wanted.name}.",
         example="Beijing" if english else wanted.example,
         question=neutralise(question.text),
     )
 
 
-# The opening prompt for one query a search, that for several, and the style of passages.
-_WORDINGS = {
-    "full": (single_query_prompt, several_queries_prompt, "rag_r1"),
-    "atlas": (atlas, atlas, "atlas"),
-}
+_STYLES = {"full": STYLES["rag_r1"], "atlas": STYLES["atlas"]}
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -74,7 +95,7 @@ def rag_r1(
     wording: str = "full",
     observation_tokens: int = 1000,
 ) -> Program:
-    """RAG-R1's episode (sections 3.1.1 and 4): one query at a time, or several in parallel.
+    """RAG-R1's episode: one query at a time, or several in parallel.
 
     A search without a query is an invalid action. Empty queries, and those beyond the limit, are dropped and counted.
     Reasoning is not checked: RAG-R1 rewards no format.
@@ -86,11 +107,10 @@ def rag_r1(
       budget: Searches allowed, however many queries each has (the paper: 4 in training, 5 in evaluation).
       passages, observation_tokens: Of each query of a search.
     """
-    single, several, style_name = lookup(_WORDINGS, wording, "wording")
-    turns, style = SearchTurns(budget, invalid_limit), known_style(style_name)
+    style, turns = lookup(_STYLES, wording, "wording"), SearchTurns(budget, invalid_limit)
     dropped = empty = 0
     with suppress(ContextFull):
-        yield Observe((single if queries == 1 else several)(question))
+        yield Observe(atlas(question) if wording == "atlas" else rag_r1_prompt(question, queries))
         while search := (yield from turns.next_action()):
             wanted = parallel_queries(search.query, queries)
             dropped += wanted.dropped
@@ -109,3 +129,128 @@ def rag_r1(
         "answers_without_search": int(turns.answer is not None and not turns.searches),
     }
     return Outcome(answer=turns.answer, invalid_actions=turns.invalid, counts=counts)
+
+
+_COMMAS = ",，、،"
+_MARKS = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}  # opening -> what may close it
+# A quotation with its marks, a comma, or any other character: also a mark that is never closed.
+_QUOTED = "|".join(f"{opens}[^{opens}{closes}]*[{closes}]" for opens, closes in _MARKS.items())
+_PIECE = re.compile(rf"(?P<quoted>{_QUOTED})|(?P<comma>[{_COMMAS}])|(?P<other>.)", re.DOTALL)
+_WHOLE = re.compile(rf"(?:{_QUOTED})\Z", re.DOTALL)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParallelQueries:
+    """The queries of one search: those to search for, without duplicates, and the numbers of the others.
+
+    Attributes:
+      asked: In the order written.
+      dropped: Number of queries over the limit.
+      empty: Number of empty queries.
+    """
+
+    asked: tuple[str, ...]
+    dropped: int = 0
+    empty: int = 0
+
+
+def parallel_queries(content: str, limit: int) -> ParallelQueries:
+    """Splits the content of a search into its queries, of which the first `limit` are asked.
+
+    With a limit of 1, commas do not separate: the whole content is the query.
+    """
+    if limit == 1:
+        whole = content.strip()
+        return ParallelQueries(asked=(whole,) if whole else (), empty=int(not whole))
+    parts = [""]
+    for piece in _PIECE.finditer(content):
+        if piece["comma"]:
+            parts.append("")
+        else:
+            parts[-1] += piece[0]
+    written = [part.strip() for part in parts]
+    written = [query[1:-1].strip() if _WHOLE.match(query) else query for query in written]
+    distinct = list(dict.fromkeys(filter(None, written)))
+    return ParallelQueries(
+        asked=tuple(distinct[:limit]), dropped=len(distinct[limit:]), empty=sum(not query for query in written)
+    )
+
+
+def quoted(query: str) -> str:
+    """Writes a query in a form whose commas do not separate."""
+    return f'"{query}"' if any(comma in query for comma in _COMMAS) and '"' not in query else query
+
+
+@dataclasses.dataclass(frozen=True)
+class JsonInformation:
+    """Queries with their documents, shown as one block; a `FittedText` for `Observe`.
+
+    Attributes:
+      queries: The neutralised queries.
+      documents: The neutralised passages of each query, in the order of its languages, best first.
+      style: How the block is written.
+      query_tokens: Maximum number of tokens for the documents of one query.
+    """
+
+    queries: tuple[str, ...]
+    documents: tuple[Section, ...]
+    style: Style
+    query_tokens: int
+
+    def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
+        """Returns the block in at most `room_tokens`, every document in at most `query_tokens`; None without room.
+
+        The longest documents are cut first.
+        """
+        needs = [min(self.query_tokens, len(tokenizer.encode(_escaped(section.text)))) for section in self.documents]
+        total = sum(needs)
+        while total >= len(self.documents):
+            shares = zip(self.documents, share_out(total, needs), strict=True)
+            documents = [_cut_to(section, share, tokenizer, self.style) for section, share in shares]
+            content = json.dumps({"query": list(self.queries), "documents": documents}, ensure_ascii=False)
+            block = f"{self.style.before}{content}\n{self.style.after}"
+            excess = len(tokenizer.encode(block)) - room_tokens  # parts and whole differ by a few tokens
+            if excess <= 0:
+                return block
+            total -= excess
+        return None
+
+
+def _cut_to(document: Section, tokens: int, tokenizer: TextTokenizer, style: Style) -> str:
+    """Cuts a document to at most `tokens` tokens of JSON text."""
+    room = tokens
+    while room > 0:
+        # A cut may leave the first half of a tag: neutralise again.
+        kept = neutralise(cut_section(document, room, tokenizer, style.passage).rstrip("\n"))
+        excess = len(tokenizer.encode(_escaped(kept))) - tokens
+        if excess <= 0:
+            return kept
+        room -= excess
+    return ""
+
+
+def _escaped(text: str) -> str:
+    """Returns the text as it stands between the quotation marks of JSON."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def json_information(
+    queries: Sequence[str], found: Found | RetrievalFailure, style: Style, query_tokens: int
+) -> JsonInformation:
+    """Returns the observation of the passages of several queries.
+
+    A failed search, and a query without results, are reported in place of the documents.
+
+    Args:
+      found: The answer to the `Retrieve` of the queries: for each, for each language, its hits, best first.
+      query_tokens: Maximum number of tokens for the documents of one query (RAG-R1: 1,000).
+    """
+    if isinstance(found, RetrievalFailure):
+        documents = [Section(SEARCH_FAILED.strip())] * len(queries)
+    else:
+        documents = []
+        for query, languages in zip(queries, found, strict=True):
+            section = section_of(list(itertools.chain.from_iterable(languages)), style, query)
+            text = section.text.rstrip("\n") or NOTHING_FOUND.strip()
+            documents.append(dataclasses.replace(section, text=text))
+    return JsonInformation(tuple(map(neutralise, queries)), tuple(documents), style, query_tokens)

@@ -10,8 +10,8 @@ QUESTION = Question(id="7", dataset="d", language="fr", text="Quelle est la capi
 COLLECTIONS = ("ar", "en", "fr", "ja")
 
 
-class Encoder:
-    """Tokens are characters."""
+class Characters:
+    """A tokenizer whose tokens are characters."""
 
     def encode(self, text):
         return [ord(character) for character in text]
@@ -26,35 +26,26 @@ def hit(query: str, language: str, rank: int = 1) -> Hit:
 
 
 def found(request: Retrieve, missing=()) -> list:
+    ranks = range(request.passages)
     return [
-        [
-            [] if code in missing else [hit(query, code, n) for n in range(request.passages)]
-            for code in request.languages
-        ]
+        [[] if code in missing else [hit(query, code, rank) for rank in ranks] for code in request.languages]
         for query in request.queries
     ]
-
-
-def shown(text, room: int = 10_000) -> str:
-    return text if isinstance(text, str) else text.fit(Encoder(), room)
 
 
 def drive(program, says, retrieve=found):
     """Plays a program: `says` are the policy's and the completer's texts, or completions, in order.
 
-    Returns its outcome and what it asked for.
+    Returns its outcome, and (kind of a request, the prompt or observation shown, else the request) for each.
     """
     outcome, requests = program_scripts.drive(program, says, retrieve)
-    return outcome, [logged(request) for request in requests]
-
-
-def logged(request) -> tuple:
-    match request:
-        case Observe(text):
-            return "observe", shown(text)
-        case Complete(prompt=prompt):
-            return "complete", shown(prompt)
-    return type(request).__name__.lower(), request
+    log = []
+    for request in requests:
+        shown = {Observe: "text", Complete: "prompt"}.get(type(request))
+        value = getattr(request, shown) if shown else request
+        value = value.fit(Characters(), 10_000) if shown and not isinstance(value, str) else value
+        log.append((type(request).__name__.lower(), value))
+    return outcome, log
 
 
 def kinds(log) -> list[str]:
@@ -65,5 +56,5 @@ def searched(log) -> list[tuple]:
     return [(request.queries, request.languages) for kind, request in log if kind == "retrieve"]
 
 
-def texts_of(log, kind: str) -> list[str]:
-    return [text for each, text in log if each == kind]
+def texts_of(log, wanted: str) -> list[str]:
+    return [text for kind, text in log if kind == wanted]

@@ -46,22 +46,13 @@ def test_by_hand():
     penalties = anti_consistency(["franc", "Franc!", "yen", "euro", "franc"], [0, 0.1, 0, 1, 0], [4, 4, 4, 4, 9])
     assert penalties == pytest.approx([-0.3, -0.3, 0, 0, 0])
 
-
-def test_full_weight_from_five_bad_answers_and_the_clip():
-    assert anti_consistency(["yen yen"] * 6, np.zeros(6), np.zeros(6, int)).tolist() == [-0.5] * 6
-    assert anti_consistency(["yen yen"] * 6, np.zeros(6), np.zeros(6, int), margin=0.0).tolist() == [-0.5] * 6
-
-
-def test_similarity_is_the_mean_of_both_directions():
+    for margin in (0.5, 0.0):  # full weight from five bad answers, and the clip
+        assert anti_consistency(["yen yen"] * 6, np.zeros(6), np.zeros(6, int), margin=margin).tolist() == [-0.5] * 6
     # grams abc bcd cde against abc bcd: recalls 1 and 2/3.
     assert anti_consistency(["abcde", "abcd"], [0, 0], [0, 0]) == pytest.approx([-(5 / 6 - 0.5) * 2 / 5] * 2)
-
-
-def test_a_good_answer_is_no_neighbour():
+    # A good answer is no neighbour.
     assert anti_consistency(["franc", "franc", "yen"], [0.4, 0.0, 0.0], [0, 0, 0]).tolist() == [0, 0, 0]
-
-
-def test_short_answers_resemble_each_other_only_as_whole_grams():
+    # Short answers resemble each other only as whole grams.
     assert anti_consistency(["12", "12"], [0, 0], [0, 0]).tolist() == pytest.approx([-0.2, -0.2])
     assert anti_consistency(["12", "12"], [0, 0], [0, 0], short_gold="zero").tolist() == [0, 0]
     assert anti_consistency([None, ""], [0, 0], [0, 0]).tolist() == [0, 0]
@@ -84,9 +75,7 @@ def test_the_reward_names_its_terms():
     assert values["anti_consistency"].tolist() == pytest.approx([0, -0.3, -0.3, 0])
     assert values["total"].tolist() == pytest.approx([1, -0.006, -0.006, 0])
     assert language_coupled()(BATCH)["total"].tolist() == [1, 0, 0, 0]
-
-
-def test_the_ablations_of_table_2():
+    # The ablations of table 2.
     values = language_coupled(answer="exact_match", weight=0.0, floor=None)(BATCH)
     assert set(values) == {"total", "exact_match", "anti_consistency"}
     assert values["total"].tolist() == values["exact_match"].tolist() == [1, 0, 0, 0]
