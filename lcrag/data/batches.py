@@ -29,21 +29,14 @@ def groups_of_step(table: Sequence[Coupled], *, seed: int, step: int, couplings:
 
     Every epoch visits the table once in its own random order. No question occurs twice in a step, even at the boundary
     of two epochs.
-
-    Raises:
-      UserError: a step needs more questions than the table has.
     """
-    rows = rows_of_step(len(table), seed=seed, step=step, size=couplings)
-    return [table[row] for row in rows]
+    return [table[row] for row in rows_of_step(len(table), seed=seed, step=step, size=couplings)]
 
 
 def rows_of_step(count: int, *, seed: int, step: int, size: int) -> np.ndarray:
     """Returns the rows of a step, int64[size] in [0, count): a pure function, so a resumed run draws the same ones.
 
     They are consecutive elements of an endless sequence of permutations.
-
-    Raises:
-      UserError: `size` is not between 1 and `count`.
     """
     if not 1 <= size <= count:
         raise UserError(f"a step of {size} questions cannot be drawn from {count}: choose between 1 and {count}")
@@ -96,9 +89,6 @@ def take_split(keys: Iterable[str], split: str, sizes: Mapping[str, int], *, see
       split: Name of the split; "all": every key.
       sizes: Split -> its number of keys.
       what: Name of the keys in messages: "questions of mkqa".
-
-    Raises:
-      UserError: there is no such split, or there are too few keys for all of them.
     """
     order = seeded_order(keys, seed)
     if split == "all":
@@ -118,9 +108,6 @@ def share_of(questions: Iterable[Question], share: float, *, seed: int) -> list[
 
     A question is kept in all its languages or in none. With the same seed, a smaller share is a subset of every larger
     one.
-
-    Raises:
-      UserError: the share is not in (0, 1].
     """
     if not 0 < share <= 1:
         raise UserError(f"cannot take a share of {share:g} of the questions: use a share above 0 and at most 1")
@@ -134,9 +121,6 @@ def limited(questions: Sequence[Question], limit: int | None, *, seed: int) -> l
 
     The choice depends only on seed and ids: if every language has all questions, all versions of a question are kept
     together, and a smaller limit keeps a subset of the questions of a larger one.
-
-    Raises:
-      UserError: the limit is below 1.
     """
     if limit is None:
         return list(questions)
@@ -145,7 +129,7 @@ def limited(questions: Sequence[Question], limit: int | None, *, seed: int) -> l
     ids: dict[str, list[str]] = defaultdict(list)
     for question in questions:
         ids[question.language].append(question.id)
-    kept = {(language, each) for language, names in ids.items() for each in seeded_order(names, seed)[:limit]}
+    kept = {(language, id) for language, of_language in ids.items() for id in seeded_order(of_language, seed)[:limit]}
     return [question for question in questions if (question.language, question.id) in kept]
 
 

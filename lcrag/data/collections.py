@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import gin
 
-from lcrag.data.english import LANGUAGE, first_questions, passages_of, question_set
+from lcrag.data.english import LANGUAGE, QUESTION_SETS, first_questions
 from lcrag.data.files import dataset_folder, records_fingerprint
 from lcrag.data.multilingual import XQUAD_LANGUAGES, xquad_passages
 from lcrag.data.rows import counted_bad_rows
-from lcrag.errors import UserError, typed
+from lcrag.errors import UserError, lookup, typed
 from lcrag.retrieval import Collections, Passage
 from lcrag.retrieval.collections import cache_folder, kept_collections
 from lcrag.retrieval.encoder_folder import named_encoder
@@ -26,15 +26,13 @@ def xquad_collections(
     """Opens collections of XQuAD's paragraphs, one per language; built on first use and kept in the user's cache.
 
     Args:
-      languages: Languages of the collections.
       folder: Folder of XQuAD's files; None: `$LCRAG_DATA/xquad`.
-      encoder: Folder of the encoder.
       kept: Folder of the built collections; None: a folder of the cache, named by the fingerprints of the passages
         and the encoder.
     """
-    opened, found = named_encoder(encoder, "xquad_collections.encoder"), dataset_folder("xquad", folder)
+    opened, root = named_encoder(encoder, "xquad_collections.encoder"), dataset_folder("xquad", folder)
     with counted_bad_rows() as bad_rows:
-        passages = {language: xquad_passages(found, language, bad_rows) for language in languages}
+        passages = {language: xquad_passages(root, language, bad_rows) for language in languages}
     content = records_fingerprint(passage for language in languages for passage in passages[language])
     root = pathlib.Path(kept) if kept else cache_folder() / f"xquad-{content}-{opened.fingerprint()}"
     return kept_collections(root, opened, languages, passages.__getitem__)
@@ -58,22 +56,19 @@ def english_collections(
       splits: Splits whose paragraphs are used; splits that a set does not have are ignored.
       folder: The folder that holds the sets' folders; None: `$LCRAG_DATA`.
       limit: Maximum number of questions per split whose paragraphs are used; `english_questions` selects the same ones.
-      seed: Seed of the selection.
-      encoder: Folder of the encoder.
-      kept: Folder of the built collection; None: a folder of the cache, named by the fingerprints of the passages and
-        the encoder.
+      kept: As for `xquad_collections`.
     """
     opened = named_encoder(encoder, "english_collections.encoder")
     with counted_bad_rows() as bad_rows:
         by_id: dict[str, Passage] = {}
         for name in datasets:
-            chosen = question_set(name)
-            own = str(pathlib.Path(folder) / name) if folder else None
-            found = dataset_folder(name, own, binding="english_collections.folder")
+            chosen = lookup(QUESTION_SETS, name, "English question set")
+            place = pathlib.Path(folder) / name if folder else None
+            root = dataset_folder(name, place, binding="english_collections.folder")
             of_set: list[Passage] = []
             for split in filter(chosen.files.__contains__, splits):
-                asked = chosen.read(chosen.file(found, split), bad_rows)
-                of_set += passages_of(first_questions(asked, limit, seed))
+                questions = first_questions(chosen.read(chosen.file(root, split), bad_rows), limit, seed)
+                of_set += [passage for question in questions for passage in question.passages]
             if not of_set:
                 raise UserError(
                     f"{name} comes without paragraphs in {', '.join(splits)}: search Wikipedia for its questions"

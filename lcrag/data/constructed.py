@@ -53,24 +53,18 @@ class WordSubstitution:
     Constructed words outside the vocabulary are mapped to vocabulary words that are not constructed words; all other
     words are mapped to themselves. The inverse therefore restores every text exactly.
 
-    Args:
-      vocabulary: Words, in any order and case.
-      seed: Seed of the substitution.
+    Attributes:
+      words: English word -> constructed word, in lower case.
     """
 
     def __init__(self, vocabulary: Iterable[str], seed: int):
-        self._constructed: dict[str, str] = {}
-        for _, own in itertools.groupby(_by_length(vocabulary_of(vocabulary)), key=len):
-            self._constructed |= _constructed_words(list(own), seed)
-        codes = set(self._constructed.values())
-        strangers, uncovered = codes - self._constructed.keys(), self._constructed.keys() - codes  # of equal lengths
-        self._forward = self._constructed | dict(zip(_by_length(strangers), _by_length(uncovered), strict=True))
+        self.words: dict[str, str] = {}
+        for _, of_length in itertools.groupby(_by_length(vocabulary_of(vocabulary)), key=len):
+            self.words |= _constructed_words(list(of_length), seed)
+        codes = set(self.words.values())
+        strangers, uncovered = codes - self.words.keys(), self.words.keys() - codes  # of equal lengths
+        self._forward = self.words | dict(zip(_by_length(strangers), _by_length(uncovered), strict=True))
         self._backward = {code: word for word, code in self._forward.items()}
-
-    @property
-    def words(self) -> Mapping[str, str]:
-        """English word -> constructed word, in lower case."""
-        return self._constructed
 
     def constructed(self, text: str) -> str:
         """Translates an English text into the constructed language and preserves the case of every letter."""
@@ -119,36 +113,13 @@ def _constructed_words(words: Sequence[str], seed: int) -> dict[str, str]:
 
 
 ENGLISH = "en"
+# Code, from ISO 639's range for private use -> seed: Kivari and Toqal.
+CONSTRUCTED: Mapping[str, int] = {"qki": 1, "qto": 2}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ConstructedLanguage:
-    """A language that is English with words substituted by the `WordSubstitution` of a seed.
-
-    `code` is from ISO 639's range for private use.
-    """
-
-    code: str
-    name: str
-    seed: int
-
-    def over(self, vocabulary: Iterable[str]) -> WordSubstitution:
-        """Returns the language's substitution for a vocabulary."""
-        return WordSubstitution(vocabulary, self.seed)
-
-
-KIVARI = ConstructedLanguage(code="qki", name="Kivari", seed=1)
-TOQAL = ConstructedLanguage(code="qto", name="Toqal", seed=2)
-CONSTRUCTED = {language.code: language for language in (KIVARI, TOQAL)}
-
-
-def constructed_language(code: str) -> ConstructedLanguage:
-    """Returns the constructed language with a code.
-
-    Raises:
-      UserError: no language has this code.
-    """
-    return lookup(CONSTRUCTED, code, "constructed language")
+def substitution(code: str, vocabulary: Iterable[str]) -> WordSubstitution:
+    """Returns the substitution that makes a constructed language of English with a vocabulary."""
+    return WordSubstitution(vocabulary, lookup(CONSTRUCTED, code, "constructed language"))
 
 
 @gin.configurable
@@ -161,11 +132,8 @@ def english_vocabulary(questions: Sequence[Question] = (), file: str | None = No
     Args:
       questions: Questions; the words of the English ones are used.
       file: A file with one word per line, plain or gzipped, in addition to the words of the questions.
-
-    Raises:
-      UserError: there are no words, or the file has a line that is not a word.
     """
-    words = vocabulary_of(each.text for each in questions if each.language == ENGLISH)
+    words = vocabulary_of(question.text for question in questions if question.language == ENGLISH)
     for number, line in enumerate(read_text(pathlib.Path(file)).split("\n") if file else (), start=1):
         if (word := line.strip().lower()) and not _WORD.fullmatch(word):
             raise UserError(f"{file}, line {number}: {word!r} is not a word of two or more letters a to z: correct it")
@@ -179,17 +147,14 @@ def into_constructed(questions: Iterable[Question], codes: Sequence[str], vocabu
     """Translates the English questions among some into constructed languages; versions of a question are adjacent.
 
     Only `text` is translated; answers and `extra` are kept.
-
-    Raises:
-      UserError: there is no such language.
     """
     words = list(vocabulary)
-    substitutions = {code: constructed_language(code).over(words) for code in codes}
+    substitutions = {code: substitution(code, words) for code in codes}
     return [
-        dataclasses.replace(question, language=code, text=substitution.constructed(question.text))
+        dataclasses.replace(question, language=code, text=table.constructed(question.text))
         for question in questions
         if question.language == ENGLISH
-        for code, substitution in substitutions.items()
+        for code, table in substitutions.items()
     ]
 
 

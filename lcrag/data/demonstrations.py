@@ -27,17 +27,23 @@ from lcrag.data.batches import seeded_order
 from lcrag.data.rows import BadRows, Row, read_rows
 from lcrag.errors import UserError
 
-By = Literal["policy", "environment"]
 PARTS = ("all", "train", "validation")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DemonstratedTurn:
-    """A turn of a demonstration; `learn` is always False for the environment's."""
+class DemonstratedTurn(Row):
+    """A turn of a demonstration; `learn` is True for the policy's unless a row says otherwise."""
 
-    by: By
+    by: Literal["policy", "environment"]
     text: str
-    learn: bool
+    learn: Annotated[bool, pydantic.Field(validate_default=True)] = None  # type: ignore[assignment]
+
+    @pydantic.field_validator("learn", mode="before")
+    @classmethod
+    def _never_the_environment(cls, learn: bool | None, info: Any) -> bool:
+        by_policy = info.data.get("by") == "policy"
+        if learn and not by_policy:
+            raise pydantic_core.PydanticCustomError("learn", "the environment's text is never learned")
+        return by_policy if learn is None else learn
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,16 +57,6 @@ class Demonstration:
     line: int
     in_template: bool = False  # whether the opening may be in a chat template already: the row does not say
     system: str | None = None  # the program's instructions, a chat model's system message
-
-
-class _TurnRow(Row):
-    by: By
-    text: str
-    learn: bool | None = None
-
-    @property
-    def learned(self) -> bool:
-        return self.by == "policy" and self.learn is not False
 
 
 class _Message(Row):
@@ -83,7 +79,7 @@ class _DemonstrationRow(Row):
     prompt: Annotated[str, pydantic.Field(min_length=1)]
     opening: Annotated[list[str], pydantic.Field(min_length=1)] | None = None
     system: str | None = None
-    turns: Annotated[list[_TurnRow], pydantic.Field(min_length=1)]
+    turns: Annotated[list[DemonstratedTurn], pydantic.Field(min_length=1)]
     dataset: str | None = None
     question_id: str | int | None = None
 
@@ -111,9 +107,6 @@ def read_demonstrations(patterns: Sequence[str | pathlib.Path], bad_rows: BadRow
 
     Args:
       patterns: Files of JSON lines, plain or gzipped, or patterns with `*`, such as `episodes/step_*.jsonl`.
-
-    Raises:
-      UserError: a file is missing, or a row is bad and bad rows are not skipped.
     """
     if not patterns:
         raise UserError("no file of demonstrations is named: give at least one")
@@ -124,37 +117,27 @@ def read_demonstrations(patterns: Sequence[str | pathlib.Path], bad_rows: BadRow
             raise UserError(f"no file is called {pattern}: correct the name")
         for path in map(pathlib.Path, names):
             for line, row in read_rows(path, _DemonstrationRow, bad_rows):
-                taught = [turn for turn in row.turns if turn.learn and turn.by == "environment"]
-                if taught:
-                    field = f"turns.{row.turns.index(taught[0])}.learn"
-                    bad_rows.add(path, line, field, "the environment's text is never learned")
-                elif not any(turn.learned and turn.text for turn in row.turns):
+                if not any(turn.learn and turn.text for turn in row.turns):
                     bad_rows.add(path, line, "turns", "the row has no policy text to learn")
-                else:
-                    opening, *shown = row.opening or [row.prompt]
-                    turns = [DemonstratedTurn(by="environment", text=text, learn=False) for text in shown]
-                    turns += [DemonstratedTurn(by=turn.by, text=turn.text, learn=turn.learned) for turn in row.turns]
-                    demonstration = Demonstration(
-                        opening=opening,
-                        turns=tuple(turns),
-                        topic=row.prompt if row.question_id is None else f"{row.dataset}/{row.question_id}",
-                        path=path,
-                        line=line,
-                        in_template=row.opening is None,
-                        system=row.system,
-                    )
-                    demonstrations.append(demonstration)
+                    continue
+                opening, *shown = row.opening or [row.prompt]
+                demonstration = Demonstration(
+                    opening=opening,
+                    turns=(*(DemonstratedTurn(by="environment", text=text) for text in shown), *row.turns),
+                    topic=row.prompt if row.question_id is None else f"{row.dataset}/{row.question_id}",
+                    path=path,
+                    line=line,
+                    in_template=row.opening is None,
+                    system=row.system,
+                )
+                demonstrations.append(demonstration)
     return demonstrations
 
 
 def take_part(
     demonstrations: Sequence[Demonstration], part: str, validation_share: float, seed: int
 ) -> list[Demonstration]:
-    """Returns a part (train, validation or all) of a seeded split; all demonstrations of a topic are on the same side.
-
-    Raises:
-      UserError: there is no such part, the share is not between 0 and 1, or a side would be empty.
-    """
+    """Returns a part (train, validation or all) of a seeded split; a topic is on one side."""
     if part not in PARTS or not 0 < validation_share < 1:
         raise UserError(
             f"there is no part {part!r} with a validation share of {validation_share}: choose a part of"
@@ -162,11 +145,12 @@ def take_part(
         )
     if part == "all":
         return list(demonstrations)
-    topics = seeded_order({each.topic for each in demonstrations}, seed)
+    topics = seeded_order({demonstration.topic for demonstration in demonstrations}, seed)
     held_out = set(topics[: max(1, round(validation_share * len(topics)))])
     if len(held_out) == len(topics):
         raise UserError(
             f"the demonstrations are about {len(topics)} questions, too few to keep {validation_share:.0%} of them for"
             " validation: add some, or give the validation rows a file of their own"
         )
-    return [each for each in demonstrations if (each.topic in held_out) == (part == "validation")]
+    wanted = part == "validation"
+    return [demonstration for demonstration in demonstrations if (demonstration.topic in held_out) == wanted]

@@ -50,9 +50,6 @@ def mgsm_questions(
     Args:
       folder: Folder of the files; None: `$LCRAG_DATA/mgsm`.
       tiers: Tier -> its languages.
-
-    Raises:
-      UserError: an unknown language, a language without a tier, a missing file, or a bad row.
     """
     languages = known_languages(languages, MGSM_LANGUAGES, "mgsm")
     root = dataset_folder("mgsm", folder)
@@ -77,17 +74,9 @@ def _mgsm_problems(path: pathlib.Path, language: str, tier: str, bad_rows: BadRo
         elif not _MGSM_ANSWER.fullmatch(answer):
             bad_rows.add(path, number, "answer", f"expected a number, not {answer!r}")
         else:
-            yield (
-                number,
-                Question(
-                    id=str(number),
-                    dataset="mgsm",
-                    language=language,
-                    text=text,
-                    answers=tuple(dict.fromkeys((answer.replace(",", ""), answer))),
-                    extra={"domain": MATHEMATICS, "tier": tier},
-                ),
-            )
+            names = {"id": str(number), "dataset": "mgsm", "language": language, "text": text}
+            answers = tuple(dict.fromkeys((answer.replace(",", ""), answer)))
+            yield number, Question(**names, answers=answers, extra={"domain": MATHEMATICS, "tier": tier})
 
 
 GLOBAL_MMLU_SPLITS = ("test", "dev")
@@ -97,7 +86,7 @@ GLOBAL_MMLU_TIERS: Mapping[str, tuple[str, ...]] = {
     "high": tuple("ar bn cs de el en es fa fil fr he hi id it ja ko lt ms nl pl pt ro ru sr sv tr uk vi zh".split()),
     "low": tuple("am ha ig ky mg ne ny si sn so sw te yo".split()),
 }
-GLOBAL_MMLU_LANGUAGES = tuple(sorted(language for own in GLOBAL_MMLU_TIERS.values() for language in own))
+GLOBAL_MMLU_LANGUAGES = tuple(sorted(code for languages in GLOBAL_MMLU_TIERS.values() for code in languages))
 
 
 class MmluRow(Row):
@@ -133,9 +122,6 @@ def global_mmlu_questions(
       folder: Folder that holds the languages' folders; None: `$LCRAG_DATA/global_mmlu`.
       limit: Maximum number of questions, the same ones in all languages; the seed selects them.
       tiers: Tier -> its languages.
-
-    Raises:
-      UserError: an unknown split or language, a language without a tier, a missing file, or a bad row.
     """
     if split not in GLOBAL_MMLU_SPLITS or (limit is not None and limit < 1):
         raise UserError(

@@ -18,27 +18,16 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
 import gin
 import pydantic
 
-from lcrag.data.batches import seeded_order
+from lcrag.data.batches import limited
 from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.questions import Question, with_question_mark
-from lcrag.data.rows import (
-    BadRows,
-    Place,
-    Row,
-    Text,
-    UnusableQuestion,
-    counted_bad_rows,
-    first_of_each_id,
-    list_rows,
-    opened,
-    read_rows,
-)
+from lcrag.data.rows import BadRows, Row, Text, UnusableQuestion, counted_bad_rows, list_rows, opened, read_rows
 from lcrag.errors import UserError, lookup, typed
 from lcrag.retrieval.passages import Passage
 
@@ -46,7 +35,7 @@ LANGUAGE = "en"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Asked:
+class RawQuestion:
     """A question with the paragraphs that its set provides, if any.
 
     `question.extra` holds the set's annotations: `type` (comparison, bridge, 2hop, ...), `supports` (ids of the
@@ -59,10 +48,14 @@ class Asked:
 
 
 class _SetRow(Row):
-    """A row of a published file. `asked` raises a ValueError for a row that cannot be used."""
+    """A row of a published file."""
 
-    def asked(self, number: int) -> Asked | None:
-        """Returns the question, None if the set leaves it out; `number` is the row's line, or its index in a list."""
+    def raw_question(self, number: int) -> RawQuestion | None:
+        """Returns the question, None if the set leaves it out; raises a ValueError for a row that cannot be used.
+
+        Args:
+          number: The row's line, or its index in a list: the id of a question that has none.
+        """
         raise NotImplementedError
 
 
@@ -75,31 +68,17 @@ class Format:
     delimiter: str | None = None  # separator of a table's fields; None: the file is no table
     columns: tuple[str, ...] | None = None  # column names of a table; None: its first line
 
-    def read(self, path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[Place, Asked]]:
-        """Yields (place, question) of each row that can be used."""
-        rows: Iterable[tuple[Place, int, _SetRow]]
-        if self.list_under is not None:
-            rows = list_rows(path, self.row, bad_rows, self.list_under)
-        else:
-            lines = read_rows(path, self.row, bad_rows, delimiter=self.delimiter, columns=self.columns)
-            rows = ((line, line, row) for line, row in lines)
-        for place, number, row in rows:
-            try:
-                asked = row.asked(number)
-            except ValueError as error:
-                bad_rows.add(path, place, "", str(error))
-            else:
-                if asked is not None:
-                    yield place, asked
 
-
-def _asked(identity: str, text: str, answers: Iterable[str], passages: Iterable[Passage] = (), **extra: Any) -> Asked:
+def _raw_question(
+    id: str, text: str, answers: Iterable[str], passages: Iterable[Passage] = (), **extra: Any
+) -> RawQuestion:
     """Returns a question without a data set name; empty values of `extra` are dropped."""
     if not (golds := tuple(_distinct(answers))):
         raise ValueError("every answer is blank")
-    annotations = {name: value for name, value in extra.items() if value not in (None, "", [])}
-    names = {"id": identity, "dataset": "", "language": LANGUAGE, "text": with_question_mark(text)}
-    return Asked(question=Question(**names, answers=golds, extra=annotations), passages=tuple(passages))
+    extra = {name: value for name, value in extra.items() if value not in (None, "", [])}
+    text = with_question_mark(text)
+    question = Question(id=id, dataset="", language=LANGUAGE, text=text, answers=golds, extra=extra)
+    return RawQuestion(question=question, passages=tuple(passages))
 
 
 def _paragraph(title: str, text: str) -> Passage:
@@ -161,16 +140,19 @@ class MultiHopRow(_SetRow):
     supporting_facts: list[Annotated[tuple[Text, int], _List]]
     evidences: list[Annotated[tuple[str, str, str], _List]] = []
 
-    def asked(self, number: int) -> Asked:
+    def raw_question(self, number: int) -> RawQuestion:
         passages = _paragraphs(self.context)
-        annotations = {
-            "type": self.type,
-            "level": self.level,
-            "supports": _with_titles(passages, (title for title, _ in self.supporting_facts)),
-            "supporting_facts": list(map(list, self.supporting_facts)),
-            "evidences": list(map(list, self.evidences)),
-        }
-        return _asked(self.id, self.question, [self.answer], passages, **annotations)
+        return _raw_question(
+            self.id,
+            self.question,
+            [self.answer],
+            passages,
+            type=self.type,
+            level=self.level,
+            supports=_with_titles(passages, (title for title, _ in self.supporting_facts)),
+            supporting_facts=list(map(list, self.supporting_facts)),
+            evidences=list(map(list, self.evidences)),
+        )
 
 
 class PlainRow(_SetRow):
@@ -191,11 +173,11 @@ class PlainRow(_SetRow):
     type: Annotated[str | None, _named("type", "prop")] = None
     s_pop: Annotated[str | None, pydantic.StringConstraints(pattern=r"^[0-9]+$")] = None
 
-    def asked(self, number: int) -> Asked:
+    def raw_question(self, number: int) -> RawQuestion:
         golds = [self.answer] if isinstance(self.answer, str) else self.answer
         popularity = None if self.s_pop is None else int(self.s_pop)
         identity = str(number) if self.id is None else self.id
-        return _asked(identity, self.question, [*golds, *self.answers], type=self.type, popularity=popularity)
+        return _raw_question(identity, self.question, [*golds, *self.answers], type=self.type, popularity=popularity)
 
 
 class Paragraph(Row):
@@ -235,22 +217,24 @@ class MusiqueRow(_SetRow):
     paragraphs: list[Paragraph]
     question_decomposition: list[Step]
 
-    def asked(self, number: int) -> Asked | None:
+    def raw_question(self, number: int) -> RawQuestion | None:
         if not self.answerable:
             return None
-        passages = {each.idx: each.passage() for each in self.paragraphs}
-        numbers = [step.paragraph_support_idx for step in self.question_decomposition]
-        if missing := set(numbers) - {None, *passages}:
+        passages = {paragraph.idx: paragraph.passage() for paragraph in self.paragraphs}
+        steps = self.question_decomposition
+        if missing := {step.paragraph_support_idx for step in steps} - {None, *passages}:
             raise ValueError(f"question_decomposition: there is no paragraph {missing.pop()}")
-        supports = [None if number is None else passages[number] for number in numbers]
-        steps = zip(self.question_decomposition, supports, strict=True)
+        supports = [passages.get(step.paragraph_support_idx) for step in steps]
         kind, mark, _ = self.id.partition("__")
-        annotations = {
-            "type": kind if mark else "",
-            "supports": [support.id for support in supports if support],
-            "decomposition": [step.decomposed(support) for step, support in steps],
-        }
-        return _asked(self.id, self.question, [self.answer, *self.answer_aliases], passages.values(), **annotations)
+        return _raw_question(
+            self.id,
+            self.question,
+            [self.answer, *self.answer_aliases],
+            passages.values(),
+            type=kind if mark else "",
+            supports=[support.id for support in supports if support],
+            decomposition=[step.decomposed(support) for step, support in zip(steps, supports, strict=True)],
+        )
 
 
 class WikiHopRow(_SetRow):
@@ -262,14 +246,13 @@ class WikiHopRow(_SetRow):
     candidates: list[str]
     supports: list[Text]
 
-    def asked(self, number: int) -> Asked:
+    def raw_question(self, number: int) -> RawQuestion:
         relation, space, subject = self.query.partition(" ")
         if not space:
             raise ValueError("query: expected a relation, a space and a subject")
-        name = relation.replace("_", " ")
-        annotations = {"relation": name, "subject": subject, "candidates": list(self.candidates)}
-        passages = [_paragraph("", text) for text in self.supports]
-        return _asked(self.id, f"What is the {name} of {subject}?", [self.answer], passages, **annotations)
+        name, passages = relation.replace("_", " "), [_paragraph("", text) for text in self.supports]
+        extra = {"relation": name, "subject": subject, "candidates": list(self.candidates)}
+        return _raw_question(self.id, f"What is the {name} of {subject}?", [self.answer], passages, **extra)
 
 
 class Columns(Row):
@@ -300,7 +283,7 @@ class FlashRagRow(_SetRow):
     golden_answers: list[str]
     metadata: Metadata | None = None
 
-    def asked(self, number: int) -> Asked:
+    def raw_question(self, number: int) -> RawQuestion:
         metadata = self.metadata or Metadata()
         facts, steps = metadata.supporting_facts or Columns(title=[]), metadata.question_decomposition or []
         of_steps = [step.support_paragraph.passage() if step.support_paragraph else None for step in steps]
@@ -308,14 +291,17 @@ class FlashRagRow(_SetRow):
         if context := metadata.context:
             sentences = context.sentences or context.content or []
             passages = _paragraphs(zip(context.title, sentences, strict=False))
-        annotations = {
-            "type": metadata.type or metadata.prop,
-            "level": metadata.level,
-            "supports": _with_titles(passages, facts.title) or [passage.id for passage in of_steps if passage],
-            "supporting_facts": [list(fact) for fact in zip(facts.title, facts.sent_id, strict=False)],
-            "decomposition": [step.decomposed(passage) for step, passage in zip(steps, of_steps, strict=True)],
-        }
-        return _asked(self.id, self.question, self.golden_answers, passages, **annotations)
+        return _raw_question(
+            self.id,
+            self.question,
+            self.golden_answers,
+            passages,
+            type=metadata.type or metadata.prop,
+            level=metadata.level,
+            supports=_with_titles(passages, facts.title) or [passage.id for passage in of_steps if passage],
+            supporting_facts=[list(fact) for fact in zip(facts.title, facts.sent_id, strict=False)],
+            decomposition=[step.decomposed(passage) for step, passage in zip(steps, of_steps, strict=True)],
+        )
 
 
 class KiltRow(_SetRow):
@@ -328,10 +314,10 @@ class KiltRow(_SetRow):
     input: Text
     output: list[dict[str, Any]]  # an output without an answer only names another page
 
-    def asked(self, number: int) -> Asked:
+    def raw_question(self, number: int) -> RawQuestion:
         places = [place for output in self.output for place in output.get("provenance", ())]
         golds = [output.get("answer") or "" for output in self.output]
-        return _asked(self.id, self.input, golds, pages=_distinct(place.get("title") or "" for place in places))
+        return _raw_question(self.id, self.input, golds, pages=_distinct(place.get("title") or "" for place in places))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -346,42 +332,48 @@ class QuestionSet:
     decomposed: bool = False  # whether its rows contain the reasoning steps
 
     def file(self, folder: pathlib.Path, split: str, name: str | None = None) -> pathlib.Path:
-        """Returns the file of a split in a folder; `name` overrides the known file names.
-
-        Raises:
-          UserError: there is no such split or file.
-        """
+        """Returns the file of a split in a folder; `name` overrides the known file names."""
         names = lookup(self.files, split, f"{self.name} split")
         return data_file(folder, (name,) if name else names, self.source)
 
     def read(
         self, path: pathlib.Path, bad_rows: BadRows, *, add_plan: Callable[[Question], Question] | None = None
-    ) -> list[Asked]:
+    ) -> list[RawQuestion]:
         """Returns the questions of a file in any known format, in order.
 
         Args:
           add_plan: Adds a golden plan made from the question's decomposition; a row for which it raises
             `UnusableQuestion` is a bad row, counted under the error's cause.
-
-        Raises:
-          UserError: the format is unknown, a row is bad and bad rows are not skipped, or golden plans are wanted and
-            the set has no decompositions.
         """
         if add_plan and not self.decomposed:
             raise UserError(
                 f"the rows of {self.name} have no decompositions to make golden plans of: make plans with"
                 " `lcrag curate golden_plans`, and leave english_questions.golden_plans None"
             )
-        found = []
-        rows = self._format(path).read(path, bad_rows)
-        for place, each in first_of_each_id(path, rows, lambda each: each.question.id, "id", bad_rows):
+        chosen = self._format(path)
+        rows: Iterable[tuple[int, _SetRow]]
+        if (key := chosen.list_under) is None:
+            rows = read_rows(path, chosen.row, bad_rows, delimiter=chosen.delimiter, columns=chosen.columns)
+        else:
+            rows = list_rows(path, chosen.row, bad_rows, key)
+        found: dict[str, RawQuestion] = {}
+        for number, row in rows:
+            place = number if key is None else f"{key or 'element'} {number}"
             try:
-                question = add_plan(each.question) if add_plan else each.question
+                if (raw := row.raw_question(number)) is None:
+                    continue
+                if (question := raw.question).id in found:
+                    bad_rows.add(path, place, "id", f"{question.id} is already used by an earlier row")
+                    continue
+                planned = add_plan(question) if add_plan else question
             except UnusableQuestion as error:
                 bad_rows.add(path, place, "question_decomposition", str(error), cause=error.cause)
-                continue
-            found.append(dataclasses.replace(each, question=dataclasses.replace(question, dataset=self.name)))
-        return found
+            except ValueError as error:
+                bad_rows.add(path, place, "", str(error))
+            else:
+                named = dataclasses.replace(planned, dataset=self.name)
+                found[question.id] = dataclasses.replace(raw, question=named)
+        return list(found.values())
 
     def _format(self, path: pathlib.Path) -> Format:
         """Recognises the format by the beginning of a file."""
@@ -401,28 +393,10 @@ class QuestionSet:
         return chosen
 
 
-def first_questions(found: list[Asked], limit: int | None, seed: int) -> list[Asked]:
+def first_questions(found: list[RawQuestion], limit: int | None, seed: int) -> list[RawQuestion]:
     """Returns at most `limit` questions in the file's order, chosen by a hash of seed and id."""
-    if limit is None or limit >= len(found):
-        return found
-    if limit < 1:
-        raise UserError(f"the limit of the questions is {limit}: use at least 1, or None for all")
-    kept = set(seeded_order((each.question.id for each in found), seed)[:limit])
-    return [each for each in found if each.question.id in kept]
-
-
-def passages_of(found: list[Asked]) -> list[Passage]:
-    """Returns the distinct paragraphs."""
-    return list({passage.id: passage for each in found for passage in each.passages}.values())
-
-
-def question_set(name: str) -> QuestionSet:
-    """Returns the question set with a name.
-
-    Raises:
-      UserError: no set has this name.
-    """
-    return lookup(QUESTION_SETS, name, "English question set")
+    kept = {question.id for question in limited([raw.question for raw in found], limit, seed=seed)}
+    return [raw for raw in found if raw.question.id in kept]
 
 
 @gin.configurable
@@ -445,24 +419,19 @@ def english_questions(
       folder: Folder of the set's files; None: `$LCRAG_DATA/<dataset>`.
       file: Name of the split's file, if it differs from the known names.
       limit: Maximum number of questions, selected by the seed.
-      seed: Seed of the selection.
       golden_plans: Makes golden plans of the set's question decompositions (musique): `@decomposition_plans()`.
       golden_passages: Whether to add the texts of the supporting paragraphs, of sets that have any, to each question.
-
-    Raises:
-      UserError: there is no such set, split or file, a row cannot be used, or `golden_plans` is set for a data set
-        without decompositions.
     """
-    chosen = question_set(dataset)
+    chosen = lookup(QUESTION_SETS, dataset, "English question set")
     path = chosen.file(dataset_folder(dataset, folder, binding="english_questions.folder"), split, file)
     with counted_bad_rows() as bad_rows:
         found = first_questions(chosen.read(path, bad_rows, add_plan=golden_plans), limit, seed)
     questions = []
-    for each in found:
-        supports = each.question.extra.get("supports", ()) if golden_passages else ()
-        texts = [passage.text for passage in each.passages if passage.id in supports]
-        extra = each.question.extra | ({"golden_passages": texts} if texts else {})
-        questions.append(dataclasses.replace(each.question, extra=extra))
+    for raw in found:
+        supports = raw.question.extra.get("supports", ()) if golden_passages else ()
+        texts = [passage.text for passage in raw.passages if passage.id in supports]
+        extra = raw.question.extra | ({"golden_passages": texts} if texts else {})
+        questions.append(dataclasses.replace(raw.question, extra=extra))
     return questions
 
 

@@ -19,8 +19,7 @@ def dataset_folder(
 ) -> pathlib.Path:
     """Returns the folder of a data set's files: `folder` if given, else `$LCRAG_DATA/<dataset>`.
 
-    Raises:
-      AbsentError: there is no such folder; the message names `binding`, by default `<dataset>_questions.folder`.
+    The `AbsentError` of a folder that is not configured names `binding`, by default `<dataset>_questions.folder`.
     """
     if folder is None and ENVIRONMENT not in os.environ:
         raise AbsentError(
@@ -36,8 +35,7 @@ def dataset_folder(
 def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathlib.Path:
     """Returns the first existing file among some names (the official one first), as published, gzipped or unpacked.
 
-    Raises:
-      AbsentError: none exists; the message names `source`, the download address.
+    If none exists, the message of the `AbsentError` names `source`, the download address.
     """
     for name in names:
         for path in (folder / name, folder / f"{name}.gz", folder / name.removesuffix(".gz")):

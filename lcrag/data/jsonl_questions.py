@@ -42,9 +42,6 @@ def jsonl_questions(
     Args:
       files: Files of JSON lines, plain or gzipped, also in an object store.
       languages: Languages to keep; None: all.
-
-    Raises:
-      UserError: a file is missing, a row is bad and bad rows are not skipped, or no question is left.
     """
     questions: list[Question] = []
     places: dict[tuple[str, str], str] = {}

@@ -34,9 +34,6 @@ def read_trec(topics: pathlib.Path, qrels: pathlib.Path, language: str, bad_rows
     Args:
       topics: Lines of `query id<TAB>query`.
       qrels: Lines of `query id, Q0, passage id, grade`, separated by white space.
-
-    Raises:
-      UserError: a file is missing, or a line is bad and bad rows are not skipped.
     """
     texts: dict[str, str] = {}
     for number, line in enumerate(read_text(topics).split("\n"), start=1):
@@ -62,11 +59,7 @@ def read_trec(topics: pathlib.Path, qrels: pathlib.Path, language: str, bad_rows
 
 
 def judged_questions(questions: Sequence[Question], split: str) -> Judgements:
-    """Returns questions with gold passages as judged queries: one passage as in XQuAD, or several as in multi-hop sets.
-
-    Raises:
-      UserError: there is no question, or one has no gold passage.
-    """
+    """Returns questions with gold passages as judged queries: XQuAD's have one passage, multi-hop questions several."""
     if not questions:
         raise UserError("there are no questions to evaluate retrieval with: choose another split or other languages")
     queries = []

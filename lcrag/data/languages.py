@@ -104,22 +104,14 @@ XOR_TYDI_TEST: tuple[str, ...] = ("fi", "ja", "ko", "ru", "ar", "bn", "te")
 
 
 def language_of(code: str) -> Language:
-    """Returns the language with a code.
-
-    Raises:
-      UserError: the code is unknown.
-    """
+    """Returns the language with a code."""
     return lookup(LANGUAGES, code, "language")
 
 
 def known_languages(
     codes: Iterable[str] | None, among: tuple[str, ...] = LCRL_LANGUAGES, dataset: str = ""
 ) -> tuple[str, ...]:
-    """Returns `codes` as a tuple; None: all of `among`, the languages of a data set.
-
-    Raises:
-      UserError: a code is not in `among`; the sentence names the data set.
-    """
+    """Returns `codes` as a tuple, if all are `among` the languages of a data set; None: all of those."""
     chosen = among if codes is None else tuple(codes)
     for code in chosen:
         lookup(dict.fromkeys(among), code, f"{dataset} question in the language" if dataset else "language")

@@ -9,7 +9,7 @@ passages.
 """
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import gin
@@ -59,23 +59,18 @@ class MkqaRow(Row):
 
 
 def read_mkqa(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -> dict[str, MkqaRow]:
-    """Returns the rows by id, in the file's order; each has all `languages`, with or without answers.
-
-    Raises:
-      UserError: a row is bad and bad rows are not skipped.
-    """
-    codes = [_MKQA_CODES.get(language, language) for language in languages]
-
-    def complete() -> Iterator[tuple[int, MkqaRow]]:
-        for line, row in read_rows(path, MkqaRow, bad_rows):
-            contents: dict[str, Mapping[str, object]] = {"queries": row.queries, "answers": row.answers}
-            if missing := [f"{name}.{code}" for code in codes for name in contents if code not in contents[name]]:
-                bad_rows.add(path, line, missing[0], "field required")
-            else:
-                yield line, row
-
-    rows = first_of_each_id(path, complete(), lambda row: row.example_id, "example_id", bad_rows)
-    return {str(row.example_id): row for _, row in rows}
+    """Returns the rows by id, in the file's order; each has all `languages`, with or without answers."""
+    rows: dict[str, MkqaRow] = {}
+    for line, row in read_rows(path, MkqaRow, bad_rows):
+        contents: dict[str, Mapping[str, object]] = {"queries": row.queries, "answers": row.answers}
+        codes = [_MKQA_CODES.get(language, language) for language in languages]
+        if missing := [f"{name}.{code}" for code in codes for name in contents if code not in contents[name]]:
+            bad_rows.add(path, line, missing[0], "field required")
+        elif (key := str(row.example_id)) in rows:
+            bad_rows.add(path, line, "example_id", f"{key} is already used by an earlier row")
+        else:
+            rows[key] = row
+    return rows
 
 
 @gin.configurable
@@ -102,13 +97,8 @@ def mkqa_questions(
     Args:
       split: train, validation, test, or all.
       folder: Folder of the file; None: `$LCRAG_DATA/mkqa`.
-      test: Questions of the test split.
-      validation: Questions of the validation split.
-      train: Questions of the training split.
+      test: Number of questions of the test split; `validation` and `train` likewise.
       answered_in: Languages in which a question must have a short answer, whether or not it is asked in them.
-
-    Raises:
-      UserError: an unknown language or split, a bad row, or too few questions.
     """
     path = data_file(dataset_folder("mkqa", folder), (file,), MKQA_SOURCE)
     wanted = tuple(dict.fromkeys(known_languages((*answered_in, *languages), MKQA_LANGUAGES)))
@@ -123,15 +113,9 @@ def mkqa_questions(
             continue
         for language in languages:
             code = _MKQA_CODES.get(language, language)
-            question = Question(
-                id=key,
-                dataset="mkqa",
-                language=language,
-                text=with_question_mark(rows[key].queries[code]),
-                answers=texts[key][language],
-                extra={"answer_type": rows[key].answers[code][0].type},
-            )
-            questions.append(question)
+            text, extra = rows[key].queries[code], {"answer_type": rows[key].answers[code][0].type}
+            names = {"id": key, "dataset": "mkqa", "language": language, "text": with_question_mark(text)}
+            questions.append(Question(**names, answers=texts[key][language], extra=extra))
     return questions
 
 
@@ -172,35 +156,31 @@ def xor_tydi_questions(
       folder: Folder of the files; None: `$LCRAG_DATA/xor_tydi`.
       train: Training questions per language; None: all.
       limit: Maximum number of questions per language in each split; the seed selects them.
-
-    Raises:
-      UserError: an unknown split or language, a missing file, a bad row, or too few questions.
     """
     name, tydi_name = lookup(_XOR_FILES, split, "xor_tydi split"), _TYDI_FILES[split]
     languages = known_languages(languages, XOR_TYDI_LANGUAGES, "xor_tydi")
     root = dataset_folder("xor_tydi", folder)
-    found: list[tuple[str, str, str, tuple[str, ...]]] = []  # id, language, text, answers
+    found: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {code: {} for code in languages}  # id -> text, answers
     with counted_bad_rows() as bad_rows:
         if set(languages) - {"en"}:
             path = data_file(root, (name,), _XOR_SOURCE + name)
             rows = read_rows(path, XorRow, bad_rows)
             for _, row in first_of_each_id(path, rows, lambda row: row.id, "id", bad_rows):
-                if answers := tuple(dict.fromkeys(text.strip() for text in row.answers if text.strip())):
-                    found.append((row.id, row.lang, row.question, answers))
+                answers = tuple(dict.fromkeys(text.strip() for text in row.answers if text.strip()))
+                if answers and row.lang in found:
+                    found[row.lang][row.id] = row.question, answers
         if "en" in languages:
             for paragraph in read_squad(data_file(root, (tydi_name,), _TYDI_SOURCE + tydi_name), bad_rows):
-                english = (each for each in paragraph.questions if each.id.startswith(_TYDI_ENGLISH))
-                found += [(each.id, "en", each.text, each.answers) for each in english]
+                english = (question for question in paragraph.questions if question.id.startswith(_TYDI_ENGLISH))
+                found["en"] |= {question.id: (question.question, question.texts) for question in english}
     questions = []
-    for code in languages:
-        texts = {key: (text, answers) for key, language, text, answers in found if language == code}
+    for code, texts in found.items():
         chosen: Sequence[str] = list(texts)
         if split == "train" and train is not None:
             what = f"training questions of xor_tydi in {code}"
             chosen = take_split(texts, "train", {"train": train}, seed=seed, what=what)
         for key in chosen:
-            text, answers = texts[key]
-            text = with_question_mark(text)
+            text, answers = with_question_mark(texts[key][0]), texts[key][1]
             questions.append(Question(id=key, dataset="xor_tydi", language=code, text=text, answers=answers))
     return limited(questions, limit, seed=seed)
 
@@ -210,11 +190,7 @@ _XQUAD_SOURCE = "https://github.com/google-deepmind/xquad/raw/master/"
 
 
 def xquad_file(folder: pathlib.Path, language: str) -> pathlib.Path:
-    """Returns the file of a language: `xquad.<language>.json` or XQuAD-R's `<language>.json`, plain or gzipped.
-
-    Raises:
-      UserError: XQuAD does not have the language, or the file is missing.
-    """
+    """Returns the file of a language: `xquad.<language>.json` or XQuAD-R's `<language>.json`, plain or gzipped."""
     known_languages([language], XQUAD_LANGUAGES, "xquad")
     name = f"xquad.{language}.json"
     return data_file(folder, (name, f"{language}.json"), _XQUAD_SOURCE + name)
@@ -241,18 +217,15 @@ def xquad_questions(
       folder: Folder of the files; None: `$LCRAG_DATA/xquad`.
       test_articles: Articles of the test split.
       limit: Maximum number of questions, each in all languages; the seed selects them.
-
-    Raises:
-      UserError: an unknown language or split, a missing file, or a bad row.
     """
     root = dataset_folder("xquad", folder)
     versions = []  # of each language: id -> paragraph and question
     with counted_bad_rows() as bad_rows:
         for language in languages:
             paragraphs = read_squad(xquad_file(root, language), bad_rows)
-            versions.append({each.id: (own, each) for own in paragraphs for each in own.questions})
+            versions.append({q.id: (paragraph, q) for paragraph in paragraphs for q in paragraph.questions})
     shared = in_all(versions)
-    articles = dict.fromkeys(versions[0][key][0].title for key in shared)
+    articles = dict.fromkeys(versions[0][key][0].passage.title for key in shared)
     sizes = {"test": test_articles, "train": max(0, len(articles) - test_articles)}
     chosen = set(take_split(articles, split, sizes, seed=seed, what="articles of xquad"))
     questions = [
@@ -260,21 +233,17 @@ def xquad_questions(
             id=question.id,
             dataset="xquad",
             language=language,
-            text=with_question_mark(question.text),
-            answers=question.answers,
+            text=with_question_mark(question.question),
+            answers=question.texts,
             extra={"passage": paragraph.passage.id},
         )
         for key in shared
-        if versions[0][key][0].title in chosen
+        if versions[0][key][0].passage.title in chosen
         for language, (paragraph, question) in zip(languages, (version[key] for version in versions), strict=True)
     ]
     return limited(questions, limit, seed=seed)
 
 
 def xquad_passages(folder: pathlib.Path, language: str, bad_rows: BadRows) -> list[Passage]:
-    """Returns the paragraphs of a language with their English titles; translations of a paragraph have the same id.
-
-    Raises:
-      UserError: an unknown language, a missing file, or a bad row.
-    """
+    """Returns the paragraphs of a language with their English titles; translations of a paragraph have the same id."""
     return [paragraph.passage for paragraph in read_squad(xquad_file(folder, language), bad_rows)]

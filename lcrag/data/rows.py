@@ -1,6 +1,6 @@
 """Reads rows of data files and validates them one by one: JSON lines, JSON lists, tables and Parquet.
 
-A message about a bad row names its file, its line (or its place in a JSON list) and the wrong field. With
+A bad row is a `UserError` that names its file, its line (or its place in a JSON list) and the wrong field. With
 `BadRows.skip`, the flag `--skip_bad_rows`, such rows are skipped and counted.
 """
 
@@ -71,11 +71,7 @@ class BadRows:
     causes: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter, init=False)
 
     def add(self, path: pathlib.Path, place: Place | None, field: str, problem: str, *, cause: str = "") -> None:
-        """Records the row at a place (None: the path says it) with its wrong field, and counts it under a cause.
-
-        Raises:
-          UserError: bad rows are not skipped.
-        """
+        """Counts the row at a place (None: the path says it) under a cause, or raises a `UserError`."""
         row = f"line {place}" if isinstance(place, int) else place
         where = ", ".join(filter(None, (str(path), row, field and f"field {field}")))
         if not self.skip:
@@ -106,8 +102,7 @@ def counted_bad_rows() -> Iterator[BadRows]:
 def opened(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, io.BufferedIOBase]]:
     """Yields a file's content, decompressed if it ends in .gz or .bz2, and the file as stored, for its position.
 
-    Raises:
-      UserError: the file cannot be read, or (within the block) its content is damaged or not UTF-8.
+    Within the block, damaged content and text that is not UTF-8 become a `UserError` that names the file.
     """
     try:
         with path.open("rb") as stored:
@@ -120,13 +115,13 @@ def opened(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, io.BufferedI
 
 
 def read_text(path: pathlib.Path) -> str:
-    """Returns the text of a file, without a byte order mark. Raises as `opened`."""
+    """Returns the text of a file, without a byte order mark."""
     with opened(path) as (content, _):
         return content.read().decode("utf-8-sig")
 
 
 def read_json(path: pathlib.Path) -> Any:
-    """Returns the value in a JSON file. Raises as `opened`, and for a text that is not JSON."""
+    """Returns the value in a JSON file."""
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
@@ -146,9 +141,6 @@ def read_rows(
     Args:
       delimiter: Separator of a table's fields; None: by the name's ending, .csv, .tsv, .parquet, else JSON lines.
       columns: Column names of a table; None: its first line.
-
-    Raises:
-      UserError: the file cannot be read, it has no valid row, or a row is bad and bad rows are not skipped.
     """
     with opened(path) as (content, _):
         rows = parsed_rows(path, content, schema, bad_rows, delimiter=delimiter, columns=columns)
@@ -174,7 +166,9 @@ def parsed_rows(
     if suffix == "parquet":
         numbered = enumerate(parquet_values(content), start=1)
     elif delimiter:
-        numbered = _table_values(path, lines, bad_rows, delimiter, columns)
+        csv.field_size_limit(_MAX_FIELD_CHARACTERS)
+        table = csv.DictReader((line.decode() for line in lines), fieldnames=columns, delimiter=delimiter)
+        numbered = _table_rows(path, table, bad_rows)
     else:
         numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
         validate = schema.model_validate_json
@@ -189,41 +183,30 @@ def parquet_values(content: Any) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _table_values(
-    path: pathlib.Path, lines: Iterable[bytes], bad_rows: BadRows, delimiter: str, columns: Sequence[str] | None
-) -> Iterator[tuple[int, dict[str, str]]]:
+def _table_rows(path: pathlib.Path, table: csv.DictReader, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields (last line of the row, column -> text); wrong quoting or a stray carriage return makes a bad row."""
-    csv.field_size_limit(_MAX_FIELD_CHARACTERS)
-    rows = csv.DictReader((line.decode() for line in lines), fieldnames=columns, delimiter=delimiter)
     while True:
         try:
-            for values in rows:
-                yield rows.line_num, {name: value for name, value in values.items() if name}
+            for values in table:
+                yield table.line_num, {name: value for name, value in values.items() if name}
             return
         except csv.Error as error:
-            bad_rows.add(path, rows.reader.line_num, "", str(error).partition(" - ")[0])
+            bad_rows.add(path, table.reader.line_num, "", str(error).partition(" - ")[0])
 
 
 def list_rows(
     path: pathlib.Path, schema: type[Schema], bad_rows: BadRows, key: str = ""
-) -> Iterator[tuple[str, int, Schema]]:
-    """Yields (place in words, index from 0, row) for the elements of the JSON list that is a file, or under its `key`.
-
-    Raises:
-      UserError: there is no such list, it has no valid row, or a row is bad and bad rows are not skipped.
-    """
+) -> Iterator[tuple[int, Schema]]:
+    """Yields (index from 0, row) for the elements of the JSON list that is a file, or that is under its `key`."""
     content = read_json(path)
-    rows = content.get(key) if key and isinstance(content, dict) else content
-    if not isinstance(rows, list):
+    values = content.get(key) if key and isinstance(content, dict) else content
+    if not isinstance(values, list):
         raise UserError(f"{path} holds no list{f' under {key}' if key else ''}: is it another file?")
-
-    def valid() -> Iterator[tuple[str, int, Schema]]:
-        for number, value in enumerate(rows):
-            place = f"{key or 'element'} {number}"
-            if (row := validated(schema.model_validate, value, path, place, bad_rows)) is not None:
-                yield place, number, row
-
-    return at_least_one(path, valid(), bad_rows)
+    rows = (
+        (number, validated(schema.model_validate, value, path, f"{key or 'element'} {number}", bad_rows))
+        for number, value in enumerate(values)
+    )
+    yield from at_least_one(path, ((number, row) for number, row in rows if row is not None), bad_rows)
 
 
 def validated(
@@ -240,11 +223,7 @@ def validated(
 
 
 def at_least_one(path: pathlib.Path, rows: Iterable[Item], bad_rows: BadRows) -> Iterator[Item]:
-    """Yields the rows of a file. A file of another kind is refused even if bad rows are skipped.
-
-    Raises:
-      UserError: there is no usable row; the message gives the first bad row.
-    """
+    """Yields the rows of a file. A file without one, of another kind, is refused even if bad rows are skipped."""
     empty, before = True, len(bad_rows.problems)
     for row in rows:
         empty = False

@@ -131,22 +131,22 @@ def register_file_data(vocabulary: seqio.Vocabulary) -> None:
     # One file of MKQA holds all languages, and takes seconds to read.
     mkqa = functools.lru_cache(maxsize=3)(lambda folder, split: mkqa_questions(split, folder=str(folder)))
 
-    def read_mkqa(split: str, language: str) -> list[Question]:
-        return [each for each in mkqa(dataset_folder("mkqa"), split) if each.language == language]
+    def read_mkqa(split: str, code: str) -> list[Question]:
+        return [question for question in mkqa(dataset_folder("mkqa"), split) if question.language == code]
 
-    def of_language(read: Callable[..., list[Question]]) -> Callable[[str, str], list[Question]]:
-        return lambda split, language: read(split, (language,))
-
-    def english(name: str) -> Callable[[str, str], list[Question]]:
-        return lambda split, _: english_questions(name, split)
+    def read_english(name: str, split: str, _: str) -> list[Question]:
+        return english_questions(name, split)
 
     add("mkqa", {"train": LCRL_TRAINING, "validation": LCRL_TRAINING, "test": LCRL_LANGUAGES}, read_mkqa)
-    add("xor_tydi", {"train": XOR_TYDI_TRAINING, "test": XOR_TYDI_TEST}, of_language(xor_tydi_questions))
-    add("xquad", dict.fromkeys(("train", "test"), XQUAD_LANGUAGES), of_language(xquad_questions))
-    add("mgsm", {"test": MGSM_LANGUAGES}, lambda _, language: mgsm_questions((language,)))
-    add("global_mmlu", dict.fromkeys(("test", "dev"), GLOBAL_MMLU_LANGUAGES), of_language(global_mmlu_questions))
+    xor_tydi = {"train": XOR_TYDI_TRAINING, "test": XOR_TYDI_TEST}
+    add("xor_tydi", xor_tydi, lambda split, code: xor_tydi_questions(split, (code,)))
+    xquad = {"train": XQUAD_LANGUAGES, "test": XQUAD_LANGUAGES}
+    add("xquad", xquad, lambda split, code: xquad_questions(split, (code,)))
+    add("mgsm", {"test": MGSM_LANGUAGES}, lambda _, code: mgsm_questions((code,)))
+    global_mmlu = {"test": GLOBAL_MMLU_LANGUAGES, "dev": GLOBAL_MMLU_LANGUAGES}
+    add("global_mmlu", global_mmlu, lambda split, code: global_mmlu_questions(split, (code,)))
     for name, chosen in QUESTION_SETS.items():
-        add(name, dict.fromkeys(chosen.files, (LANGUAGE,)), english(name))
+        add(name, dict.fromkeys(chosen.files, (LANGUAGE,)), functools.partial(read_english, name))
 
 
 def register_jsonl(
@@ -160,12 +160,10 @@ def register_jsonl(
     """Registers user-provided questions (see `lcrag.data.jsonl_questions`) as a split of a data set.
 
     Args:
-      rates: Language -> its rate in the mixture, for example `lcrag.data.tiers.inverse_resource_rates(languages)`;
-        None: equal rates.
+      rates: As for `register_questions`, for example `lcrag.data.tiers.inverse_resource_rates(languages)`.
     """
-    register_questions(
-        dataset, split, languages, lambda language: jsonl_questions(files, dataset, (language,)), vocabulary, rates
-    )
+    read = functools.partial(jsonl_questions, files, dataset)
+    register_questions(dataset, split, languages, lambda language: read((language,)), vocabulary, rates)
 
 
 def _tasks(name: str) -> list[seqio.Task]:
@@ -182,11 +180,7 @@ def _tasks(name: str) -> list[seqio.Task]:
 
 
 def questions_of_task(name: str) -> list[Question]:
-    """Returns the questions of a registered task, or of all tasks of a mixture.
-
-    Raises:
-      UserError: there is no such task or mixture, or its examples are not questions.
-    """
+    """Returns the questions of a registered task, or of all tasks of a mixture."""
     questions = []
     for task in _tasks(name):
         for row in task.source.get_dataset(task.splits[0], shuffle=False).as_numpy_iterator():
@@ -209,9 +203,6 @@ def demonstrations_of_task(name: str, split: str, bad_rows: BadRows, limit: int 
 
     Args:
       limit: Maximum number of examples of each task.
-
-    Raises:
-      UserError: there is no such task or split, or one of its examples lacks a text.
     """
     demonstrations = []
     for task in _tasks(name):

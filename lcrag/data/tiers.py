@@ -28,11 +28,7 @@ QUOTAS: Mapping[str, float] = {"high": 610, "low": 4880, "xlow": 3660, "syntheti
 
 
 def tier_of(language: str, tiers: Mapping[str, Sequence[str]] = ALL_TIERS) -> str:
-    """Returns the tier of a language.
-
-    Raises:
-      UserError: it has none.
-    """
+    """Returns the tier of a language."""
     for tier, languages in tiers.items():
         if language in languages:
             return tier
@@ -42,11 +38,7 @@ def tier_of(language: str, tiers: Mapping[str, Sequence[str]] = ALL_TIERS) -> st
 
 
 def with_tiers(questions: Iterable[Question], tiers: Mapping[str, Sequence[str]] = ALL_TIERS) -> list[Question]:
-    """Returns the questions with the tier of their language in `extra`.
-
-    Raises:
-      UserError: a language has no tier.
-    """
+    """Returns the questions with the tier of their language in `extra`."""
     return [
         dataclasses.replace(question, extra=question.extra | {"tier": tier_of(question.language, tiers)})
         for question in questions
@@ -58,40 +50,8 @@ def inverse_resource_rates(
     weights: Mapping[str, float] = QUOTAS,
     tiers: Mapping[str, Sequence[str]] = ALL_TIERS,
 ) -> dict[str, float]:
-    """Returns language -> its rate in a seqio mixture: the weight of its tier.
-
-    Raises:
-      UserError: a language has no tier, or its tier has no weight.
-    """
+    """Returns language -> its rate in a seqio mixture: the weight of its tier."""
     return {language: _weight(tier_of(language, tiers), weights) for language in languages}
-
-
-def weighted_by_tier(
-    questions: Sequence[Question], weights: Mapping[str, float] = QUOTAS, *, seed: int = 0
-) -> list[Question]:
-    """Returns the largest subset in which the languages of every domain are in proportion to their tiers' weights.
-
-    The choice depends on seed and ids: of two languages with the same questions, the one with less weight keeps a
-    subset. Questions are never repeated, so a language with too few questions reduces the others. The order is kept.
-
-    Args:
-      questions: Questions with tiers.
-      weights: Tier -> weight of each of its languages.
-
-    Raises:
-      UserError: a question's tier has no weight.
-    """
-    cells: dict[str, dict[str, list[Question]]] = collections.defaultdict(lambda: collections.defaultdict(list))
-    for question in questions:
-        cells[question.domain][question.language].append(question)
-    kept: set[tuple[str, str, str]] = set()
-    for domain, languages in cells.items():
-        weight = {language: _weight(own[0].tier, weights) for language, own in languages.items()}
-        scale = min(len(own) / weight[language] for language, own in languages.items())
-        for language, own in languages.items():
-            order = seeded_order((question.coupling for question in own), seed)
-            kept |= {(domain, language, name) for name in order[: max(1, round(scale * weight[language]))]}
-    return [each for each in questions if (each.domain, each.language, each.coupling) in kept]
 
 
 def _weight(tier: str, weights: Mapping[str, float]) -> float:
@@ -109,10 +69,26 @@ def tiered_questions(
     weights: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> list[Question]:
-    """Adds a tier to each question and, given weights, subsamples the questions by tier; see `weighted_by_tier`.
+    """Adds a tier to each question and, given weights, takes as many as possible in proportion to them.
+
+    With weights, returns the largest subset in which the languages of every domain are in proportion to their tiers'
+    weights. The choice depends on seed and ids: of two languages with the same questions, the one with less weight
+    keeps a subset. Questions are never repeated, so a language with too few questions reduces the others.
 
     Args:
       weights: Tier -> weight of each of its languages within each domain.
     """
-    found = with_tiers(questions, languages_of_tiers)
-    return found if weights is None else weighted_by_tier(found, weights, seed=seed)
+    questions = with_tiers(questions, languages_of_tiers)
+    if weights is None:
+        return questions
+    cells: dict[str, dict[str, list[Question]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    for question in questions:
+        cells[question.domain][question.language].append(question)
+    kept: set[tuple[str, str, str]] = set()
+    for domain, languages in cells.items():
+        weight = {language: _weight(cell[0].tier, weights) for language, cell in languages.items()}
+        scale = min(len(cell) / weight[language] for language, cell in languages.items())
+        for language, cell in languages.items():
+            order = seeded_order((question.coupling for question in cell), seed)
+            kept |= {(domain, language, name) for name in order[: max(1, round(scale * weight[language]))]}
+    return [q for q in questions if (q.domain, q.language, q.coupling) in kept]

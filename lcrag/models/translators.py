@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import cachetools
 import gin
 
-from lcrag.data.constructed import CONSTRUCTED, ENGLISH, constructed_language, words_of
+from lcrag.data.constructed import CONSTRUCTED, ENGLISH, substitution, words_of
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import Completer, GenerationFailure, Translated, TranslationFailure, Translator
@@ -135,7 +135,7 @@ class LookUpTranslator:
 
     def __init__(self, vocabulary: Iterable[str], codes: Sequence[str] = tuple(CONSTRUCTED)):
         words = list(vocabulary)
-        self._tables = {code: constructed_language(code).over(words) for code in codes}
+        self._tables = {code: substitution(code, words) for code in codes}
         self._words = {ENGLISH: {word for table in self._tables.values() for word in table.words}} | {
             code: set(table.words.values()) for code, table in self._tables.items()
         }

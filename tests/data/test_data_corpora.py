@@ -10,15 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mwparserfromhell.parser import ParserError
 from prepared_data import prepared
 
-from lcrag.data.corpora import dump
+from lcrag.data.corpora import dump, source
 from lcrag.data.corpora.chunking import chunks, passages_of, unit_of
-from lcrag.data.corpora.dump import Article, WikiPage, clean, plain_text, read_pages
-from lcrag.data.corpora.source import find_source
+from lcrag.data.corpora.dump import Article, WikiPage, plain_text, read_pages
+from lcrag.data.corpora.source import Block, find_source
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.multilingual import xquad_passages
 from lcrag.data.rows import BadRows
@@ -80,10 +80,9 @@ def test_multistream_and_truncated_dumps(tmp_path):
     whole, cut = tmp_path / "whole.xml.bz2", tmp_path / "cut.xml.bz2"
     whole.write_bytes(b"".join(streams))
     cut.write_bytes(b"".join(streams[:3])[:-10])
-    documents = list(find_source(str(whole)).documents(whole, BadRows()))
-    assert [document.id for _, document in documents] == ["1", "1"]
+    assert [document.id for document in documents(whole)] == ["1", "1"]
     with pytest.raises(UserError, match="cut.xml.bz2 cannot be read"):
-        list(find_source(str(cut)).documents(cut, BadRows()))
+        documents(cut)
 
 
 HIDDEN = frozenset(("file", "category", "luokka"))
@@ -126,29 +125,29 @@ def test_headings_of_non_empty_sections_are_kept():
 
 
 @given(st.text(alphabet="[]{}|'=<>/-*#;:!\n aé文ref&\u00a0", max_size=60))
-def test_no_markup_is_too_broken(source):
-    text = plain_text(source)
-    assert "\n\n" not in text
-    assert text == text.strip()
+@example("[[a|" * 500 + "{{" * 500 + "x")
+@example("<b>" * 500 + "x")
+@example("{{" * 2000)
+@example("''" * 999)
+def test_no_markup_is_too_broken_or_too_deep(text):
+    shown = plain_text(text)
+    assert "\n\n" not in shown
+    assert shown == shown.strip()
 
 
-def test_real_pages_leave_no_markup():
+def test_real_pages_leave_no_markup_and_pages_that_cannot_be_parsed_are_named(monkeypatch):
     path = prepared("wikidump") / "enwiki-shortened.xml.bz2"
     with bz2.open(path) as file:
         pages = [page for page, _ in zip(read_pages(file, path), range(12), strict=False)]
-    articles, problems = clean(tuple(pages))
+    block = Block(file=0, path=path, number=0, documents=tuple(pages), bytes_read=0)
+    articles = block.cleaned().documents
     assert [article.id for article in articles] == [page.id for page in pages]
-    assert not problems
-    for article in articles:
-        assert not [
-            mark for mark in ("[[", "]]", "{{", "}}", "<ref", "'''", "Category:", "\x1d") if mark in article.text
-        ]
+    for mark in ("[[", "]]", "{{", "}}", "<ref", "'''", "Category:", "\x1d"):
+        assert not any(mark in article.text for article in articles)
     anarchism = articles[0].text
     assert anarchism.startswith("Anarchism is a political philosophy that advocates self-governed societies based on")
     assert "References\n" not in anarchism
 
-
-def test_pages_that_cannot_be_parsed_are_named(monkeypatch):
     def parse(text, **_):
         if "bad" in text:
             raise ParserError("lost")
@@ -158,22 +157,18 @@ def test_pages_that_cannot_be_parsed_are_named(monkeypatch):
     monkeypatch.setattr(dump.mwparserfromhell, "parse", parse)
     texts = ("good", "bad", "{{only a template}}")
     pages = tuple(WikiPage(id=text[:1], title=text, wikitext=text, hidden_namespaces=HIDDEN) for text in texts)
-    articles, [(page, _)] = clean(pages)
-    assert (articles, page) == ([Article(id="g", title="good", text="good")], "page b (bad)")
-
-
-@pytest.mark.parametrize("source", ["[[a|" * 500 + "{{" * 500 + "x", "<b>" * 500 + "x", "{{" * 2000, "''" * 999])
-def test_deep_nesting_is_no_trouble(source):
-    assert isinstance(plain_text(source), str)
+    cleaned = Block(file=0, path=path, number=0, documents=pages, bytes_read=0).cleaned()
+    assert cleaned.documents == (Article(id="g", title="good", text="good"),)
+    assert [page for page, _ in cleaned.problems] == ["page b (bad)"]
 
 
 ROWS = [{"id": str(n), "url": "https://x", "title": f"T{n}", "text": f"text {n}"} for n in range(5)]
 
 
 def documents(path, bad_rows=None, kind=None):
-    source = find_source(str(path), kind)
+    found = find_source("fi", str(path), kind)
     bad_rows = bad_rows or BadRows()
-    return [document for file in source.files for _, document in source.documents(file, bad_rows)]
+    return [document for file in found.files for _, document in found.documents(file, bad_rows)]
 
 
 def write_lines(path, rows):
@@ -190,7 +185,7 @@ def test_articles_in_every_file_format(tmp_path, name):
         parquet.write_table(pa.Table.from_pylist(ROWS), path, row_group_size=2)
     else:
         write_lines(path, ROWS)
-    assert find_source(str(path)).kind == "articles"
+    assert find_source("fi", str(path)).kind == "articles"
     assert documents(path) == [Article(id=str(n), title=f"T{n}", text=f"text {n}") for n in range(5)]
 
 
@@ -250,68 +245,59 @@ def test_each_text_file_is_an_article(tmp_path):
     ]
 
 
+AMBIGUOUS = '{"id": "1", "title": "T", "text": "x"}'
+
+
 @pytest.mark.parametrize(
-    ("files", "place", "kind", "message"),
+    ("files", "place", "kind"),
     [
-        ({}, "", None, "no file at"),
-        ({}, "missing.xml.bz2", None, "missing"),
-        ({"a.pdf": ""}, "a.pdf", None, "unknown format"),
-        ({"a.jsonl": "", "b.parquet": ""}, "", None, "several formats"),
-        ({"a.txt": "A castle."}, "", "passages", "kind 'passages'"),
-        ({"empty.jsonl": ""}, "", None, "no row"),
-        ({"a.jsonl": '{"id": "1", "title": "T", "text": "x"}'}, "", None, "index.kind"),
-        ({"a.jsonl": '{"id": "1", "title": "T", "text": "x"}'}, "", "dump", "omit the kind"),
-        ({"a.jsonl": '{"id": "1", "title": "T", "text": "x"}'}, "", "squad", "omit the kind"),
-        ({"a.jsonl": "no JSON"}, "", None, "a.jsonl"),
+        ({}, "", None),
+        ({}, "missing.xml.bz2", None),
+        ({"a.pdf": ""}, "a.pdf", None),
+        ({"a.jsonl": "", "b.parquet": ""}, "", None),
+        ({"a.txt": "A castle."}, "", "passages"),
+        ({"empty.jsonl": ""}, "", None),
+        ({"a.jsonl": AMBIGUOUS}, "", None),
+        ({"a.jsonl": AMBIGUOUS}, "", "dump"),
+        ({"a.jsonl": AMBIGUOUS}, "", "squad"),
+        ({"a.jsonl": "no JSON"}, "", None),
     ],
 )
-def test_files_that_are_no_source(tmp_path, files, place, kind, message):
+def test_files_that_are_no_source(tmp_path, files, place, kind):
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=message):
-        find_source(str(tmp_path / place), kind)
+    with pytest.raises(UserError):
+        find_source("fi", str(tmp_path / place), kind)
 
 
 def test_ambiguous_files_need_a_kind(tmp_path):
-    path = write_lines(tmp_path / "a.jsonl", [{"id": "1", "title": "T", "text": "x"}])
-    assert documents(path, kind="passages") == [Passage(id="1", title="T", text="x")]
-    assert documents(path, kind="articles") == [Article(id="1", title="T", text="x")]
+    (tmp_path / "a.jsonl").write_text(AMBIGUOUS)
+    assert documents(tmp_path, kind="passages") == [Passage(id="1", title="T", text="x")]
+    assert documents(tmp_path, kind="articles") == [Article(id="1", title="T", text="x")]
 
 
 @pytest.mark.parametrize(
-    ("bad", "place"),
+    ("name", "content", "place", "ids"),
     [
-        ({"id": "1", "url": "", "title": "T"}, "line 2, field text: field required"),
-        ({"id": "1", "url": "", "title": None, "text": "x"}, "line 2, field title"),
-        ({"id": "", "url": "", "title": "T", "text": "x"}, "line 2, field id"),
+        ("a.jsonl", [ROWS[0], {"id": "1", "url": "", "title": "T"}, ROWS[1]], "line 2, field text", ["0", "1"]),
+        ("a.jsonl", [ROWS[0], ROWS[1] | {"title": None}, ROWS[2]], "line 2, field title", ["0", "2"]),
+        ("a.jsonl", [{"docid": "1", "title": "T"}, {"docid": "2", "text": "x"}], "line 1", ["2"]),
+        ("a.jsonl", b'oops\n{"docid": "1", "title": "T", "text": "x"}\n', "line 1: invalid JSON", ["1"]),
+        ("a.parquet", [ROWS[0], ROWS[1] | {"text": None}], "line 2, field text", ["0"]),
+        ("a.tsv", b"id\ttext\ttitle\n1\tx\ty\n\tx\ty\n", "line 3, field", ["1"]),
+        ("a.tsv", b"id\ttext\ttitle\n1\tx\ry\tT\n2\tx\tT\n", "line 2: new-line character", ["2"]),
     ],
 )
-def test_bad_rows_are_named_or_counted(tmp_path, one_bad_row, bad, place):
-    path = write_lines(tmp_path / "a.jsonl", [ROWS[0], bad, ROWS[1]])
-    rows = one_bad_row(lambda bad_rows: documents(path, bad_rows), f"a.jsonl, {place}")
-    assert [document.id for document in rows] == ["0", "1"]
-
-
-def test_bad_rows_of_passages_parquet_and_tsv(tmp_path, one_bad_row):
-    lines = write_lines(tmp_path / "a.jsonl", [{"docid": "1", "title": "T"}])
-    with pytest.raises(UserError, match="line 1.*neither text nor contents"):
-        documents(lines)
-    parquet.write_table(pa.Table.from_pylist([ROWS[0], ROWS[1] | {"text": None}]), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="a.parquet, line 2, field text"):
-        documents(tmp_path / "a.parquet")
-    (tmp_path / "a.tsv").write_text("id\ttext\ttitle\n1\tx\ty\n\tx\ty\n")
-    with pytest.raises(UserError, match="a.tsv, line 3, field .*id"):
-        documents(tmp_path / "a.tsv")
-    (tmp_path / "b.tsv").write_bytes(b"id\ttext\ttitle\n1\tx\ry\tT\n2\tx\tT\n")
-    rows = one_bad_row(lambda rows: documents(tmp_path / "b.tsv", rows), "b.tsv, line 2: new-line character")
-    assert [each.id for each in rows] == ["2"]
-
-
-def test_a_bad_first_row_does_not_hide_what_a_file_holds(tmp_path, one_bad_row):
-    path = tmp_path / "a.jsonl"
-    path.write_text('oops\n{"docid": "1", "title": "T", "text": "x"}\n')
-    [row] = one_bad_row(lambda bad_rows: documents(path, bad_rows), "a.jsonl, line 1: invalid JSON")
-    assert row.id == "1"
+def test_bad_rows_are_named_or_counted(tmp_path, one_bad_row, name, content, place, ids):
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif name == "a.parquet":
+        parquet.write_table(pa.Table.from_pylist(content), path)
+    else:
+        write_lines(path, content)
+    rows = one_bad_row(lambda bad_rows: documents(path, bad_rows), f"{path}, {place}")
+    assert [document.id for document in rows] == ids
 
 
 @pytest.mark.parametrize(
@@ -326,9 +312,10 @@ def test_damaged_files_are_named(tmp_path, name, content):
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5])
-def test_blocks_hold_every_document_once(tmp_path, count):
+def test_blocks_hold_every_document_once(tmp_path, monkeypatch, count):
+    monkeypatch.setattr(source, "DOCUMENTS_PER_BLOCK", 2)
     path = write_lines(tmp_path / "a.jsonl", ROWS[:count])
-    found = list(find_source(str(path), "articles", documents_per_block=2).blocks(0, BadRows()))
+    found = list(find_source("fi", str(path), "articles").blocks(0, BadRows()))
     assert [document.id for block in found for document in block.documents] == [str(n) for n in range(count)]
     assert [block.name for block in found] == [f"00000-{number:07d}" for number in range(len(found))]
     assert all(len(block.documents) == 2 for block in found[:-1])
@@ -357,8 +344,8 @@ def test_characters_are_all_there_in_order(texts, length):
     for text, pieces in zip(texts, chunks(texts, "characters", length), strict=True):
         assert "".join(pieces).replace(" ", "") == "".join(text.split())
         for number, piece in enumerate(pieces):
-            own = [character for character in piece if not unicodedata.category(character).startswith("M")]
-            assert len(own) <= length or number == 0
+            bases = [character for character in piece if not unicodedata.category(character).startswith("M")]
+            assert len(bases) <= length or number == 0
             assert piece == piece.strip()
             assert piece
 
@@ -387,5 +374,5 @@ def test_passages_have_the_title_and_stable_ids():
     passages = [(each.id, each.title, each.text) for each in passages_of(articles, "words", 2)]
     assert passages == [("7#0", "A", "one two"), ("7#1", "A", "three"), ("9#0", "B", "four")]
     assert list(passages_of([], "words")) == []
-    with pytest.raises(UserError, match="at least one"):
+    with pytest.raises(UserError):
         chunks(["x"], "words", 0)

@@ -1,6 +1,7 @@
 """Data sets in files as seqio tasks and back, and seqio tasks as demonstrations."""
 
 import functools
+import itertools
 import json
 import shutil
 
@@ -10,6 +11,7 @@ import seqio
 import tensorflow as tf
 from prepared_data import prepared
 
+from lcrag.atlas import build_world
 from lcrag.atlas.tasks import questions_of_task  # registers the tasks of lcrag
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.curation.rows import RowEncoder
@@ -25,68 +27,72 @@ from lcrag.errors import UserError
 from lcrag.policy import load_tokenizer
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder as LCRAG_DATA names it, with what is prepared."""
-    shutil.copytree(prepared("xquad"), tmp_path / "xquad")
-    for name in ("mkqa", "xor_tydi"):
-        (tmp_path / name).mkdir()
-    shutil.copy(prepared("xor_tydi/xor_dev_full_v1_1.subset.jsonl"), tmp_path / "xor_tydi" / "xor_dev_full_v1_1.jsonl")
-    shutil.copy(prepared("mkqa_standin/standin_bmlama53_13lang.jsonl.gz"), tmp_path / "mkqa" / "mkqa.jsonl.gz")
-    monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("mixture", "languages"),
-    [
-        ("mkqa_train", LCRL_TRAINING),
-        ("mkqa_validation", LCRL_TRAINING),
-        ("mkqa_test", LCRL_LANGUAGES),
-        ("xor_tydi_train", XOR_TYDI_TRAINING),
-        ("xor_tydi_test", XOR_TYDI_TEST),
-        ("xquad_train", XQUAD_LANGUAGES),
-        ("xquad_test", XQUAD_LANGUAGES),
-        ("mgsm_test", MGSM_LANGUAGES),
-        ("global_mmlu_test", GLOBAL_MMLU_LANGUAGES),
-    ],
-)
-def test_mixtures_have_the_paper_s_languages(mixture, languages):
-    names = {task.name for task in seqio.get_mixture_or_task(mixture).tasks}
-    assert names == {f"{mixture}_{language}" for language in languages}
-
-
-def test_tasks_return_the_questions(folder):
-    assert questions_of_task("xquad_test_th") == xquad_questions("test", ("th",))
-    found = [questions_of_task(f"xor_tydi_test_{language}") for language in XOR_TYDI_TEST]
-    assert [len(each) for each in found] == [43] * 7
-
-
-def test_missing_files(folder, monkeypatch):
-    for task, part in (("mkqa_train_fi", "500 usable questions"), ("xquad_test_ro", "no xquad.ro.json")):
-        with pytest.raises(UserError, match=part):
-            questions_of_task(task)
-    monkeypatch.delenv("LCRAG_DATA")
-    with pytest.raises(UserError, match="not configured"):
-        questions_of_task("mkqa_test_fi")
-
-
-def test_other_sets_are_tasks_too(tmp_path, monkeypatch):
+def test_mixtures_have_the_paper_s_languages():
+    for mixture, languages in {
+        "mkqa_train": LCRL_TRAINING,
+        "mkqa_validation": LCRL_TRAINING,
+        "mkqa_test": LCRL_LANGUAGES,
+        "xor_tydi_train": XOR_TYDI_TRAINING,
+        "xor_tydi_test": XOR_TYDI_TEST,
+        "xquad_train": XQUAD_LANGUAGES,
+        "mgsm_test": MGSM_LANGUAGES,
+        "global_mmlu_test": GLOBAL_MMLU_LANGUAGES,
+        "atlas_train": LCRL_TRAINING,
+        "atlas_held_out": LCRL_LANGUAGES,
+    }.items():
+        names = {task.name for task in seqio.get_mixture_or_task(mixture).tasks}
+        assert names == {f"{mixture}_{language}" for language in languages}
     assert {"hotpotqa_train", "nq_open_validation", "popqa_test"} <= set(seqio.MixtureRegistry.names())
+
+
+def test_tasks_return_the_questions(tmp_path, monkeypatch):
+    world = build_world()
+    assert sorted(questions_of_task("atlas_validation"), key=repr) == sorted(world.questions("validation"), key=repr)
     monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
-    (tmp_path / "musique").mkdir()
-    source = prepared("musique/musique_ans_v1.0_dev.subset.jsonl.gz")
-    shutil.copy(source, tmp_path / "musique" / "musique_ans_v1.0_dev.jsonl.gz")
+    for name in ("xquad", "mgsm"):
+        shutil.copytree(prepared(name), tmp_path / name)
+    for source, copy in (
+        ("xor_tydi/xor_dev_full_v1_1.subset.jsonl", "xor_tydi/xor_dev_full_v1_1.jsonl"),
+        ("mkqa_standin/standin_bmlama53_13lang.jsonl.gz", "mkqa/mkqa.jsonl.gz"),
+        ("musique/musique_ans_v1.0_dev.subset.jsonl.gz", "musique/musique_ans_v1.0_dev.jsonl.gz"),
+    ):
+        (tmp_path / copy).parent.mkdir()
+        shutil.copy(prepared(source), tmp_path / copy)
+    assert questions_of_task("xquad_test_th") == xquad_questions("test", ("th",))
     assert questions_of_task("musique_test") == english_questions("musique", "test")
-    shutil.copytree(prepared("mgsm"), tmp_path / "mgsm")
-    problems = questions_of_task("mgsm_test_th")
-    assert (problems, len(problems)) == (mgsm_questions(("th",)), 200)
+    assert questions_of_task("mgsm_test_th") == mgsm_questions(("th",))
+    assert [len(questions_of_task(f"xor_tydi_test_{code}")) for code in XOR_TYDI_TEST] == [43] * 7
     (tmp_path / "global_mmlu" / "ha").mkdir(parents=True)
     columns = ("sample_id", "subject", "question", *(f"option_{letter}" for letter in "abcd"))
     row = json.dumps(dict.fromkeys(columns, "x") | {"answer": "D"})
     (tmp_path / "global_mmlu" / "ha" / "dev.jsonl").write_text(row)
     (question,) = questions_of_task("global_mmlu_dev_ha")
     assert (question.answers, question.domain, question.tier) == (("D",), "multiple_choice", "low")
+    for task in ("mkqa_train_fi", "xquad_test_ro", "atlas_test"):  # too few questions, no file, no task
+        with pytest.raises(UserError):
+            questions_of_task(task)
+    monkeypatch.delenv("LCRAG_DATA")
+    with pytest.raises(UserError):
+        questions_of_task("mkqa_test_fi")
+
+
+LENGTHS = {"inputs": 64, "targets": 32}
+
+
+def test_examples_are_tokenized_questions_and_answers_which_can_be_packed():
+    task = seqio.get_mixture_or_task("atlas_train_fr")
+    questions = build_world().questions("train", ["fr"])
+    rows = task.get_dataset(LENGTHS, split="train", shuffle=False).as_numpy_iterator()
+    vocabulary = task.output_features["inputs"].vocabulary
+    for row, question in zip(itertools.islice(rows, 20), questions, strict=False):
+        assert vocabulary.decode(row["inputs"].tolist()) == question.text
+        assert vocabulary.decode(row["targets"].tolist()[:-1]) == f" {question.answers[0]}"
+        assert row["targets"][-1] == vocabulary.eos_id
+    dataset = seqio.get_mixture_or_task("atlas_validation").get_dataset(LENGTHS, split="validation", shuffle=False)
+    packed = seqio.DecoderFeatureConverter(pack=True)(dataset, {"inputs": 64, "targets": 64})
+    row = next(packed.as_numpy_iterator())
+    assert row["decoder_segment_ids"].max() > 2
+    assert row["decoder_target_tokens"].shape == (128,)
 
 
 def test_a_mixture_in_inverse_proportion_to_resources(tmp_path):
@@ -161,15 +167,10 @@ def test_text_that_the_task_does_not_keep_is_decoded(tasks):
     assert (row.opening, row.turns[0].text) == ("Where is Chad?", " in Africa")
 
 
-def test_mistakes_are_one_sentence(tasks):
+def test_tasks_that_hold_no_demonstrations(tasks):
     tasks("empty", [{"inputs": "a", "targets": ""}, {"inputs": "a", "targets": "b"}], seqio.preprocessors.tokenize)
     tasks("targets_only", [{"targets": "b"}], features=("targets",))
-    for name, split, part in (
-        ("nowhere", "train", "nowhere"),
-        ("empty", "test", "no split 'test'"),
-        ("empty", "train", "seqio task empty, line 1, field targets"),
-        ("targets_only", "train", "no feature inputs"),
-    ):
-        with pytest.raises(UserError, match=part):
+    for name, split in (("nowhere", "train"), ("empty", "test"), ("empty", "train"), ("targets_only", "train")):
+        with pytest.raises(UserError, match=name):
             demonstrations_of_task(name, split, BadRows())
     assert len(demonstrations_of_task("empty", "train", BadRows(skip=True))) == 1

@@ -7,7 +7,7 @@ from experiment_parts import changed, json_lines, run
 
 from lcrag.atlas import build_world
 from lcrag.commands.study.tables import WITH_SEARCH
-from lcrag.data.constructed import KIVARI, vocabulary_of
+from lcrag.data.constructed import substitution, vocabulary_of
 from lcrag.methods.translate_r1.oracles import TranslatingSearcher
 
 GIN, SFT = "translate_r1/with_search_atlas.gin", "translate_r1/with_search_atlas_sft.gin"
@@ -25,7 +25,7 @@ SIZES = (
 
 def english_and_kivari():
     english = build_world(0).questions("train", ("en",), (1,), True)[0]
-    table = KIVARI.over(vocabulary_of([english.text]))
+    table = substitution("qki", vocabulary_of([english.text]))
     return english, table
 
 

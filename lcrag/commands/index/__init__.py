@@ -15,8 +15,7 @@ import numpy as np
 
 from lcrag.commands.index.judging import add_rows, judge, table_of, trec_judgements
 from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit
-from lcrag.data.corpora.local import CorpusPlan, make_plan, read_passages
-from lcrag.data.corpora.source import Kind, find_source
+from lcrag.data.corpora.source import Kind, Source, find_source
 from lcrag.data.judgements import Judgements
 from lcrag.data.rows import BadRows, counted_bad_rows
 from lcrag.errors import UserError, typed
@@ -83,7 +82,7 @@ def index(
             raise UserError(f"index.sources has no {language}: it has {', '.join(sources)}")
         if not is_language_code(language):
             raise UserError(f"index.sources: {language!r} is not a language code, as fi or zh-yue is")
-    plans = [make_plan(code, find_source(sources[code], kind), unit, length) for code in words or sources]
+    plans = [find_source(code, sources[code], kind, unit, length) for code in words or sources]
     if encoder is not None:
         opened = configured_encoder(resolved_folder(encoder))
     elif readable(output_dir / ENCODER).exists():
@@ -122,7 +121,7 @@ def index(
 
 
 def _build(
-    plan: CorpusPlan,
+    plan: Source,
     root: pathlib.Path,
     encoder: Encoder,
     settings: IndexSettings,
@@ -137,7 +136,7 @@ def _build(
     blocks_folder = root / f".{plan.language}.{source}.blocks"
     display.phase("passages")
     if beam is None:
-        passages = read_passages(plan, bad_rows, lambda share: display.update(100 * share), workers)
+        passages = plan.passages(bad_rows, lambda share: display.update(100 * share), workers)
     else:
         try:
             from lcrag.data.corpora.beam import embed_blocks
@@ -157,7 +156,7 @@ def _build(
         first = next(passages, None)
         if first is None:
             reason = bad_rows.summary() or "no document contains text"
-            raise UserError(f"the source of {plan.language}, {plan.source.files[0]}, gives no passage: {reason}")
+            raise UserError(f"the source of {plan.language}, {plan.files[0]}, gives no passage: {reason}")
         yield first
         yield from passages
         display.phase("vectors")

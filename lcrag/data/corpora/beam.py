@@ -15,8 +15,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from lcrag.data.corpora.local import CorpusPlan, cleaned, cut
-from lcrag.data.corpora.source import Block
+from lcrag.data.corpora.source import Block, Source
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.retrieval import Encoder, load_encoder
@@ -28,7 +27,7 @@ _NAMESPACE = "lcrag"
 
 
 def embed_blocks(
-    plan: CorpusPlan,
+    source: Source,
     folder: pathlib.Path,
     encoder_folder: pathlib.Path,
     *,
@@ -38,27 +37,22 @@ def embed_blocks(
     """Writes the passages and vectors of every block and waits until all exist.
 
     Args:
-      plan: The corpus.
       folder: Receives a folder for each block, with `passages.arrow` and `vectors.npy`.
       encoder_folder: Encoder of the passages, opened by each worker.
-      skip_bad_rows: Whether to skip bad rows.
       options: Beam's command-line options: `--runner=FlinkRunner`, ...
 
     Returns:
       The folders of the blocks with passages, in the order of the corpus, and the number of bad rows skipped.
-
-    Raises:
-      UserError: a file is damaged, or a row is bad and bad rows are not skipped.
     """
     folder.mkdir(parents=True, exist_ok=True)
     pipeline = beam.Pipeline(options=PipelineOptions(list(options)))
     _ = (
         pipeline
-        | "Files" >> beam.Create(range(len(plan.source.files)))
+        | "Files" >> beam.Create(range(len(source.files)))
         | "SpreadFiles" >> beam.Reshuffle()
-        | "Read" >> beam.ParDo(_ReadBlocks(plan, skip_bad_rows))
+        | "Read" >> beam.ParDo(_ReadBlocks(source, skip_bad_rows))
         | "SpreadBlocks" >> beam.Reshuffle()
-        | "Embed" >> beam.ParDo(_EmbedBlock(plan, folder, encoder_folder, skip_bad_rows))
+        | "Embed" >> beam.ParDo(_EmbedBlock(source, folder, encoder_folder, skip_bad_rows))
     )
     try:
         result = pipeline.run()
@@ -78,21 +72,21 @@ def embed_blocks(
 class _ReadBlocks(beam.DoFn):
     """Maps a file's number to its blocks."""
 
-    def __init__(self, plan: CorpusPlan, skip_bad_rows: bool):
-        self._plan, self._skip_bad_rows = plan, skip_bad_rows
+    def __init__(self, source: Source, skip_bad_rows: bool):
+        self._source, self._skip_bad_rows = source, skip_bad_rows
         self._count: Any = beam.metrics.Metrics.counter(_NAMESPACE, "bad_rows")
 
     def process(self, element: int) -> Iterator[Block]:
         bad_rows = BadRows(skip=self._skip_bad_rows)
-        yield from self._plan.source.blocks(element, bad_rows)
+        yield from self._source.blocks(element, bad_rows)
         self._count.inc(len(bad_rows.problems))
 
 
 class _EmbedBlock(beam.DoFn):
     """Writes the folder of a block, unless it exists; each worker opens the encoder once."""
 
-    def __init__(self, plan: CorpusPlan, folder: pathlib.Path, encoder_folder: pathlib.Path, skip_bad_rows: bool):
-        self._plan, self._folder = plan, folder
+    def __init__(self, source: Source, folder: pathlib.Path, encoder_folder: pathlib.Path, skip_bad_rows: bool):
+        self._source, self._folder = source, folder
         self._encoder_folder, self._skip_bad_rows = encoder_folder, skip_bad_rows
         self._encoder: Encoder | None = None
         self._count: Any = beam.metrics.Metrics.counter(_NAMESPACE, "bad_rows")
@@ -106,7 +100,7 @@ class _EmbedBlock(beam.DoFn):
         if target.exists():
             return
         bad_rows = BadRows(skip=self._skip_bad_rows)
-        passages = cut(self._plan, cleaned(element), bad_rows)
+        passages = self._source.cut(element.cleaned(), bad_rows)
         self._count.inc(len(bad_rows.problems))
         temporary = self._folder / f".{element.name}.{uuid.uuid4().hex}"
         temporary.mkdir()

@@ -40,11 +40,8 @@ def passages_of(articles: Sequence[Article], unit: Unit, length: int = PASSAGE_L
     Args:
       unit: Unit of the length.
       length: Units per passage; an article's last one may have fewer.
-
-    Raises:
-      UserError: the length is below 1.
     """
-    for article, texts in zip(articles, chunks([each.text for each in articles], unit, length), strict=True):
+    for article, texts in zip(articles, chunks([article.text for article in articles], unit, length), strict=True):
         for number, text in enumerate(texts):
             yield Passage(id=f"{article.id}#{number}", title=article.title, text=text)
 
@@ -53,9 +50,6 @@ def chunks(texts: Sequence[str], unit: Unit, length: int = PASSAGE_LENGTH) -> li
     """Cuts each text into consecutive pieces of `length` words or characters; white space becomes single spaces.
 
     No piece begins with a combining mark, such as a Thai vowel: it stays with its base character.
-
-    Raises:
-      UserError: the length is below 1.
     """
     if length < 1:
         raise UserError(f"passages cannot have {length} {unit}: use at least one")

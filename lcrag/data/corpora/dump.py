@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import mwparserfromhell
 from mwparserfromhell import nodes
-from mwparserfromhell.parser import ParserError
 from mwparserfromhell.wikicode import Wikicode
 
 from lcrag.errors import UserError
@@ -62,9 +61,6 @@ def plain_text(wikitext: str, hidden_namespaces: frozenset[str] = frozenset()) -
 
     Args:
       hidden_namespaces: Lower-case names of the namespaces whose links show no text.
-
-    Raises:
-      ParserError: mwparserfromhell fails.
     """
     parsed = mwparserfromhell.parse(wikitext, skip_style_tags=True)
     text = "".join(_shown(parsed, hidden_namespaces))
@@ -126,20 +122,6 @@ def _chosen_variant(match: re.Match) -> str:
     return chosen[1].strip() if chosen else content
 
 
-def clean(pages: tuple[WikiPage, ...]) -> tuple[list[Article], list[tuple[str, str]]]:
-    """Returns the pages that have text as articles, and (page, problem) for each that cannot be parsed."""
-    articles, problems = [], []
-    for page in pages:
-        try:
-            text = plain_text(page.wikitext, page.hidden_namespaces)
-        except ParserError as error:
-            problems.append((f"page {page.id} ({page.title})", f"its wikitext cannot be parsed ({error})"))
-            continue
-        if text:
-            articles.append(Article(id=page.id, title=page.title, text=text))
-    return articles, problems
-
-
 # Keys of the namespaces whose links show no text (Media, File, Category), and names they have in every wiki.
 _HIDDEN_KEYS = ("-2", "6", "14")
 _HIDDEN_EVERYWHERE = ("media", "file", "image", "category")
@@ -151,21 +133,18 @@ def read_pages(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[WikiPage
     Args:
       file: The decompressed XML, in any declared encoding.
       path: Its path for messages.
-
-    Raises:
-      UserError: it is not a dump, or it is damaged.
     """
     hidden = frozenset(_HIDDEN_EVERYWHERE)
     try:
         events = ElementTree.iterparse(file, events=("start", "end"))
         _, root = next(events)
-        prefix, _, name = root.tag.rpartition("mediawiki")
-        if name or root.tag != f"{prefix}mediawiki":
+        prefix, _, suffix = root.tag.rpartition("mediawiki")
+        if suffix or root.tag != f"{prefix}mediawiki":
             raise UserError(f"{path} is not a Wikimedia dump: its root is {root.tag}, not mediawiki")
         for event, element in events:
             if event == "end" and element.tag == f"{prefix}siteinfo":
                 names = element.findall(f"{prefix}namespaces/{prefix}namespace")
-                hidden |= {each.text.lower() for each in names if each.get("key") in _HIDDEN_KEYS and each.text}
+                hidden |= {name.text.lower() for name in names if name.get("key") in _HIDDEN_KEYS and name.text}
             elif event == "end" and element.tag == f"{prefix}page":
                 page = _article(element, prefix, hidden)
                 root.clear()  # else the whole dump stays in memory

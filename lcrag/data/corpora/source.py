@@ -1,4 +1,4 @@
-"""The files of a corpus: their discovery, their formats, and their documents in blocks.
+"""The corpus of a language: its files and their formats, its documents in blocks, and its passages as one stream.
 
 Documents are pages of a Wikimedia dump, articles to cut into passages, or ready-made passages. Articles: the folders of
 `wikimedia/wikipedia` (Parquet), JSON lines with the same fields, or text files. Passages: MIRACL (`docid`, `title`,
@@ -7,18 +7,25 @@ first line), Mr. TyDi and Pyserini (the same, unquoted), in Parquet or JSON line
 `title`); the paragraphs of SQuAD's format (XQuAD, MLQA).
 """
 
+import collections
+import concurrent.futures
+import contextlib
 import dataclasses
-import functools
-import io
 import itertools
+import multiprocessing
+import multiprocessing.connection
+import os
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 import pydantic
+from mwparserfromhell.parser import ParserError
 
-from lcrag.data.corpora.dump import Article, WikiPage, read_pages
+from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit, passages_of, unit_of
+from lcrag.data.corpora.dump import Article, WikiPage, plain_text, read_pages
 from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows
 from lcrag.data.squad_format import read_squad
 from lcrag.errors import UserError
@@ -28,7 +35,7 @@ Document = WikiPage | Article | Passage
 Kind = Literal["dump", "articles", "passages", "squad"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-# Approximate number of passages per article.
+DOCUMENTS_PER_BLOCK = 1024  # articles; a block of ready-made passages holds as many as about so many articles have
 PASSAGES_PER_DOCUMENT = 8
 # Endings of file names, without .bz2 or .gz, -> the kind of their documents; None: their first row tells.
 _FORMATS: Mapping[str, Kind | None] = {
@@ -85,33 +92,52 @@ class Block:
     file: int  # its index in the source
     path: pathlib.Path
     number: int  # the block's index in the file
-    documents: tuple[Document, ...]  # empty only if the whole file is
+    documents: tuple[Document, ...]
     bytes_read: int  # position in the stored file at the end of the block
+    problems: tuple[tuple[str, str], ...] = ()  # (page, problem) of the pages that cannot be parsed
 
     @property
     def name(self) -> str:
         """The block's name; names sort in the order of a source's blocks."""
         return f"{self.file:05d}-{self.number:07d}"
 
+    def cleaned(self) -> "Block":
+        """Returns the block with the wiki pages that have text as articles."""
+        documents: list[Document] = []
+        problems = []
+        for document in self.documents:
+            if isinstance(document, WikiPage):
+                try:
+                    text = plain_text(document.wikitext, document.hidden_namespaces)
+                except ParserError as error:
+                    page = f"page {document.id} ({document.title})"
+                    problems.append((page, f"its wikitext cannot be parsed ({error})"))
+                    continue
+                if not text:
+                    continue
+                document = Article(id=document.id, title=document.title, text=text)
+            documents.append(document)
+        return dataclasses.replace(self, documents=tuple(documents), problems=tuple(problems))
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """The files, in reading order, with the documents of one language.
+    """The files with the documents of one language, and how these are cut into passages; see `find_source`."""
 
-    The kind is "dump" (Wikimedia XML), "articles" (plain text, to be cut), "passages" (ready-made) or "squad"
-    (paragraphs of a reading comprehension data set).
-    """
-
-    files: tuple[pathlib.Path, ...]
+    language: str  # its code, also the name of the collection
+    files: tuple[pathlib.Path, ...]  # in reading order
     kind: Kind
-    documents_per_block: int = 1024  # articles; blocks of passages hold PASSAGES_PER_DOCUMENT times as many
+    unit: Unit  # of the passages' length; unused for ready-made passages
+    length: int
+
+    def identity(self) -> dict[str, Any]:
+        """Returns everything that the passages depend on, with files by name and size."""
+        files = [f"{path.name}: {path.stat().st_size} bytes" for path in self.files]
+        cut = {"unit": self.unit, "length": self.length}
+        return {"language": self.language, "kind": self.kind, "files": files, **cut}
 
     def documents(self, path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Document]]:
-        """Yields (bytes of the stored file read so far, document) for a file.
-
-        Raises:
-          UserError: the file is damaged or not of the source's kind, or a row is bad and bad rows are not skipped.
-        """
+        """Yields (bytes of the stored file read so far, document) for a file."""
         with opened(path) as (content, stored):
             documents: Iterator[Document]
             match self.kind:
@@ -131,18 +157,49 @@ class Source:
 
     def blocks(self, file: int, bad_rows: BadRows) -> Iterator[Block]:
         """Yields the documents of the file with index `file` in blocks; its last one is empty only in an empty file."""
-        path, cut_already = self.files[file], self.kind in ("passages", "squad")
-        size = self.documents_per_block * (PASSAGES_PER_DOCUMENT if cut_already else 1)
-        block = functools.partial(Block, file=file, path=path)
-        number, bytes_read = 0, 0
+        path, number, bytes_read = self.files[file], 0, 0
+        size = DOCUMENTS_PER_BLOCK * (PASSAGES_PER_DOCUMENT if self.kind in ("passages", "squad") else 1)
         waiting: list[Document] = []
         for position, document in self.documents(path, bad_rows):
             if len(waiting) == size:
-                yield block(number=number, documents=tuple(waiting), bytes_read=bytes_read)
+                yield Block(file=file, path=path, number=number, documents=tuple(waiting), bytes_read=bytes_read)
                 number, waiting = number + 1, []
             waiting.append(document)
             bytes_read = position
-        yield block(number=number, documents=tuple(waiting), bytes_read=path.stat().st_size)
+        size = path.stat().st_size
+        yield Block(file=file, path=path, number=number, documents=tuple(waiting), bytes_read=size)
+
+    def cut(self, block: Block, bad_rows: BadRows) -> list[Passage]:
+        """Reports the problems of a cleaned block, and returns its passages."""
+        for page, problem in block.problems:
+            bad_rows.add(block.path, None, page, problem)
+        if articles := [document for document in block.documents if isinstance(document, Article)]:
+            return list(passages_of(articles, self.unit, self.length))
+        return [document for document in block.documents if isinstance(document, Passage)]
+
+    def passages(
+        self,
+        bad_rows: BadRows,
+        progress: Callable[[float], None] = lambda share: None,
+        workers: int | None = None,
+    ) -> Iterator[Passage]:
+        """Yields the passages in the order of the files.
+
+        Args:
+          progress: Called after each block of documents with the share of the source's bytes that was read.
+          workers: Processes that clean wikitext; None: one less than the available cores, at least one; 0: this process
+            cleans.
+        """
+        sizes = [path.stat().st_size for path in self.files]
+        if self.kind != "dump":
+            workers = 0
+        elif workers is None:
+            workers = max(1, len(os.sched_getaffinity(0)) - 1)
+        blocks = (block for file in range(len(sizes)) for block in self.blocks(file, bad_rows))
+        with contextlib.closing(_all_cleaned(blocks, workers)) as ready:
+            for block in ready:
+                yield from self.cut(block, bad_rows)
+                progress(min(1.0, (sum(sizes[: block.file]) + block.bytes_read) / max(1, sum(sizes))))
 
 
 def _text_article(path: pathlib.Path, content: bytes) -> Iterator[Article]:
@@ -159,48 +216,77 @@ def _text_article(path: pathlib.Path, content: bytes) -> Iterator[Article]:
         yield Article(id=f"{path.absolute().parent.name}/{stem}", title=title, text=text.strip())
 
 
-def find_source(place: str, kind: Kind | None = None, documents_per_block: int = 1024) -> Source:
-    """Returns the source at a place.
+def _all_cleaned(blocks: Iterator[Block], workers: int) -> Generator[Block, None, None]:
+    """Yields every block cleaned, in order; at most two blocks per worker are cleaned in advance."""
+    if not workers:
+        yield from map(Block.cleaned, blocks)
+        return
+    # Forking would copy the threads' locks of JAX and TensorFlow.
+    context = multiprocessing.get_context("spawn")
+    pool = concurrent.futures.ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent)
+    waiting: collections.deque[concurrent.futures.Future[Block]] = collections.deque()
+    try:
+        for block in blocks:
+            waiting.append(pool.submit(Block.cleaned, block))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with_the_parent() -> None:
+    """Ends this process when its parent dies; otherwise it would wait for work forever."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel] if parent else [])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def find_source(
+    language: str, place: str, kind: Kind | None = None, unit: Unit | None = None, length: int = PASSAGE_LENGTH
+) -> Source:
+    """Returns the source of a language.
 
     Args:
       place: A file, a folder (all files of known formats) or a pattern with `*`; files are sorted by name, with numbers
         in numeric order.
-      kind: Kind of the documents; None: inferred from the name or first row of the first file.
-      documents_per_block: See `Source`.
-
-    Raises:
-      UserError: there are no such files, they have several formats, or the kind cannot be inferred.
+      kind: "dump" (Wikimedia XML), "articles" (plain text, to be cut), "passages" (ready-made) or "squad" (paragraphs
+        of a reading comprehension data set); None: inferred from the name or first row of the first file.
+      unit: Unit of the passages' length; None: that of the language's script.
     """
-    if documents_per_block < 1:
-        raise UserError(f"shards of {documents_per_block} documents cannot hold {place}: use at least 1")
     path = pathlib.Path(place)
     if path.is_file():
         files = [path]
     elif path.is_dir():
-        files = [each for each in path.rglob("*") if each.is_file() and _format(each) in _FORMATS]
+        files = [file for file in path.rglob("*") if file.is_file() and _format(file) in _FORMATS]
         # A README.md next to files of rows is not a text to index.
-        files = [each for each in files if _format(each) != ".txt"] or files
+        files = [file for file in files if _format(file) != ".txt"] or files
     else:
         root = pathlib.Path(path.anchor or ".")
-        files = [each for each in root.glob(str(path.relative_to(path.anchor))) if each.is_file()]
+        files = [file for file in root.glob(str(path.relative_to(path.anchor))) if file.is_file()]
     if not files:
         raise UserError(f"there is no file at {place}: name a dump, a Parquet, JSON lines, tab-separated or text file")
-    if unknown := [each for each in files if _format(each) not in _FORMATS]:
+    if unknown := [file for file in files if _format(file) not in _FORMATS]:
         known = ", ".join(_FORMATS)
         raise UserError(
             f"{unknown[0]} has an unknown format: its name must end in {known}, optionally followed by .gz or .bz2"
         )
-    formats = sorted({_format(each) for each in files})
+    formats = sorted({_format(file) for file in files})
     if len(formats) > 1:
         raise UserError(f"{place} holds files of several formats ({', '.join(formats)}): name one, as *.jsonl")
-    files.sort(key=lambda each: [(text, int(digits or -1)) for text, digits in re.findall(r"(\D*)(\d*)", str(each))])
+    files.sort(key=lambda file: [(text, int(digits or -1)) for text, digits in re.findall(r"(\D*)(\d*)", str(file))])
     kind = kind or _FORMATS[formats[0]] or _kind_by_rows(files[0])
     if kind not in KINDS:
         raise UserError(f"unknown kind of source {kind!r}: use one of {', '.join(KINDS)}")
     needed = _FORMATS[formats[0]] if formats[0] != ".tsv" else None
     if (needed or kind) != kind or (kind in ("dump", "squad") and not needed):
         raise UserError(f"{files[0]} does not have the format of kind {kind!r}: omit the kind")
-    return Source(files=tuple(files), kind=kind, documents_per_block=documents_per_block)
+    return Source(language=language, files=tuple(files), kind=kind, unit=unit or unit_of(language), length=length)
 
 
 def _format(path: pathlib.Path) -> str:
@@ -209,9 +295,20 @@ def _format(path: pathlib.Path) -> str:
 
 
 def _kind_by_rows(path: pathlib.Path) -> Kind:
-    """Infers the kind of a file from the fields of its first row."""
+    """Infers the kind of a file from the fields of its first row, in JSON lines of the first valid one."""
+    fields: set[str] = set()
     with opened(path) as (content, _):
-        fields = _fields(content, path)
+        if _format(path) == ".parquet":
+            fields = set(next(parquet_values(content), {}))
+        else:
+            lines = [line for line in itertools.islice(content, _MAX_LINES_SEARCHED) if line.strip()]
+            for line in lines:
+                # A bad row is reported when the rows are read.
+                with contextlib.suppress(pydantic.ValidationError):
+                    fields = set(pydantic.TypeAdapter(dict[str, Any]).validate_json(line))
+                    break
+            if lines and not fields:
+                raise UserError(f"no line of {path}, from line 1 on, is a JSON object: is it a file of JSON lines?")
     if not fields:
         raise UserError(f"{path} holds no row: name another file, or make this one again")
     if fields & {"docid", "_id", "contents"}:
@@ -221,18 +318,3 @@ def _kind_by_rows(path: pathlib.Path) -> Kind:
     raise UserError(
         f'cannot infer whether {path} holds articles or passages: set index.kind to "articles" or "passages"'
     )
-
-
-def _fields(content: io.BufferedIOBase, path: pathlib.Path) -> set[str]:
-    """Returns the fields of a Parquet file's first row, or of the first object of JSON lines."""
-    if _format(path) == ".parquet":
-        return set(next(parquet_values(content), {}))
-    lines = [line for line in itertools.islice(content, _MAX_LINES_SEARCHED) if line.strip()]
-    for line in lines:
-        try:
-            return set(pydantic.TypeAdapter(dict[str, Any]).validate_json(line))
-        except pydantic.ValidationError:  # a bad row, which is reported when the rows are read
-            continue
-    if lines:
-        raise UserError(f"no line of {path}, from line 1 on, is a JSON object: is it a file of JSON lines?")
-    return set()

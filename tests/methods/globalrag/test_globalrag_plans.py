@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prepared_data import prepared
 
-from lcrag.data.english import question_set
+from lcrag.data.english import QUESTION_SETS
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, UnusableQuestion
 from lcrag.errors import UserError
@@ -256,7 +256,7 @@ def read(path, *rows, name="musique", **options):
         path /= "musique.jsonl"
         path.write_text("".join(json.dumps(each) + "\n" for each in rows))
     bad_rows = BadRows(**options)
-    examples = question_set(name).read(path, bad_rows, add_plan=with_decomposition)
+    examples = QUESTION_SETS[name].read(path, bad_rows, add_plan=with_decomposition)
     return [example.question for example in examples], bad_rows
 
 

@@ -1,0 +1,321 @@
+"""Rows of files, whose errors give file, line and field; questions, demonstrations and judgements in files."""
+
+import gzip
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prepared_data import prepared
+
+from lcrag.data.batches import coupled
+from lcrag.data.demonstrations import read_demonstrations, take_part
+from lcrag.data.files import data_file, dataset_folder
+from lcrag.data.jsonl_questions import jsonl_questions
+from lcrag.data.judgements import JudgedQuery, judged_questions, read_trec
+from lcrag.data.multilingual import xquad_passages, xquad_questions
+from lcrag.data.questions import Question, with_question_mark
+from lcrag.data.rows import BadRows, Row, Text, read_rows, read_text
+from lcrag.data.squad_format import read_squad
+from lcrag.errors import UserError
+
+
+class Pair(Row):
+    name: Text
+    sizes: list[int]
+
+
+def write(path, *lines):
+    text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+GOOD = '{"name": " a ", "sizes": [1], "more": null}'
+
+
+def test_rows_come_with_their_line_numbers(tmp_path):
+    path = write(tmp_path / "rows.jsonl", f"\ufeff{GOOD}", "", GOOD)
+    rows = [(line, row.name, row.sizes) for line, row in read_rows(path, Pair, BadRows())]
+    assert rows == [(1, "a", [1]), (3, "a", [1])]
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ('{"name": "a", "sizes": [1, "2"]}', "line 2, field sizes.1"),
+        ('{"name": "a", "sizes": [1.0]}', "line 2, field sizes.0"),
+        ('{"name": "a"}', "line 2, field sizes: field required"),
+        ('{"name": "  ", "sizes": []}', "line 2, field name"),
+        ('{"name": "a\\u0000", "sizes": []}', "line 2, field name: the text holds the control character U+0000"),
+        ('{"name": "a", "sizes": [1]', "line 2: invalid JSON"),
+        ('["a"]', "line 2: input should be an object"),
+        ('{"name": "\\ud800", "sizes": []}', "line 2"),
+    ],
+)
+def test_a_bad_row_is_one_line(tmp_path, one_bad_row, line, place):
+    path = write(tmp_path / "rows.jsonl", GOOD, line, GOOD)
+    rows = one_bad_row(lambda bad_rows: list(read_rows(path, Pair, bad_rows)), f"{path}, {place}")
+    assert [number for number, _ in rows] == [1, 3]
+
+
+def test_skipped_rows_are_counted_over_files_and_a_file_without_a_row_is_refused(tmp_path):
+    bad_rows = BadRows(skip=True)
+    assert bad_rows.summary() == ""
+    for name in ("a.jsonl", "b.jsonl"):
+        list(read_rows(write(tmp_path / name, "{}", GOOD, "[]"), Pair, bad_rows))
+    assert bad_rows.summary().startswith(f"4 bad rows were left out; the first: {tmp_path / 'a.jsonl'}, line 1")
+    for lines, part in (((), "empty"), (("{}", "[]"), "line 1, field name")):
+        with pytest.raises(UserError, match=part):
+            list(read_rows(write(tmp_path / "rows.jsonl", *lines), Pair, BadRows(skip=True)))
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    whole = gzip.compress(f"{GOOD}\n".encode() * 2000)
+    (tmp_path / "cut.jsonl.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "plain.jsonl.gz").write_text(GOOD)
+    (tmp_path / "folder.jsonl").mkdir()
+    for name in ("cut.jsonl.gz", "plain.jsonl.gz", "gone.jsonl", "folder.jsonl"):
+        with pytest.raises(UserError, match=name):
+            list(read_rows(tmp_path / name, Pair, BadRows()))
+    (tmp_path / "latin.json").write_bytes("é".encode("latin-1"))
+    with pytest.raises(UserError, match="latin.json cannot be read .*UTF-8"):
+        read_text(tmp_path / "latin.json")
+
+
+def test_folders_and_files_are_named_with_their_source(tmp_path, monkeypatch):
+    monkeypatch.delenv("LCRAG_DATA", raising=False)
+    with pytest.raises(UserError, match="LCRAG_DATA .*mkqa_questions.folder"):
+        dataset_folder("mkqa")
+    monkeypatch.setenv("LCRAG_DATA", str(tmp_path))
+    with pytest.raises(UserError, match="no folder .*mkqa"):
+        dataset_folder("mkqa")
+    assert dataset_folder("mkqa", tmp_path) == tmp_path
+    with pytest.raises(UserError, match="no a.json in .*https://example.org/a.json"):
+        data_file(tmp_path, ("a.json", "b.json"), "https://example.org/a.json")
+    for name in ("b.json.gz", "b.json", "a.json.gz"):  # the official name first, plain before gzipped
+        (tmp_path / name).touch()
+        assert data_file(tmp_path, ("a.json", "b.json"), "").name == name
+
+
+SQUAD_QUESTIONS = [
+    {"id": "1", "question": "\ufeffWhat?", "answers": [{"text": "text"}, {"text": "text"}]},
+    {"id": "2", "question": "How much?", "answers": [{"text": "some"}]},
+]
+SQUAD = {"data": [{"title": "A_title", "paragraphs": [{"context": "\ufeff Some text. ", "qas": SQUAD_QUESTIONS}]}]}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ('"some"', "3", "answers.0.text"),
+        ('"id": "2"', '"id": "1"', "id: 1 is already used"),
+        ('"How much?"', '" "', "question"),
+        ('"id": "2"', '"ID": "2"', "id: field required"),
+    ],
+)
+def test_squad_s_format(tmp_path, one_bad_row, old, new, field):
+    path = write(tmp_path / "squad.json", SQUAD)
+    [(passage, questions)] = read_squad(path, BadRows())
+    assert (passage.id, passage.title, passage.text) == ("A title/0", "A title", "Some text.")
+    assert [(q.id, q.question, q.texts) for q in questions] == [
+        ("1", "What?", ("text",)),
+        ("2", "How much?", ("some",)),
+    ]
+    path.write_text(path.read_text().replace(old, new))
+    place = f"squad.json, data.0.paragraphs.0.qas.1, field {field}"
+    [paragraph] = one_bad_row(lambda bad_rows: read_squad(path, bad_rows), place)
+    assert len(paragraph.questions) == 1
+
+
+def test_squad_files_that_are_something_else(tmp_path):
+    for text, part in (('{"data": [\n}', "line 2: not JSON"), ('{"rows": []}', "field data: field required")):
+        with pytest.raises(UserError, match=part):
+            read_squad(write(tmp_path / "squad.json", text), BadRows())
+    path = write(tmp_path / "squad.json", '{"data": [{"title": "x"}, {"title": "y", "paragraphs": [[]]}]}')
+    bad_rows = BadRows(skip=True)
+    assert (read_squad(path, bad_rows), len(bad_rows.problems)) == ([], 2)
+
+
+ROWS = (
+    {"id": 1, "language": "fi", "question": "Missä on Tšad?", "answers": ["Afrikassa", "Afrikassa "]},
+    {"id": "1", "language": "en", "question": "Where is Chad?", "answers": ["in Africa"], "extra": {"hard": False}},
+    {"id": "2", "language": "en", "question": "Name a colour", "answers": ["red"]},
+)
+
+
+def test_own_questions_are_read_as_they_are_and_the_same_id_is_a_group(tmp_path):
+    file, more = write(tmp_path / "mine.jsonl", *ROWS), tmp_path / "more.jsonl.gz"
+    questions = jsonl_questions([file], "mine")
+    assert [(q.id, q.dataset, q.language, q.text) for q in questions] == [
+        ("1", "mine", "fi", "Missä on Tšad?"),
+        ("1", "mine", "en", "Where is Chad?"),
+        ("2", "mine", "en", "Name a colour"),
+    ]
+    assert (questions[0].answers, questions[1].extra) == (("Afrikassa",), {"hard": False})
+    assert list(map(len, coupled(questions))) == [2, 1]
+    more.write_bytes(gzip.compress(json.dumps(ROWS[2] | {"language": "th"}).encode()))
+    assert [q.language for q in jsonl_questions([file, more], languages=("fi", "th"))] == ["fi", "th"]
+    for files, languages in (((file, file), None), ((file,), ("sv",)), ((), None)):
+        with pytest.raises(UserError):
+            jsonl_questions(files, "mine", languages)
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        (ROWS[2] | {"anwsers": []}, "anwsers"),
+        (ROWS[2] | {"answers": []}, "answers"),
+        (ROWS[2] | {"language": "xx"}, "language"),
+        (ROWS[2], "id: 2 in en is also at"),
+    ],
+)
+def test_a_bad_question_names_its_field(tmp_path, one_bad_row, row, field):
+    file = write(tmp_path / "mine.jsonl", *ROWS, row)
+    assert len(one_bad_row(lambda _: jsonl_questions([file]), f"mine.jsonl, line 4, field {field}")) == 3
+
+
+def test_question_marks_of_all_scripts_are_known():
+    for text in ("Who?", "谁？", "من؟", "Ποιος;", "Ποιος\u037e"):
+        assert (with_question_mark(text), with_question_mark("who ")) == (text, "who?")
+
+
+SHOWN = {
+    "prompt": "Where is Chad?\n",
+    "turns": [
+        {"by": "policy", "text": "<search> Chad</search>"},
+        {"by": "environment", "text": "<information>\n</information>\n"},
+        {"by": "policy", "text": "<answer> in Africa</answer>"},
+    ],
+}
+
+
+def test_a_demonstration_says_who_wrote_what_and_what_is_learned(tmp_path):
+    pair = {**SHOWN, "turns": [{**SHOWN["turns"][0], "learn": False}, *SHOWN["turns"][1:]]}
+    episode = {**SHOWN, "question_id": 7, "dataset": "mkqa", "answer": "in Africa", "rewards": {"total": 1.0}}
+    chat = {**SHOWN, "prompt": "<user>Where?<model>Passages", "opening": ["Where?", "Passages"]}
+    rows = read_demonstrations([write(tmp_path / "rows.jsonl", SHOWN, "", pair, episode, chat)], BadRows())
+    learned = [True, False, True]
+    assert [[turn.learn for turn in row.turns] for row in rows] == [
+        learned, [False, False, True], learned, [False, *learned],
+    ]  # fmt: skip
+    assert [row.line for row in rows] == [1, 3, 4, 5]
+    assert rows[0].opening == rows[0].topic == "Where is Chad?\n"
+    assert rows[2].topic == "mkqa/7"
+    # The texts before the chat template was applied stand in for the prompt.
+    assert (rows[0].in_template, rows[3].in_template, rows[3].opening) == (True, False, "Where?")
+    assert (rows[3].turns[0].by, rows[3].turns[0].text) == ("environment", "Passages")
+
+
+def test_messages_are_turns(tmp_path):
+    roles = ("system", "user", "assistant", "tool", "assistant", "user", "assistant")
+    messages = [{"role": role, "content": f"{number}"} for number, role in enumerate(roles)]
+    messages[2]["weight"] = 0
+    [read] = read_demonstrations([write(tmp_path / "rows.jsonl", {"messages": messages})], BadRows())
+    assert (read.system, read.opening, read.topic, read.in_template) == ("0", "1", "1", False)
+    assert "".join(turn.text for turn in read.turns) == "23456"
+    assert [turn.by == "policy" for turn in read.turns] == [True, False, True, False, True]
+    assert [turn.learn for turn in read.turns] == [False, False, True, False, True]
+
+
+USER, ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+TAUGHT = {"by": "environment", "text": "a", "learn": True}
+
+
+@pytest.mark.parametrize(
+    ("row", "field"),
+    [
+        ({"messages": [ASSISTANT, USER]}, ":"),
+        ({"messages": [USER]}, ", field turns:"),
+        ({"messages": [{"role": "bot", "content": "a"}]}, ", field messages.0.role:"),
+        ({"messages": [USER, ASSISTANT | {"weight": 0.5}]}, ", field messages.1.weight:"),
+        (SHOWN | {"prompt": ""}, ", field prompt:"),
+        (SHOWN | {"turns": []}, ", field turns:"),
+        (SHOWN | {"turns": [{"by": "user", "text": "a"}]}, ", field turns.0.by:"),
+        (SHOWN | {"turns": [{"by": "policy", "text": ""}]}, ", field turns:"),
+        (SHOWN | {"turns": [SHOWN["turns"][1]]}, ", field turns:"),
+        (SHOWN | {"turns": [*SHOWN["turns"], TAUGHT]}, ", field turns.3.learn:"),
+        (SHOWN | {"opening": []}, ", field opening:"),
+    ],
+)
+def test_a_bad_demonstration_names_its_field(tmp_path, one_bad_row, row, field):
+    path = write(tmp_path / "rows.jsonl", SHOWN, row, SHOWN)
+    assert len(one_bad_row(lambda bad_rows: read_demonstrations([path], bad_rows), f"{path}, line 2{field}")) == 2
+
+
+@given(
+    topics=st.lists(st.integers(0, 8), min_size=2, max_size=30).filter(lambda topics: len(set(topics)) > 1),
+    share=st.floats(0.05, 0.6),
+    seed=st.integers(0, 3),
+)
+def test_files_by_pattern_and_a_topic_is_on_one_side(tmp_path_factory, topics, share, seed):
+    rows = [{**SHOWN, "question_id": topic, "prompt": f"{topic}, {number}"} for number, topic in enumerate(topics)]
+    folder = tmp_path_factory.mktemp("split")
+    write(folder / "step_0.jsonl", *rows[:1]), write(folder / "step_10.jsonl", *rows[1:])
+    everything = read_demonstrations([folder / "step_*.jsonl"], BadRows())
+    assert [row.opening for row in everything] == [row["prompt"] for row in rows]
+    sides = {part: take_part(everything, part, share, seed) for part in ("train", "validation")}
+    assert sorted(row.opening for side in sides.values() for row in side) == sorted(row["prompt"] for row in rows)
+    assert not {row.topic for row in sides["train"]} & {row.topic for row in sides["validation"]}
+    assert all(sides.values())
+    assert take_part(everything, "all", share, seed) == everything
+
+
+def test_missing_demonstrations_and_impossible_splits(tmp_path):
+    for files in ((), (tmp_path / "*.gz",), (tmp_path / "none.jsonl",)):
+        with pytest.raises(UserError):
+            read_demonstrations(files, BadRows())
+    rows = read_demonstrations([write(tmp_path / "rows.jsonl", SHOWN)], BadRows())
+    for part, share in (("test", 0.1), ("train", 1.0), ("train", 0.1)):
+        with pytest.raises(UserError):
+            take_part(rows, part, share, 0)
+
+
+@pytest.mark.parametrize("language", ["en", "ar", "ja", "th"])
+def test_real_judgements_of_miracl(language):
+    topics, qrels = (prepared("miracl") / f"{kind}.miracl-v1.0-{language}-dev.tsv" for kind in ("topics", "qrels"))
+    queries = read_trec(topics, qrels, language, BadRows())
+    assert (len(queries), {query.language for query in queries}) == (60, {language})
+    assert sum(len(query.grades) for query in queries) == len(qrels.read_text().splitlines())
+    assert all(1 in query.grades.values() for query in queries)
+    assert all("#" in passage for query in queries for passage in query.grades)
+
+
+def test_real_judgements_of_mr_tydi():
+    folder = prepared("mrtydi")
+    topics, qrels = folder / "topics.mrtydi-v1.1-en.test.txt.gz", folder / "qrels.mrtydi-v1.1-en.test.txt"
+    queries = read_trec(topics, qrels, "en", BadRows())
+    first = JudgedQuery(id="4476", language="en", text="Who developed Trastuzumab?", grades={"614750#27": 1})
+    assert (len(queries), queries[0]) == (40, first)
+
+
+def test_questions_of_xquad_name_their_paragraph():
+    folder = prepared("xquad")
+    judged = judged_questions(xquad_questions("all", ("en", "zh"), str(folder)), "all")
+    assert (judged.dataset, judged.split, len(judged.queries)) == ("xquad", "all", 2 * 1190)
+    passages = {passage.id for passage in xquad_passages(folder, "zh", BadRows())}
+    assert {passage for query in judged.queries for passage in query.grades} == passages
+    question = Question(id="1", dataset="own", language="en", text="x?", answers=("y",))
+    for questions in ([question], []):
+        with pytest.raises(UserError):
+            judged_questions(questions, "test")
+
+
+@pytest.mark.parametrize(
+    ("topics", "qrels", "place"),
+    [
+        ("1 no tab\n", "", "t.tsv, line 1, field query"),
+        ("1\ta\n2\t \n", "", "t.tsv, line 2, field query"),
+        ("1\ta\n", "1 Q0 p 1\n1 Q0 p\n", "q.tsv, line 2"),
+        ("1\ta\n", "1 Q0 p yes\n", "q.tsv, line 1"),
+        ("1\ta\n", "\n9 Q0 p 1\n", "q.tsv, line 2, field query id: t.tsv has no query 9"),
+    ],
+)
+def test_bad_judgements_are_named_or_counted(tmp_path, one_bad_row, topics, qrels, place):
+    paths = tmp_path / "t.tsv", tmp_path / "q.tsv"
+    for path, text in zip(paths, (topics, qrels), strict=True):
+        path.write_text(text)
+    one_bad_row(lambda bad_rows: read_trec(*paths, "en", bad_rows), place)
+    paths[0].write_text("1\ta\n")
+    paths[1].write_text("1\t0\tp\t-1\n1\t0\tq\t2\n")
+    assert read_trec(*paths, "en", BadRows())[0].grades == {"p": -1, "q": 2}  # grades below zero are read
