@@ -60,7 +60,7 @@ from lcrag.policy.value_model import abstract_value_parameters, split_value, val
 from lcrag.runs import check_used, write_json
 from lcrag.runs.display import make_console, size_text
 from lcrag.sampling.slots import CompiledFunctions, empty_slots, slot_shardings
-from lcrag.train.checks import check_shares
+from lcrag.train.load import check_shares
 from lcrag.train.rollout import Lanes
 
 STOP_STATES = 64  # rows of the stop automaton's table: enough for a method's few stop strings

@@ -39,7 +39,7 @@ from lcrag.retrieval.collections import META, read_meta
 from lcrag.rewards import TermSum
 from lcrag.runs import check_used, mark_used
 from lcrag.runs.display import make_console
-from lcrag.train.checks import check_rows
+from lcrag.train.load import check_rows
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes
 

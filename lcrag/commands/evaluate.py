@@ -12,7 +12,7 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.runs import operative_config, provenance, writer_does
 from lcrag.runs.answers import claim_label
 from lcrag.runs.display import make_console
-from lcrag.train.evaluation import Evaluation, HeldOut
+from lcrag.train.evaluation import Evaluation
 from lcrag.train.load import content_hashes
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
@@ -60,7 +60,7 @@ def evaluate(
         raise UserError(f"there is no metric {unknown[0]!r} for evaluate.metrics: use {', '.join(METRIC_NAMES)}")
     label = method.name if label is None else label
     rollouts = Rollouts(lanes, policy, collections, method, seed)
-    HeldOut(evaluation, rollouts, collections, seed)  # checks the questions
+    evaluation.check(rollouts)
     models = rollouts.runner.completers
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, evaluation.questions, models))
     config = operative_config()

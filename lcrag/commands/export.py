@@ -13,7 +13,7 @@ from lcrag.policy import Policy, join, parameter_fingerprint, split_trainable
 from lcrag.policy.config import ComputeDtype
 from lcrag.runs import check_used
 from lcrag.runs.folder import CHECKPOINTS
-from lcrag.train.policy_export import save_policy
+from lcrag.train.load import save_policy
 
 USAGE = "lcrag export RUN [STEP] --output_dir=FOLDER"
 

@@ -10,14 +10,13 @@ import gin
 from rich.console import Console
 
 from lcrag.data.languages import language_of
-from lcrag.data.questions import Question, with_question_mark
+from lcrag.data.questions import Question, fault_of, with_question_mark
 from lcrag.episodes.running_episode import RunningEpisode
 from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import check_used
 from lcrag.runs.display import EpisodePrinter
-from lcrag.train.checks import check_questions, check_text
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
 
@@ -60,9 +59,10 @@ def sample(
     runner.temperature = temperature
 
     def checked(text: str) -> Question:
-        check_text("the question", text)
+        if fault := fault_of(text):
+            raise UserError(f"the question {fault}: {text[:60]!r}")
         question = Question(id="typed", dataset="typed", language=language, text=with_question_mark(text), answers=())
-        check_questions([question], collections, runner, program, native_collections=method.native_collections)
+        rollouts.check([question])
         return question
 
     def answer(text: str) -> None:

@@ -1,8 +1,8 @@
 """Checkpoints between steps: every few steps and, if a signal stops the run, after the last finished one."""
 
 import contextlib
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -14,15 +14,6 @@ from lcrag.runs.remote import upload_copies
 from lcrag.runs.stopping import HeldSignals, Stopped
 
 
-@runtime_checkable
-class HasState(Protocol):
-    """The interface of a learner to checkpoints."""
-
-    @property
-    def state(self) -> PyTree:
-        """The content of a checkpoint."""
-
-
 class StepCheckpoints:
     """Saves a run's steps, and defers SIGTERM and Ctrl-C while its block runs, except in `interruptible` blocks.
 
@@ -31,15 +22,15 @@ class StepCheckpoints:
 
     Args:
       checkpoints: Where to save.
-      learner: Its state is read between steps, and when a step is abandoned.
+      state: Returns what to save; called between steps, and when a step is abandoned.
       first_step: The first step of this call; the state before it is already saved, or is the initial one.
 
     Raises:
       Stopped: at the end of the block, if a deferred signal arrived.
     """
 
-    def __init__(self, checkpoints: Checkpoints, learner: HasState, first_step: int):
-        self._checkpoints, self._learner, self._signals = checkpoints, learner, HeldSignals()
+    def __init__(self, checkpoints: Checkpoints, state: Callable[[], PyTree], first_step: int):
+        self._checkpoints, self._state, self._signals = checkpoints, state, HeldSignals()
         self._done = self._saved = first_step
 
     def __enter__(self) -> "StepCheckpoints":
@@ -89,5 +80,5 @@ class StepCheckpoints:
     def _save(self, validation_loss: float | None = None) -> None:
         if self._done > self._saved:
             upload_copies()  # first: a checkpoint in object storage has the metrics of its steps there
-            self._checkpoints.save(self._done, self._learner.state, validation_loss)
+            self._checkpoints.save(self._done, self._state(), validation_loss)
             self._saved = self._done

@@ -1,4 +1,4 @@
-"""A scored episode, its group's statistics, and the metrics of a step's episodes."""
+"""A scored episode, and what the rewards of its group say: which episodes are learned from, and which are shown."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float, Int
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.errors import UserError
 from lcrag.learning import Trajectory
-from lcrag.methods.translate_r1.tool_use import tool_rates
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -76,26 +75,18 @@ def values_of(episodes: Sequence[Episode], term: str) -> Float[np.ndarray, "epis
 
 def group_ids(episodes: Sequence[Episode]) -> Int[np.ndarray, "episodes"]:
     """Numbers the groups of episodes in the order in which they first appear."""
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(each.group for each in episodes))}
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(episode.group for episode in episodes))}
     return np.array([numbers[episode.group] for episode in episodes], np.int32)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupStatistics:
-    """Statistics of the groups of a step over their scored episodes.
+    """Statistics of the groups of a step over their scored episodes."""
 
-    Attributes:
-      place: Index of each episode's group.
-      sizes: Number of episodes in each group.
-      scored: Number of these episodes with a reward.
-      spread: Difference between the largest and the smallest of their rewards.
-      std: Standard deviation of their rewards.
-    """
-
-    place: Int[np.ndarray, "episodes"]
-    sizes: Int[np.ndarray, "groups"]
+    place: Int[np.ndarray, "episodes"]  # index of each episode's group
+    sizes: Int[np.ndarray, "groups"]  # episodes, scored or not
     scored: Int[np.ndarray, "groups"]
-    spread: Float[np.ndarray, "groups"]
+    spread: Float[np.ndarray, "groups"]  # largest minus smallest reward
     std: Float[np.ndarray, "groups"]
 
     @classmethod
@@ -105,9 +96,9 @@ class GroupStatistics:
         totals = values_of(episodes, "total")
         groups = [totals[(place == group) & ~np.isnan(totals)] for group in range(len(sizes))]
         with np.errstate(invalid="ignore"):  # infinite rewards; their update is skipped
-            spread = np.array([np.ptp(each) if len(each) else 0.0 for each in groups])
-            std = np.array([np.std(each, ddof=1) if len(each) > 1 else 0.0 for each in groups])
-        return cls(place=place, sizes=sizes, scored=np.array([len(each) for each in groups]), spread=spread, std=std)
+            spread = np.array([np.ptp(rewards) if len(rewards) else 0.0 for rewards in groups])
+            std = np.array([np.std(rewards, ddof=1) if len(rewards) > 1 else 0.0 for rewards in groups])
+        return cls(place=place, sizes=sizes, scored=np.array(list(map(len, groups))), spread=spread, std=std)
 
     @property
     def without_variance(self) -> Bool[np.ndarray, "episodes"]:
@@ -139,9 +130,7 @@ def kept_for_update(episodes: Sequence[Episode], *, dynamic_sampling: bool) -> B
 def extremes(episodes: Sequence[Episode], max_groups: int) -> list[int]:
     """Returns the indices of the episodes with the highest and the lowest reward of each group; the first of ties.
 
-    Args:
-      episodes: The episodes of a step.
-      max_groups: Maximum number of groups; those with the largest differences of rewards are chosen.
+    Of all groups of the step, these are the `max_groups` with the largest differences of rewards.
     """
     groups, totals = GroupStatistics.of(episodes), values_of(episodes, "total")
     chosen: set[int] = set()
@@ -149,52 +138,3 @@ def extremes(episodes: Sequence[Episode], max_groups: int) -> list[int]:
         members = np.flatnonzero((groups.place == group) & ~np.isnan(totals))
         chosen.update(members[[totals[members].argmax(), totals[members].argmin()]].tolist() if len(members) else ())
     return sorted(chosen)
-
-
-def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[str, float]:
-    """Returns metrics by their names in `metrics.jsonl`: means over scored episodes, and counts of the others.
-
-    Args:
-      episodes: All episodes that a step sampled.
-      min_std: See `Method`.
-    """
-    scored = [episode for episode in episodes if episode.scored]
-    records = [episode.record for episode in scored]
-    terms = dict.fromkeys(term for episode in episodes for term in episode.rewards)
-    rewards = {term: values_of(scored, term) for term in terms}
-    names = dict.fromkeys(name for record in records for name in record.counts)
-    counts = {name: np.mean([record.counts.get(name, 0) for record in records]) for name in names}
-    refused = [episode.record.counts.get("retrieval_failures", 0) for episode in episodes]
-    groups = GroupStatistics.of(episodes)
-    questions = {(episode.record.question.coupling, episode.record.question.language) for episode in episodes}
-    return {
-        **{f"reward/{term}": float(np.mean(values)) for term, values in rewards.items()},
-        **{f"episode/{name}": float(value) for name, value in counts.items()},
-        "episode/retrieval_failures": float(np.mean(refused)),
-        "episode/finished": float(np.mean([record.finished for record in records])),
-        "episode/answered": float(np.mean([record.outcome.answer is not None for record in records])),
-        "episode/invalid_actions": float(np.mean([record.outcome.invalid_actions for record in records])),
-        "episode/tokens": float(np.mean([len(record.tokens) for record in records])),
-        "step/episodes": len(episodes),
-        "step/prompts": len(questions),
-        "episode/scored": len(scored),
-        "episode/failed": sum(episode.record.failure is not None for episode in episodes),
-        "episode/unscored": len(episodes) - len(scored),
-        "groups/without_variance": float(np.mean((groups.spread == 0) & (groups.sizes > 1))),
-        "groups/of_one": float(np.mean(groups.scored == 1)),
-        "groups/below_floor": float(np.mean((groups.spread > 0) & (groups.std < min_std))),
-        **tool_rates(records, rewards),
-    }
-
-
-def dynamic_sampling_metrics(episodes: Sequence[Episode], kept: Bool[np.ndarray, "episodes"], rollouts: int) -> dict:
-    """Returns the counts of dynamic sampling by their names in `metrics.jsonl`."""
-    ids = group_ids(episodes)
-    dropped = [episode.record for episode, keep in zip(episodes, kept, strict=True) if not keep]
-    return {
-        "dynamic_sampling/rollouts": rollouts,
-        "dynamic_sampling/groups_sampled": len(np.unique(ids)),
-        "dynamic_sampling/groups_kept": len(np.unique(ids[kept])),
-        "dynamic_sampling/episodes_dropped": len(dropped),
-        "dynamic_sampling/policy_tokens_dropped": sum(int(record.by_policy.sum()) for record in dropped),
-    }

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gin
@@ -20,18 +20,18 @@ from lcrag.evaluation import Answered, Row
 from lcrag.evaluation import evaluate as metric_rows
 from lcrag.methods.globalrag.analysis import diversity_rows
 from lcrag.methods.translate_r1.tool_use import CALLS
-from lcrag.retrieval import SearchableCollections
+from lcrag.policy.policy import computation_of
 from lcrag.rewards import Reward
 from lcrag.rewards.matching import holds_answer
 from lcrag.runs import is_writer
-from lcrag.runs.answers import AFTER, BEFORE, add_rows, answers_path, episodes_path, write_answers
+from lcrag.runs.answers import BEFORE, add_rows, answers_path, episodes_path, write_answers
 from lcrag.runs.display import progress_display
 from lcrag.runs.folder import write_episodes
-from lcrag.train.checks import check_questions, check_rewarded
 from lcrag.train.episode import check_scored
-from lcrag.train.load import check_shape, policy_parameters
+from lcrag.train.load import check_rewarded, check_shape
+from lcrag.train.load import policy as load_policy
 from lcrag.train.method import ProgramOf, reward_values
-from lcrag.train.rollout import Rollouts
+from lcrag.train.rollout import Rollouts, in_order
 
 # Added to the seed once for each inference run: evaluation never repeats the random numbers of a training rollout.
 SEED_OFFSET = 1_000_000
@@ -70,6 +70,31 @@ class Evaluation:
     def decodings(self) -> dict[str, int]:
         """Inference runs of each way of decoding; greedy decoding has one."""
         return {name: self.runs if temperature else 1 for name, temperature in self.temperatures.items()}
+
+    def program(self, rollouts: Rollouts) -> ProgramOf:
+        """Returns the method's program with the settings of the evaluation."""
+        return rollouts.method.with_settings(self.program_settings).on(rollouts.languages)
+
+    def check(self, rollouts: Rollouts) -> None:
+        """Checks the questions and the reference policies before anything is sampled.
+
+        Raises:
+          UserError: a question does not fit the collections or the reward, or a reference policy has another shape.
+        """
+        check_rewarded(self.reward, self.questions)
+        rollouts.check(self.questions, self.program(rollouts))
+        for reference in self.references.values():
+            check_shape(reference, rollouts.policy)
+
+    def run_before(self, folder: pathlib.Path, rollouts: Rollouts, params: Any, *, seed: int, console: Console) -> None:
+        """Evaluates the policy that a training starts from, if that is wanted, and the reference policies."""
+        if self.before:
+            rollouts.set_params(params)
+            self.run(folder, BEFORE, rollouts, seed=seed, console=console)
+        for label, reference in self.references.items():
+            policy = rollouts.policy
+            rollouts.set_params(load_policy(reference, policy.mesh, computation_of(policy.config)).params)
+            self.run(folder, label, rollouts, seed=seed, name=reference, console=console)
 
     def run(
         self,
@@ -137,85 +162,48 @@ class Evaluation:
 
     def _ask(
         self, rollouts: Rollouts, title: str, console: Console, **decoding: Any
-    ) -> tuple[list[Answered], Iterator[dict[str, Any]], float]:
+    ) -> tuple[list[Answered], Iterable[dict[str, Any]], float]:
         """Returns the answers, the rows of the file of episodes, and the seconds that they took."""
         program = self.program(rollouts)
         logs: list[list[LoggedSearch]] = [[] for _ in self.questions]
         programs = [(q, log_searches(program(q), logs[n]), n) for n, q in enumerate(self.questions)]
+        rollout = rollouts.begin_unscored(programs, **decoding)
         show = progress_display(
             title, len(programs), unit="question", tokens=rollouts.written_tokens, transient=True, console=console
         )
         with show as display:
-            records, seconds = rollouts.run(programs, progress=lambda done, _: display.update(done), **decoding)
+            for finished, _ in enumerate(rollout.finished, start=1):
+                display.update(finished)
+            lanes = rollouts.join(rollout)
+        records = [episode.record for episode in in_order(lanes)]
         rewards: list[dict[str, float]] = [{} for _ in records]
         if self.reward is None:
             check_scored(records, np.array([math.nan if record.failure else 0.0 for record in records]))
         else:
             values = reward_values(self.reward, records, np.arange(len(records), dtype=np.int32))
             check_scored(records, values["total"])
-            rewards = [{name: float(own[n]) for name, own in values.items()} for n in range(len(records))]
+            rewards = [{name: float(term[n]) for name, term in values.items()} for n in range(len(records))]
         texts = [[f"{passage.title} {passage.text}" for each in log for passage in each.passages] for log in logs]
         answered = [_answered(*parts) for parts in zip(records, rollouts.gather(texts), rewards, strict=True)]
-        rows = (episode_json(each, rewards=earned) for each, earned in zip(records, rewards, strict=True))
-        return answered, rows, seconds
-
-    def program(self, rollouts: Rollouts) -> ProgramOf:
-        """Returns the method's program with the settings of the evaluation."""
-        return rollouts.method.with_settings(self.program_settings).on(rollouts.languages)
-
-
-@dataclasses.dataclass(frozen=True)
-class HeldOut:
-    """The evaluation of a training run, before and after it; checked when it is built.
-
-    Attributes:
-      evaluation: Questions, and how they are answered.
-      rollouts: The run's lanes.
-      collections: The collections that they search.
-      seed: Seed of sampling.
-
-    Raises:
-      UserError: a question does not fit the collections or the reward, or a reference policy has another shape.
-    """
-
-    evaluation: Evaluation
-    rollouts: Rollouts
-    collections: SearchableCollections
-    seed: int
-
-    def __post_init__(self):
-        evaluation, rollouts = self.evaluation, self.rollouts
-        check_rewarded(evaluation.reward, evaluation.questions)
-        check_questions(
-            evaluation.questions,
-            self.collections,
-            rollouts.runner,
-            evaluation.program(rollouts),
-            native_collections=rollouts.method.native_collections,
-        )
-        for reference in evaluation.references.values():
-            check_shape(reference, rollouts.policy)
-
-    def before(self, folder: pathlib.Path, params: Any, console: Console) -> None:
-        """Evaluates the policy that training starts from, if its evaluation is wanted, and the references."""
-        if self.evaluation.before:
-            self._run(BEFORE, folder, params, console)
-        for label, reference in self.evaluation.references.items():
-            self._run(label, folder, policy_parameters(reference, self.rollouts.policy), console, name=reference)
-
-    def after(self, folder: pathlib.Path, params: Any, console: Console) -> None:
-        """Evaluates the trained policy."""
-        self._run(AFTER, folder, params, console)
-
-    def _run(self, label: str, folder: pathlib.Path, params: Any, console: Console, name: str | None = None) -> None:
-        self.rollouts.set_params(params)
-        self.evaluation.run(folder, label, self.rollouts, seed=self.seed, name=name, console=console)
+        rows = (episode_json(record, rewards=earned) for record, earned in zip(records, rewards, strict=True))
+        return answered, rows, max(lane.seconds["rollout"] for lane in lanes)
 
 
 def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[str, float]) -> Answered:
     """Returns the answer of an episode, with the passages that it retrieved and its rewards by term, if it has any."""
     question, counts, plan = record.question, record.counts, record.outcome.extra.get("plan")
-    total = rewards.get("total")
+    total, extra = rewards.get("total"), question.extra
+    # The parts of its data set that a question belongs to: where its fact is, kind, domain and tier.
+    subsets = ["native_holds" if extra["native_holds"] else "native_missing"] if "native_holds" in extra else []
+    if "copyable" in extra:
+        subsets.append("copyable" if extra["copyable"] else "translated")
+    if extra.get("hops", 1) > 1:
+        subsets.append({2: "two_hops", 3: "three_hops", 4: "four_hops"}[extra["hops"]])
+    if "type" in extra:  # comparison, bridge, 3hop1, a relation, ...
+        subsets.append(extra["type"])
+    subsets += filter(None, (question.domain, question.tier))
+    if question.domain and question.tier:
+        subsets.append(f"{question.domain}/{question.tier}")
     return Answered(
         question_id=question.id,
         dataset=question.dataset,
@@ -224,7 +212,7 @@ def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[s
         golds=question.answers,
         searches=counts["searches"],
         retrieval_rounds=counts["retrieval_rounds"],
-        subsets=_subsets(question),
+        subsets=tuple(subsets),
         sampled_tokens=counts["policy_tokens"] + counts["completion_tokens"],
         total_tokens=len(record.tokens) + sum(each.prompt_tokens + each.tokens for each in record.completions),
         answer_retrieved=holds_answer(passages, question.answers),
@@ -236,19 +224,3 @@ def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[s
         failed=record.failure is not None,
         unscored=record.failure is None and total is not None and math.isnan(total),
     )
-
-
-def _subsets(question: Question) -> tuple[str, ...]:
-    """Returns the parts of its data set that a question belongs to: kind, domain, tier, and where its fact is."""
-    extra = question.extra
-    subsets = ["native_holds" if extra["native_holds"] else "native_missing"] if "native_holds" in extra else []
-    if "copyable" in extra:
-        subsets.append("copyable" if extra["copyable"] else "translated")
-    if extra.get("hops", 1) > 1:
-        subsets.append({2: "two_hops", 3: "three_hops", 4: "four_hops"}[extra["hops"]])
-    if "type" in extra:  # comparison, bridge, 3hop1, a relation, ...
-        subsets.append(extra["type"])
-    subsets += filter(None, (question.domain, question.tier))
-    if question.domain and question.tier:
-        subsets.append(f"{question.domain}/{question.tier}")
-    return tuple(subsets)

@@ -1,4 +1,4 @@
-"""Loads policies, and fingerprints what a run reads."""
+"""Loads, checks, fingerprints and exports what a run reads and leaves."""
 
 import pathlib
 from collections.abc import Iterable, Mapping
@@ -12,20 +12,23 @@ from lcrag.data.questions import Question
 from lcrag.episodes.agreement import check_same_everywhere
 from lcrag.errors import UserError
 from lcrag.files import resolved_folder
+from lcrag.learning import Layout
 from lcrag.policy import (
-    DecoderConfig,
-    HuggingFaceTokenizer,
+    AnyMesh,
     Policy,
     add_lora,
     load_hugging_face,
     load_tokenizer,
     parameter_fingerprint,
     read_config,
+    save_hugging_face,
     stored_dtype,
 )
+from lcrag.policy.config import ComputeDtype
 from lcrag.policy.model_files import sampled_fingerprint
 from lcrag.policy.policy import DEFAULT_COMPUTATION, Computation, computation_of
 from lcrag.retrieval import SearchableCollections
+from lcrag.rewards import Reward, TermSum
 
 
 def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATION, adapter_seed: int = 0) -> Policy:
@@ -35,7 +38,7 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
       folder: Folder with `config.json`, `model.safetensors` and `tokenizer.json`.
       mesh: Devices over which the parameters are sharded.
       computation: Platform settings; with `lora`, new adapters are added and the weights are frozen.
-      adapter_seed: int of the adapters' randomly initialised matrices.
+      adapter_seed: Seed of the adapters' randomly initialised matrices.
     """
     path, lora = resolved_folder(folder), computation.lora
     config, params = load_hugging_face(path, "float32" if lora is None else computation.compute_dtype, mesh)
@@ -43,26 +46,17 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
         config, params = add_lora(config, params, lora, jax.random.key(adapter_seed), mesh)
     config = computation.of(config)
     saved_dtype = None if lora is None else stored_dtype(path)
-    return Policy(folder, config, params, _fitting_tokenizer(path, config), mesh, saved_dtype)
-
-
-def _fitting_tokenizer(folder: pathlib.Path, config: DecoderConfig) -> HuggingFaceTokenizer:
-    """Loads the tokenizer of a folder, and checks that the model embeds all of its tokens."""
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(path)
     if tokenizer.vocabulary_size > config.vocabulary_size:
         raise UserError(
-            f"{folder}/tokenizer.json has {tokenizer.vocabulary_size} tokens, but the model embeds only"
+            f"{path}/tokenizer.json has {tokenizer.vocabulary_size} tokens, but the model embeds only"
             f" {config.vocabulary_size}: the tokenizer belongs to another model"
         )
-    return tokenizer
+    return Policy(folder, config, params, tokenizer, mesh, saved_dtype)
 
 
 def check_shape(folder: str, like: Policy) -> None:
-    """Checks that the `config.json` in a folder describes a model of the same shape as `like`.
-
-    Raises:
-      UserError: the shape differs, or `config.json` cannot be read.
-    """
+    """Raises a UserError unless the `config.json` in a folder describes a model of the same shape as `like`."""
     if computation_of(like.config).of(read_config(resolved_folder(folder))) != like.config:
         raise UserError(
             f"the policy in {folder} has another shape than {like.name}: compare policies of one shape"
@@ -70,14 +64,35 @@ def check_shape(folder: str, like: Policy) -> None:
         )
 
 
-def policy_parameters(folder: str, like: Policy) -> Any:
-    """Loads the parameters of another policy of the same shape as `like`.
+def check_models(models: Iterable[object]) -> None:
+    """Calls the method `check` of every model that has one, which raises a UserError if it cannot be loaded."""
+    for model in models:
+        getattr(model, "check", lambda: None)()
+
+
+def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None:
+    """Checks before sampling that a reward can score every question and that its models can be loaded.
 
     Raises:
-      UserError: the shape differs.
+      UserError: the text names the model, or the question and the missing data.
     """
-    check_shape(folder, like)
-    return policy(folder, like.mesh, computation_of(like.config)).params
+    if isinstance(reward, TermSum):
+        check_models(reward.models.values())
+        for question in questions:
+            reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", question.extra)
+
+
+def check_rows(layout: Layout, context: int, mesh: AnyMesh) -> None:
+    """Raises a UserError if training rows cannot hold a full context or be divided among the devices."""
+    layout.row_length(context)
+    check_shares(layout, mesh)
+
+
+def check_shares(layout: Layout, mesh: AnyMesh) -> None:
+    """Raises a UserError if training rows cannot be divided among the devices."""
+    shares = mesh.shape["data"] * mesh.shape["fsdp"]
+    if layout.rows % shares:
+        raise UserError(f"Layout.rows is {layout.rows} for {shares} devices: make it a multiple of {shares}")
 
 
 def content_hashes(
@@ -89,26 +104,34 @@ def content_hashes(
     """Returns content hashes of the policy, collections, questions and models, which gin names only by their folders.
 
     Several processes compare these hashes, and also a fingerprint sampled from the policy's files, because each process
-    reads only its shard of the parameters.
-
-    Args:
-      policy: The policy.
-      collections: The collections to search.
-      questions: All questions.
-      models: Other models by name; models of endpoints have no hashes.
+    reads only its shard of the parameters. Models of endpoints have no hashes.
 
     Raises:
       UserError: the hosts of several processes have different files.
     """
-    own = {
+    hashes = {
         "policy": parameter_fingerprint(policy.params),
         "tokenizer": policy.tokenizer.fingerprint(),
         "questions": records_fingerprint(questions),
     }
     for name, model in (models or {}).items():
-        own |= {f"{name}/{part}": value for part, value in getattr(model, "hashes", {}).items()}
-    own |= collections.content_hashes() if collections is not None else {}
+        hashes |= {f"{name}/{part}": value for part, value in getattr(model, "hashes", {}).items()}
+    hashes |= collections.content_hashes() if collections is not None else {}
     folder = resolved_folder(policy.name)
     files = {"folder of the policy": sampled_fingerprint(folder)} if jax.process_count() > 1 else {}
-    check_same_everywhere(files | own)
-    return own
+    check_same_everywhere(files | hashes)
+    return hashes
+
+
+def save_policy(folder: pathlib.Path, policy: Policy, params: Any, dtype: ComputeDtype | None = None) -> None:
+    """Writes a policy with the given parameters as a Hugging Face folder: weights, configuration, tokenizer, template.
+
+    Args:
+      folder: Created if missing.
+      policy: Its configuration and tokenizer.
+      params: All its parameters; adapters are merged.
+      dtype: Dtype of the stored tensors; None: the policy's `saved_dtype`.
+    """
+    save_hugging_face(folder, policy.config, params, dtype or policy.saved_dtype, eos_ids=policy.tokenizer.eos_ids)
+    if jax.process_index() == 0:
+        policy.tokenizer.save(folder)

@@ -47,9 +47,6 @@ class Method:
       normalise_std: Whether to divide advantages by the standard deviation of the group's rewards.
       min_std: Minimum of that standard deviation. The papers use none (0), and rewards that differ by very little
         then give advantages as large as any others.
-
-    Raises:
-      UserError: a setting of the program has a wrong type or is negative, or `min_std` is negative or has no effect.
     """
 
     name: str
@@ -82,11 +79,7 @@ class Method:
         return lambda question: self.program(question, self.collections(question, languages))
 
     def with_settings(self, settings: Mapping[str, Any]) -> "Method":
-        """Returns a copy of the method with changed settings of its program; see `episodes.programs`.
-
-        Raises:
-          UserError: no program has such a setting, or its value is out of range.
-        """
+        """Returns a copy of the method with changed settings of its program; see `episodes.programs`."""
         return dataclasses.replace(self, program=with_settings(self.program, settings)) if settings else self
 
     def with_baseline(self, questions_per_step: int) -> tuple["Method", int]:
@@ -94,9 +87,6 @@ class Method:
 
         With `baseline="prompt"`, a prompt needs at least two samples. If the experiment samples each prompt once, a
         step draws half of the questions and samples each prompt twice, so the number of episodes stays the same.
-
-        Args:
-          questions_per_step: Number of coupled questions per step in the experiment.
         """
         if self.baseline == "coupled" or self.coupling == "independent" or self.samples > 1:
             return self, questions_per_step
@@ -108,10 +98,6 @@ class Method:
         Args:
           questions: All questions.
           group_baseline: Whether advantages are computed from a group's rewards; False: by a critic.
-
-        Raises:
-          UserError: there is no question, groups are smaller than the baseline or the reward needs, or a reward that
-            couples languages has every question in one language only.
         """
         if self.coupling == "independent":
             table: list[Coupled] = [(question,) for question in questions]
@@ -149,7 +135,7 @@ class Method:
         return [question for group in groups for question in group for _ in range(self.samples)]
 
     def score(self, records: Sequence[EpisodeRecord], step: int) -> list[Episode]:
-        """Computes the rewards of whole groups; the rewards of a group do not depend on other groups.
+        """Computes the rewards of whole groups, which do not depend on other groups.
 
         Args:
           records: Finished episodes of whole groups.
@@ -159,27 +145,27 @@ class Method:
           UserError: several processes that run the same episodes score them differently.
         """
         alone = self.coupling == "independent" or self.baseline == "prompt"
-        groups = [each.question.coupling + (f"/{each.question.language}" if alone else "") for each in records]
+        groups = [record.question.coupling + (f"/{record.question.language}" if alone else "") for record in records]
         numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         ids = np.array([numbers[group] for group in groups], np.int32)
         values = reward_values(self.reward, records, ids, step)
         turns: dict[int, Mapping[int, float]] | None = None
         if isinstance(self.reward, TermSum) and self.reward.turn_rewards is not None:
             places = [place for place, record in enumerate(records) if record.failure is None]
-            rewarded = rewardable([records[place] for place in places], ids[places], step)
+            rewarded = _rewardable([records[place] for place in places], ids[places], step)
             turns = dict(zip(places, self.reward.turn_rewards(rewarded), strict=True))
         return [
             Episode(
                 record=record,
                 group=groups[place],
-                rewards={name: float(of_all[place]) for name, of_all in values.items()},
+                rewards={name: float(term[place]) for name, term in values.items()},
                 turn_rewards=None if turns is None else turns.get(place, {}),
             )
             for place, record in enumerate(records)
         ]
 
     def set_advantages(self, episodes: Sequence[Episode]) -> None:
-        """Computes the advantages of the episodes of whole groups, over all groups of a rollout.
+        """Computes the advantages of all episodes of a rollout, each relative to its group.
 
         Raises:
           UserError: no episode can be scored.
@@ -207,15 +193,19 @@ def reward_values(
     places = [place for place, record in enumerate(records) if record.failure is None]
     if not places:
         return {"total": np.full(len(records), np.nan)}
-    rewarded = rewardable([records[place] for place in places], ids[places], step)
-    scored = compare_across_processes("the reward", lambda: reward(rewarded), _as_bytes)
+    rewarded = _rewardable([records[place] for place in places], ids[places], step)
+    scored = compare_across_processes(
+        "the reward",
+        lambda: reward(rewarded),
+        lambda terms: {name: np.asarray(term, np.float32).tobytes() for name, term in terms.items()},
+    )
     values = {name: np.full(len(records), np.nan) for name in scored}
-    for name, of_scored in scored.items():
-        values[name][places] = of_scored
+    for name, term in scored.items():
+        values[name][places] = term
     return values
 
 
-def rewardable(records: Sequence[EpisodeRecord], ids: Int[np.ndarray, "episodes"], step: int = 0) -> Episodes:
+def _rewardable(records: Sequence[EpisodeRecord], ids: Int[np.ndarray, "episodes"], step: int) -> Episodes:
     """Returns the view of finished episodes that rewards receive."""
     return Episodes(
         answers=[record.outcome.answer for record in records],
@@ -227,7 +217,3 @@ def rewardable(records: Sequence[EpisodeRecord], ids: Int[np.ndarray, "episodes"
         known=[record.question.extra for record in records],
         step=step,
     )
-
-
-def _as_bytes(values: Mapping[str, Float[np.ndarray, "episodes"]]) -> dict[str, bytes]:
-    return {name: np.asarray(of_all, np.float32).tobytes() for name, of_all in values.items()}

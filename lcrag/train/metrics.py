@@ -1,4 +1,4 @@
-"""Metrics of a training step: collapse of the policy, operations and device memory, and parts of the wall time.
+"""Metrics of a training step, by their names in `metrics.jsonl`: rewards, collapse, operations, memory, time.
 
 Model FLOPs utilisation (Chowdhery et al., 2022, PaLM, appendix B) is operations by formula / seconds / peak rate:
 padding, recomputation, compilation and waiting lower it. If the peak rate is unknown (CPUs), only rates are given.
@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from lcrag.episodes import EpisodeRecord
 from lcrag.episodes.prompts import answer_language
@@ -20,18 +20,63 @@ from lcrag.errors import UserError
 from lcrag.evaluation.answered import Answered
 from lcrag.evaluation.correct_language import correct_language
 from lcrag.learning import Trajectory
+from lcrag.methods.translate_r1.tool_use import tool_rates
 from lcrag.policy import DecoderConfig, Policy
 from lcrag.policy.accelerators import accelerator_of
 from lcrag.policy.flops import causal_mean, forward_flops, update_flops
-from lcrag.train.episode import Episode
+from lcrag.train.episode import Episode, GroupStatistics, group_ids, values_of
 
 REPEATED_TOKENS = 4
 # Shares of the groups of a step whose episodes have no advantage.
 WITHOUT_ADVANTAGE = ("groups/without_variance", "groups/of_one", "groups/below_floor")
 
 
+def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[str, float]:
+    """Returns means over the scored episodes of a step, and counts of the others; `min_std` is that of `Method`."""
+    scored = [episode for episode in episodes if episode.scored]
+    records = [episode.record for episode in scored]
+    terms = dict.fromkeys(term for episode in episodes for term in episode.rewards)
+    rewards = {term: values_of(scored, term) for term in terms}
+    names = dict.fromkeys(name for record in records for name in record.counts)
+    counts = {name: np.mean([record.counts.get(name, 0) for record in records]) for name in names}
+    refused = [episode.record.counts.get("retrieval_failures", 0) for episode in episodes]
+    groups = GroupStatistics.of(episodes)
+    questions = {(episode.record.question.coupling, episode.record.question.language) for episode in episodes}
+    return {
+        **{f"reward/{term}": float(np.mean(values)) for term, values in rewards.items()},
+        **{f"episode/{name}": float(value) for name, value in counts.items()},
+        "episode/retrieval_failures": float(np.mean(refused)),
+        "episode/finished": float(np.mean([record.finished for record in records])),
+        "episode/answered": float(np.mean([record.outcome.answer is not None for record in records])),
+        "episode/invalid_actions": float(np.mean([record.outcome.invalid_actions for record in records])),
+        "episode/tokens": float(np.mean([len(record.tokens) for record in records])),
+        "step/episodes": len(episodes),
+        "step/prompts": len(questions),
+        "episode/scored": len(scored),
+        "episode/failed": sum(episode.record.failure is not None for episode in episodes),
+        "episode/unscored": len(episodes) - len(scored),
+        "groups/without_variance": float(np.mean((groups.spread == 0) & (groups.sizes > 1))),
+        "groups/of_one": float(np.mean(groups.scored == 1)),
+        "groups/below_floor": float(np.mean((groups.spread > 0) & (groups.std < min_std))),
+        **tool_rates(records, rewards),
+    }
+
+
+def dynamic_sampling_metrics(episodes: Sequence[Episode], kept: Bool[np.ndarray, "episodes"], rollouts: int) -> dict:
+    """Returns how much a step with dynamic sampling sampled, and how much of it the update learns from."""
+    ids = group_ids(episodes)
+    dropped = [episode.record for episode, keep in zip(episodes, kept, strict=True) if not keep]
+    return {
+        "dynamic_sampling/rollouts": rollouts,
+        "dynamic_sampling/groups_sampled": len(np.unique(ids)),
+        "dynamic_sampling/groups_kept": len(np.unique(ids[kept])),
+        "dynamic_sampling/episodes_dropped": len(dropped),
+        "dynamic_sampling/policy_tokens_dropped": sum(int(record.by_policy.sum()) for record in dropped),
+    }
+
+
 def collapse_metrics(episodes: Sequence[Episode], languages: Collection[str]) -> dict[str, float]:
-    """Returns what shows a collapsing policy first, by names in `metrics.jsonl`; NaN if no episode has a score.
+    """Returns what shows a collapsing policy first; NaN if no episode has a score.
 
     Repetition is the share of the policy's 4-grams of tokens that it wrote before in the same episode, the search rate
     the share of the episodes that search at all.
@@ -40,17 +85,17 @@ def collapse_metrics(episodes: Sequence[Episode], languages: Collection[str]) ->
       episodes: All episodes of a step.
       languages: All languages of the run, among which an answer's is identified.
     """
+
+    def mean(values: np.ndarray) -> float:
+        known = values[~np.isnan(values)]
+        return float(known.mean()) if len(known) else float("nan")
+
     records = [episode.record for episode in episodes if episode.scored]
     return {
-        "episode/repetition": _mean(repetition(records)),
-        "episode/wrong_language": _mean(wrong_language(records, languages)),
-        "episode/search_rate": _mean(np.array([record.counts["searches"] > 0 for record in records], float)),
+        "episode/repetition": mean(repetition(records)),
+        "episode/wrong_language": mean(wrong_language(records, languages)),
+        "episode/search_rate": mean(np.array([record.counts["searches"] > 0 for record in records], float)),
     }
-
-
-def _mean(values: np.ndarray) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else float("nan")
 
 
 def repetition(records: Sequence[EpisodeRecord], size: int = REPEATED_TOKENS) -> Float[np.ndarray, " episodes"]:
@@ -84,6 +129,13 @@ def wrong_language(records: Sequence[EpisodeRecord], languages: Collection[str])
     return 1.0 - correct_language(answered, languages)
 
 
+def has_no_signal(metrics: Mapping[str, Any]) -> bool:
+    """Whether no group of a step had rewards that differ; False with a critic, whose advantages need no group."""
+    if "critic/gradient_norm" in metrics:
+        return False
+    return sum(metrics.get(name) or 0.0 for name in WITHOUT_ADVANTAGE) > 1 - 1e-6
+
+
 def check_finite(metrics: Mapping[str, Any], step: int, max_consecutive_skips: int, where: pathlib.Path) -> None:
     """Raises a UserError if a run has diverged: too many updates in a row, or the validation loss, were not finite."""
     if metrics["update/non_finite_in_a_row"] >= max_consecutive_skips:
@@ -96,13 +148,6 @@ def check_finite(metrics: Mapping[str, Any], step: int, max_consecutive_skips: i
             f"the validation loss is not finite, so the run stopped at step {step}: begin anew with a lower"
             " adamw.learning_rate"
         )
-
-
-def has_no_signal(metrics: Mapping[str, Any]) -> bool:
-    """Whether no group of a step had rewards that differ; False with a critic, whose advantages need no group."""
-    if "critic/gradient_norm" in metrics:
-        return False
-    return sum(metrics.get(name) or 0.0 for name in WITHOUT_ADVANTAGE) > 1 - 1e-6
 
 
 def rollout_flops(config: DecoderConfig, records: Iterable[EpisodeRecord]) -> float:
@@ -164,7 +209,7 @@ def memory_metrics(devices: Iterable[Any] | None = None) -> dict[str, int]:
     Args:
       devices: The devices; None: those of this process.
     """
-    known = [stats for each in (devices or jax.local_devices()) if (stats := each.memory_stats())]
+    known = [stats for device in (devices or jax.local_devices()) if (stats := device.memory_stats())]
     names = {"device/memory_bytes": "bytes_in_use", "device/memory_peak_bytes": "peak_bytes_in_use"}
     return {
         name: max(int(stats[key]) for stats in known)

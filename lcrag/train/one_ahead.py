@@ -1,10 +1,9 @@
 """Staleness 1: a thread samples the next step with the policy before the update, while the update runs."""
 
 import contextlib
-import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from types import TracebackType
 
 import jax
@@ -19,7 +18,7 @@ from lcrag.learning.learners import Learner
 from lcrag.policy import compute_parameters, join, split_trainable
 from lcrag.runs import stopping
 from lcrag.train.episode import Episode
-from lcrag.train.rollout import Rollouts, Sampled, Share
+from lcrag.train.rollout import Rollout, Rollouts, Sampled
 
 BEHAVIOUR = "behaviour"  # entry of a checkpoint: the parameters that sample the step after it
 
@@ -49,9 +48,9 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
     checkpoint again, with the same parameters.
 
     Args:
-      rollouts: Samples and scores episodes.
+      rollouts: Their lanes sample.
       learner: Its parameters sample.
-      sample: Samples a whole step: (step, policy version, first share or None).
+      sample: Samples a whole step: (step, policy version, the first rollout or None).
       sample_share: Samples this process's share of a step's first rollout: (step, policy version).
     """
 
@@ -59,17 +58,16 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         self,
         rollouts: Rollouts,
         learner: Learner,
-        sample: Callable[[int, int, Share | None], Sampled],
-        sample_share: Callable[[int, int], Share],
+        sample: Callable[[int, int, Rollout | None], Sampled],
+        sample_share: Callable[[int, int], Rollout],
     ):
-        self._rollouts, self._learner, self._sample_step, self._sample_share = rollouts, learner, sample, sample_share
+        self._rollouts, self._learner, self._sample, self._sample_share = rollouts, learner, sample, sample_share
         self._config = rollouts.policy.config
         _, self._frozen = split_trainable(self._config, rollouts.policy.params)
         self._behaviour = self._copied()
-        self._ordered: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
-        self._sampled: queue.SimpleQueue[Sampled | Share | BaseException] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="rollout", daemon=True)
-        self._waited = {"sampler": 0.0, "trainer": 0.0}
+        self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="rollout")
+        self._sampling: futures.Future[Sampled | Rollout] | None = None
+        self._waited, self._idle_since = {"sampler": 0.0, "trainer": 0.0}, 0.0
 
     @property
     def state(self) -> PyTree:
@@ -83,22 +81,28 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         self._learner.state = type(self._learner.state)(**restored)
         return step
 
-    def __enter__(self) -> "OneAhead":
-        self._thread.start()
-        return self
-
     def begin(self, step: int) -> None:
         """Begins to sample the first step of this call, with the parameters of the start or of the checkpoint."""
-        self._order(step, policy_version=max(0, step - 1))
+        self._idle_since = time.monotonic()
+        self._order(step)
 
     def begin_next(self, step: int) -> None:
         """Begins to sample a step with the parameters before the update of the step before it."""
         self._behaviour = self._copied()
-        self._order(step, policy_version=step - 1)
+        self._order(step)
 
-    def _order(self, step: int, policy_version: int) -> None:
+    def _order(self, step: int) -> None:
+        def work() -> Sampled | Rollout:
+            self._waited["sampler"] += time.monotonic() - self._idle_since
+            try:
+                version = max(0, step - 1)
+                alone = jax.process_count() == 1
+                return self._sample(step, version, None) if alone else self._sample_share(step, version)
+            finally:
+                self._idle_since = time.monotonic()
+
         self._rollouts.set_params(join(self._behaviour, self._frozen))
-        self._ordered.put((step, policy_version))
+        self._sampling = self._thread.submit(work)
 
     def take(self, step: int) -> Sampled:
         """Waits for the episodes of the step that was begun.
@@ -106,26 +110,12 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         Raises:
           Exception: the exception that ended sampling.
         """
+        assert self._sampling is not None
         started = time.monotonic()
-        sampled = self._sampled.get()
+        futures.wait([self._sampling])
         self._waited["trainer"] += time.monotonic() - started
-        if isinstance(sampled, BaseException):
-            raise sampled
-        return self._sample_step(step, max(0, step - 1), sampled) if isinstance(sampled, Share) else sampled
-
-    def _work(self) -> None:
-        """Samples the ordered steps; runs in the thread."""
-        while True:
-            started = time.monotonic()
-            order = self._ordered.get()
-            self._waited["sampler"] += time.monotonic() - started
-            if order is None:
-                return
-            try:
-                alone = jax.process_count() == 1
-                self._sampled.put(self._sample_step(*order, None) if alone else self._sample_share(*order))
-            except BaseException as error:  # raised by `take`
-                self._sampled.put(error)
+        sampled = self._sampling.result()
+        return sampled if isinstance(sampled, Sampled) else self._sample(step, max(0, step - 1), sampled)
 
     def idle_shares(self, seconds: float) -> dict[str, float]:
         """Returns the shares of a step's seconds in which the sampler and the trainer waited for each other."""
@@ -141,9 +131,9 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if error is not None:
             self._rollouts.abandon()
-        self._ordered.put(None)
-        if self._thread.is_alive():  # after a signal only briefly, as the thread may be compiling or searching
-            self._thread.join(stopping.PATIENCE_SECONDS if isinstance(error, KeyboardInterrupt) else None)
+        if self._sampling is not None:  # after a signal only briefly, as the thread may be compiling or searching
+            futures.wait([self._sampling], stopping.PATIENCE_SECONDS if isinstance(error, KeyboardInterrupt) else None)
+        self._thread.shutdown(wait=False)
 
 
 def staleness_metrics(policy_version: int, episodes: Sequence[Episode]) -> dict[str, float]:

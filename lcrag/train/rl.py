@@ -9,7 +9,7 @@ policy-gradient loss (`lcrag.learning`). Everything a run uses is an argument of
 import contextlib
 import pathlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gin
@@ -23,17 +23,19 @@ from lcrag.learning.learners import Learner, frozen_fingerprint
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
+from lcrag.runs.answers import AFTER
 from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.metrics import Trackers
 from lcrag.train.checkpoints import StepCheckpoints
-from lcrag.train.checks import check_questions, check_rewarded, check_rows
-from lcrag.train.episode import dynamic_sampling_metrics, episode_metrics, extremes
-from lcrag.train.evaluation import Evaluation, HeldOut
-from lcrag.train.load import content_hashes
+from lcrag.train.episode import extremes
+from lcrag.train.evaluation import Evaluation
+from lcrag.train.load import check_rewarded, check_rows, content_hashes, save_policy
 from lcrag.train.method import Method
 from lcrag.train.metrics import (
     check_finite,
     collapse_metrics,
+    dynamic_sampling_metrics,
+    episode_metrics,
     has_no_signal,
     learning_flops,
     memory_metrics,
@@ -42,8 +44,7 @@ from lcrag.train.metrics import (
     wall_time,
 )
 from lcrag.train.one_ahead import OneAhead, check_staleness, staleness_metrics
-from lcrag.train.policy_export import save_policy
-from lcrag.train.rollout import Lanes, Rollouts, Sampled, Share, sample_step, show_rollout
+from lcrag.train.rollout import Lanes, Rollout, Rollouts, Sampled, rollout_metrics, sample_step, show_rollout
 from lcrag.train.run_report import report_run
 
 # Bindings that a continued run may change. With other values of the first ones, which fit a run to its devices, sums of
@@ -70,64 +71,33 @@ MAY_CHANGE = (
 def train(
     output_dir: pathlib.Path,
     *,
-    seed: int,
-    steps: int,
-    questions_per_step: int,
-    policy: Policy,
+    seed: int,  # of the order of the questions and of sampling
+    steps: int,  # each is a rollout and its updates
+    questions_per_step: int,  # each in all its languages, `method.samples` times; see `Method.with_baseline`
+    policy: Policy,  # the initial one; its parameters are donated
     questions: Sequence[Question],
     collections: SearchableCollections,
-    method: Method,
-    lanes: Lanes,
+    method: Method,  # program, reward and groups
+    lanes: Lanes,  # samplers and their devices
     objective: PolicyGradient,
-    optimizer: Optimizer,
-    layout: Layout,
-    trackers: Trackers,
-    critic: Critic | None = None,
-    question_share: float = 1.0,
-    updates_per_rollout: int = 1,
+    optimizer: Optimizer,  # its schedule spans the updates of all steps
+    layout: Layout,  # shapes of training rows
+    trackers: Trackers,  # where metrics go in addition to metrics.jsonl
+    critic: Critic | None = None,  # a value model whose advantages replace those of groups (PPO)
+    question_share: float = 1.0,  # a question is used in all its languages; a smaller share is a subset of a larger one
+    updates_per_rollout: int = 1,  # mini-batches of a rollout, one update each
     passes_per_rollout: int = 1,
-    max_rollouts: int = 1,
-    staleness: int = 0,
-    max_consecutive_skips: int = 5,
-    checkpoint_every: int = 50,
-    episodes_every: int = 10,
-    extreme_groups: int = 64,
-    evaluation: Evaluation | None = None,
+    max_rollouts: int = 1,  # of a step; above 1, groups with equal rewards are replaced (DAPO's dynamic sampling)
+    staleness: int = 0,  # 1: a step is sampled while the update before it runs; needs `objective.importance_cap`
+    max_consecutive_skips: int = 5,  # non-finite updates in a row after which the run stops
+    checkpoint_every: int = 50,  # the last step is always saved
+    episodes_every: int = 10,  # steps between those of which every episode is written
+    extreme_groups: int = 64,  # of other steps, the best and worst episode of so many groups, which differ most
+    evaluation: Evaluation | None = None,  # on held-out questions, before and after
 ) -> None:
     """Trains a policy to search; the same call continues an interrupted run.
 
     SIGTERM and Ctrl-C abandon a rollout, or wait for an update, and save the last finished step.
-
-    Args:
-      output_dir: The run's folder.
-      seed: Seed of the question order and of sampling.
-      steps: Training steps, each a rollout and its updates.
-      questions_per_step: Coupled questions of a step, each in all its languages, `method.samples` times; see
-        `Method.with_baseline`.
-      policy: Initial policy; its parameters are donated.
-      questions: Training questions.
-      collections: Collections that programs search.
-      method: Program, reward and coupling.
-      lanes: Samplers and their devices.
-      objective: Policy-gradient loss.
-      optimizer: Its schedule spans the updates of all steps.
-      layout: Shapes of training rows.
-      critic: Value model whose advantages replace those of groups (PPO); None: no value model.
-      question_share: Share of the questions to use, each in all its languages; with one seed, a smaller share is a
-        subset of a larger one.
-      updates_per_rollout: Mini-batches per rollout, one update each.
-      passes_per_rollout: Passes over each rollout.
-      max_rollouts: Maximum number of rollouts per step; above 1, groups with equal rewards are replaced by newly
-        sampled ones (DAPO's dynamic sampling).
-      staleness: 0: sampling and learning take turns. 1: the next step is sampled while the update runs, by the policy
-        before it; `objective.importance_cap` must be set.
-      max_consecutive_skips: Consecutive non-finite updates after which the run stops.
-      checkpoint_every: Steps between checkpoints; the last step is always saved.
-      episodes_every: Interval of the steps of which every episode is written.
-      extreme_groups: Number of groups of the other steps of which the best and the worst episode are written, those
-        whose rewards differ most; 0: none.
-      trackers: Where metrics go in addition to metrics.jsonl.
-      evaluation: Held-out evaluation before and after, or None.
 
     Raises:
       UserError: The output folder belongs to another run, questions have no collection or cannot be scored, or the run
@@ -173,29 +143,49 @@ def train(
             " positive one (1.0)"
         )
     check_rows(layout, runner.sampler.context, policy.mesh)
-    check_questions(questions, collections, runner, rollouts.program, native_collections=method.native_collections)
-    held_out = None if evaluation is None else HeldOut(evaluation, rollouts, collections, seed)
-    asked = [*questions, *(evaluation.questions if evaluation else ())]
+    rollouts.check(questions)
+    asked = list(questions)
+    if evaluation is not None:
+        evaluation.check(rollouts)
+        asked += evaluation.questions
     hashes = content_hashes(policy, collections, asked, {**method.models, **runner.completers})
     about = provenance(seed=seed, hashes=hashes)
 
-    def sample(step: int, policy_version: int, first_share: Share | None = None) -> Sampled:
+    def sample(step: int, policy_version: int, begun: Rollout | None = None) -> Sampled:
         return sample_step(
             rollouts,
             groups_of_step(table, seed=seed, step=step, couplings=drawn),
             step=step,
             policy_version=policy_version,
             max_rollouts=max_rollouts,
-            episodes_per_step=episodes_per_step,
-            show=show,
-            first_share=first_share,
+            first_number=step * episodes_per_step,
+            display=display,
+            begun=begun,
         )
 
-    def sample_share(step: int, policy_version: int) -> Share:
+    def sample_share(step: int, policy_version: int) -> Rollout:
+        """Samples only this process's share of the first rollout, as a thread may do with several processes."""
         groups = groups_of_step(table, seed=seed, step=step, couplings=drawn)[:questions_per_step]
-        progress = lambda finished, total: show_rollout(show, finished, total)  # noqa: E731
-        first = step * episodes_per_step
-        return rollouts.sample(groups, first, step=step, policy_version=policy_version, progress=progress)
+        rollout = rollouts.begin(groups, step * episodes_per_step, step=step, policy_version=policy_version)
+        show_rollout(rollout, display)
+        return rollout
+
+    def sample_in_turn() -> Iterator[tuple[int, Sampled]]:
+        """Samples each step with the parameters of the update before it."""
+        for step in range(first, steps):
+            with saved.interruptible():
+                rollouts.set_params(learner.params)
+                sampled = sample(step, policy_version=step)
+            yield step, sampled
+
+    def sample_ahead(ahead: OneAhead) -> Iterator[tuple[int, Sampled]]:
+        """Samples each step while the update before it runs, with the parameters before that update."""
+        for step in range(first, steps):
+            with saved.interruptible():
+                sampled = ahead.take(step)
+            if step + 1 < steps:
+                ahead.begin_next(step + 1)
+            yield step, sampled
 
     with (
         open_run(output_dir, config=operative_config(), about=about, may_change=MAY_CHANGE) as run,
@@ -216,51 +206,40 @@ def train(
             passes=passes_per_rollout,
         )
         ahead = OneAhead(rollouts, learner, sample, sample_share) if staleness else None
-        first = (ahead or learner).restore(checkpoints)
-        if held_out is not None and first == 0:
-            held_out.before(run.path, learner.params, console)
+        trained = ahead or learner  # whose state a checkpoint holds
+        first = trained.restore(checkpoints)
+        if evaluation is not None and first == 0:
+            evaluation.run_before(run.path, rollouts, learner.params, seed=seed, console=console)
 
-        saved = entered.enter_context(StepCheckpoints(checkpoints, ahead or learner, first))
+        saved = entered.enter_context(StepCheckpoints(checkpoints, lambda: trained.state, first))
         log = entered.enter_context(run.metrics(first - 1, trackers))
         display = entered.enter_context(
             progress_display(method.name, steps, first=first, tokens=rollouts.written_tokens)
         )
-        show = display.phase
         if ahead is not None and first < steps:
             entered.enter_context(ahead)
             ahead.begin(first)
 
         idle = 0  # steps in a row without a learning signal
-        for step in range(first, steps):
-            started = time.monotonic()
-
-            # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
-            with saved.interruptible():
-                if ahead is None:
-                    rollouts.set_params(learner.params)
-                    sampled = sample(step, policy_version=step)
-                else:
-                    sampled = ahead.take(step)
-            if ahead is not None and step + 1 < steps:
-                ahead.begin_next(step + 1)
-            episodes, measured = sampled.episodes, sampled.measured
+        started = time.monotonic()
+        # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
+        for step, sampled in sample_in_turn() if ahead is None else sample_ahead(ahead):
+            episodes = sampled.episodes
 
             # --- Update: one gradient step for each mini-batch of the episodes that have a learning signal.
-            show("update")
+            display.phase("update")
             updating = time.monotonic()
-            trajectories = [each.trajectory() for each, keep in zip(episodes, sampled.kept, strict=True) if keep]
+            trajectories = [episode.trajectory() for episode, keep in zip(episodes, sampled.kept, strict=True) if keep]
             metrics: dict[str, Any] = learner.learn(trajectories)
             update_seconds = time.monotonic() - updating
 
             # --- Log.
-            records = [episode.record for episode in episodes]
             metrics |= episode_metrics(episodes, method.min_std) | collapse_metrics(episodes, collections.languages)
             if max_rollouts > 1:
-                metrics |= dynamic_sampling_metrics(episodes, sampled.kept, sampled.rollouts)
-            metrics |= measured.metrics() | {"seconds/update": update_seconds} | memory_metrics()
-            metrics |= rate_metrics(
-                "rollout", policy, rollout_flops(policy.config, records), measured.seconds["rollout"]
-            )
+                metrics |= dynamic_sampling_metrics(episodes, sampled.kept, len(sampled.rollouts))
+            metrics |= rollout_metrics(sampled.rollouts) | {"seconds/update": update_seconds} | memory_metrics()
+            flops = rollout_flops(policy.config, (episode.record for episode in episodes))
+            metrics |= rate_metrics("rollout", policy, flops, metrics["seconds/rollout"])
             flops = learning_flops(policy.config, trajectories, passes_per_rollout)
             metrics |= rate_metrics("update", policy, flops, update_seconds)
             metrics["seconds/step"] = time.monotonic() - started
@@ -277,17 +256,19 @@ def train(
             last = step == steps - 1
             diverging = metrics["update/non_finite_in_a_row"] >= max_consecutive_skips
             if diverging or last or step % episodes_every == 0:
-                run.write_episodes(step, (each.json(advantage=critic is None) for each in episodes))
+                run.write_episodes(step, (episode.json(advantage=critic is None) for episode in episodes))
             elif extreme_groups:
-                chosen = [episodes[place] for place in extremes(episodes, extreme_groups)]
-                run.write_episodes(step, (each.json(advantage=critic is None) for each in chosen), extremes=True)
+                chosen = (episodes[place] for place in extremes(episodes, extreme_groups))
+                run.write_episodes(step, (episode.json(advantage=critic is None) for episode in chosen), extremes=True)
             check_finite(metrics, step, max_consecutive_skips, run.path / "episodes" / f"step_{step}.jsonl")
 
             # --- Checkpoint; a signal that arrived during the update ends the run here.
             saved.finish(step, save=last or (step + 1) % checkpoint_every == 0)
+            started = time.monotonic()
 
         entered.close()  # everything saved is complete on disk
-        if held_out is not None:
-            held_out.after(run.path, learner.params, console)
+        if evaluation is not None:
+            rollouts.set_params(learner.params)
+            evaluation.run(run.path, AFTER, rollouts, seed=seed, console=console)
         save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)

@@ -10,11 +10,12 @@ import functools
 import itertools
 import json
 import pickle
+import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
-from typing import Any, TypeAlias
+from typing import Any
 
 import gin
 import jax
@@ -23,18 +24,19 @@ from jax.sharding import Mesh
 from jaxtyping import Bool, PyTree
 
 from lcrag.data.batches import Coupled
+from lcrag.data.questions import Question, fault_of
 from lcrag.episodes import EpisodeRecord, Programs, Runner
 from lcrag.episodes.agreement import allgather_bytes, is_collective, without_collectives
 from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
 from lcrag.policy.lanes import hand_over, lane_config, lane_meshes
 from lcrag.retrieval import SearchableCollections
+from lcrag.runs.display import ProgressDisplay
 from lcrag.sampling import Sampler, SamplerConfig, SamplerStatistics
-from lcrag.train.checks import check_models
 from lcrag.train.episode import Episode, GroupStatistics, kept_for_update
-from lcrag.train.method import Method
+from lcrag.train.load import check_models
+from lcrag.train.method import Method, ProgramOf
 
-Progress: TypeAlias = Callable[[int, int], None]  # (finished, all) episodes
 PHASES = ("rollout", "retrieval_wait", "rewards")
 
 
@@ -54,9 +56,6 @@ class Lanes:
         others.
       mesh: Devices that sample, with one lane only; None: the policy's devices. Parameters are copied to other devices
         directly, not through the host.
-
-    Raises:
-      UserError: a number is out of range, or `mesh` is set with several lanes or processes.
     """
 
     sampler: SamplerConfig
@@ -75,11 +74,7 @@ class Lanes:
             )
 
     def lane_sampler(self) -> SamplerConfig:
-        """Returns the sampler settings of one lane: its share of the slots and of the compiled row counts.
-
-        Raises:
-          UserError: the number of slots is not a multiple of the number of lanes.
-        """
+        """Returns the sampler settings of one lane: its share of the slots and of the compiled row counts."""
         if self.sampler.slots % self.count:
             raise UserError(
                 f"Sampler.slots is {self.sampler.slots}, which {self.count} lanes cannot share evenly: make it a"
@@ -94,17 +89,15 @@ class Lanes:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Lane:
-    """A lane of this process, and its index among the lanes of all processes."""
-
-    number: int
-    sampler: Sampler
-    runner: Runner
-
-
-@dataclasses.dataclass(kw_only=True)
 class LaneResult:
-    """What one lane sampled: its episodes, seconds of each of `PHASES`, and the increase of its sampler's counters."""
+    """What one lane sampled: its scored episodes by number, and what that took.
+
+    Attributes:
+      lane: Index of the lane among those of all processes.
+      episodes: Its episodes.
+      seconds: Seconds of each of `PHASES`; "retrieval_wait" is part of "rollout".
+      statistics: Increase of its sampler's counters, except `compiled_shapes`, which counts from the start.
+    """
 
     lane: int
     episodes: list[Episode]
@@ -112,59 +105,25 @@ class LaneResult:
     statistics: SamplerStatistics
 
 
-@dataclasses.dataclass(kw_only=True)
-class Share:
-    """The episodes of this process's lanes, or the exception that prevented them.
+@dataclasses.dataclass
+class Rollout:
+    """A rollout on this process's lanes; nothing is sampled before `finished` is read.
 
     Attributes:
-      lanes: Results of this process's lanes.
-      failure: The exception; None: sampling succeeded.
+      total: Number of this process's episodes.
+      finished: Samples and scores, and yields the record of each episode as soon as it has finished.
+      lanes: The results of this process's lanes, once `finished` is exhausted.
+      failure: What ended sampling on several lanes, until `Rollouts.join` raises it; None: nothing did.
     """
 
-    lanes: Sequence[LaneResult] = ()
+    total: int
+    finished: Iterator[EpisodeRecord] = iter(())
+    lanes: list[LaneResult] = dataclasses.field(default_factory=list)
     failure: Exception | None = None
 
 
-@dataclasses.dataclass(kw_only=True)
-class Measured:
-    """Seconds of each of `PHASES` in the slowest lane, and the counters of all lanes together; sums over rollouts.
-
-    "retrieval_wait" is included in "rollout".
-    """
-
-    seconds: dict[str, float] = dataclasses.field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
-    statistics: SamplerStatistics = dataclasses.field(default_factory=SamplerStatistics)
-
-    def add(self, lanes: Sequence[LaneResult]) -> None:
-        """Adds one rollout."""
-        slowest = max(lanes, key=lambda each: each.seconds["rollout"] + each.seconds["rewards"])
-        self.seconds = {phase: self.seconds[phase] + slowest.seconds[phase] for phase in PHASES}
-        before, added = vars(self.statistics), {}
-        for name, value in before.items():
-            increases = [getattr(lane.statistics, name) for lane in lanes]
-            if name == "compiled_shapes":  # counted from the start, and shared by lanes of the same sizes
-                added[name] = max(increases)
-            elif name.endswith("_seconds"):  # lanes work at the same time
-                added[name] = value + getattr(slowest.statistics, name)
-            else:
-                added[name] = value + sum(increases)
-        self.statistics = SamplerStatistics(**added)
-
-    def metrics(self) -> dict[str, float | int]:
-        """Returns the metrics for `metrics.jsonl`."""
-        counters = self.statistics
-        return {f"seconds/{phase}": taken for phase, taken in self.seconds.items()} | {
-            "seconds/append": counters.append_seconds,
-            "seconds/decode": counters.decode_seconds,
-            "tokens_per_second/sampled": counters.sampled_tokens / self.seconds["rollout"],
-            "slots/occupancy": counters.occupancy,
-            "append/filled": counters.appended_tokens / max(1, counters.append_positions),
-            "compiled_shapes": counters.compiled_shapes,
-        }
-
-
 class Rollouts:
-    """Samples and scores the episodes of groups on the lanes of this process.
+    """Samples and scores episodes on the lanes of this process.
 
     Args:
       lanes: Number and devices of the lanes, settings of samplers and runners.
@@ -174,78 +133,99 @@ class Rollouts:
       seed: Seed of sampling.
 
     Attributes:
-      runner: Runner of this process's first lane, whose settings all lanes have.
+      runners: The runner of each of this process's lanes, by the index of the lane among those of all processes.
       program: Builds the program of a question.
       languages: Languages of the collections.
-
-    Raises:
-      UserError: the devices or slots cannot be divided evenly among the lanes, or a model of the runner cannot be
-        loaded.
     """
 
     def __init__(self, lanes: Lanes, policy: Policy, collections: SearchableCollections, method: Method, seed: int):
         self.method, self.policy, self.lane_count = method, policy, lanes.count
         self.languages, self.program = collections.languages, method.on(collections.languages)
         self._abandoned = threading.Event()
+        self.runners: dict[int, Runner] = {}
         parts = {"tokenizer": policy.tokenizer, "search": collections.search, "seed": seed}
         if lanes.count == 1:
-            self._meshes = []
             sampler = Sampler(policy.config, policy.params, policy.tokenizer, lanes.sampler, lanes.mesh or policy.mesh)
             # Processes that run one lane together must call its sampler at the same points, so they wait for searches.
             waits = {"wait_for_searches": True} if is_collective() else {}
-            self._lanes = [Lane(number=0, sampler=sampler, runner=lanes.runner(sampler=sampler, **parts, **waits))]
+            self.runners[0] = lanes.runner(sampler=sampler, **parts, **waits)
         else:
             self._meshes = lane_meshes(policy.mesh, lanes.count, lanes.tensor)
             config, settings = lane_config(policy.config), lanes.lane_sampler()
-            self._lanes = []
-            for number, params in self._handed_over(policy.params).items():
-                sampler = Sampler(config, params, policy.tokenizer, settings, self._meshes[number])
+            for lane, params in self._handed_over(policy.params).items():
+                sampler = Sampler(config, params, policy.tokenizer, settings, self._meshes[lane])
                 with without_collectives():
-                    runner = lanes.runner(sampler=sampler, **parts)
-                self._lanes.append(Lane(number=number, sampler=sampler, runner=runner))
-        self.runner, self._running = self._lanes[0].runner, [lane.runner for lane in self._lanes]
+                    self.runners[lane] = lanes.runner(sampler=sampler, **parts)
+        self._running = dict(self.runners)
         check_models(self.runner.completers.values())
 
-    def _handed_over(self, params: PyTree) -> dict[int, PyTree]:
-        """Returns the parameters for each lane of this process, by its number; all processes call it together.
+    @property
+    def runner(self) -> Runner:
+        """The runner of this process's first lane, whose settings all lanes have."""
+        return next(iter(self.runners.values()))
 
-        With several lanes they are copies, with one lane the parameters themselves.
+    def check(self, questions: Iterable[Question], program: ProgramOf | None = None) -> None:
+        """Checks questions before their episodes are run.
+
+        There must be questions, collections in their languages and the tools that their programs offer, and the prompts
+        must fit the context.
+
+        Args:
+          questions: The questions.
+          program: Builds the program of a question; None: the method's.
+
+        Raises:
+          UserError: a check failed.
         """
-        if self.lane_count == 1:
-            return {0: params}
+        questions = list(questions)
+        if not questions:
+            raise UserError("there is no question to ask: name another split, other languages or other files")
+        for question in questions:
+            if fault := fault_of(question.text):
+                raise UserError(
+                    f"the question {question.coupling} in {question.language} {fault}: {question.text[:60]!r}"
+                )
+        missing = sorted({question.language for question in questions} - set(self.languages))
+        if missing and self.method.native_collections:
+            raise UserError(
+                f"there are questions in {', '.join(missing)} but collections only in {', '.join(self.languages)}:"
+                " build the missing ones or ask in fewer languages"
+            )
+        self.runner.check([(question, (program or self.program)(question), 0) for question in questions])
+
+    def _handed_over(self, params: PyTree) -> dict[int, PyTree]:
+        """Returns copies of the parameters for this process's lanes; all processes call it together."""
         handed = hand_over(self.policy.config, params, self.policy.mesh, self._meshes)
-        return {number: each for number, each in enumerate(handed) if each is not None}
+        return {lane: copy for lane, copy in enumerate(handed) if copy is not None}
 
     def set_params(self, params: PyTree) -> None:
         """Replaces the parameters with which the lanes sample; all processes call it at the same point."""
-        for lane in self._lanes if self.lane_count > 1 else ():
-            lane.sampler.drop_params()  # there may be no memory for two copies
-        handed = self._handed_over(params)
-        for lane in self._lanes:
-            lane.sampler.set_params(handed[lane.number])
+        if self.lane_count == 1:
+            self.runner.sampler.set_params(params)
+            return
+        for runner in self.runners.values():
+            runner.sampler.drop_params()  # there may be no memory for two copies
+        for lane, copy in self._handed_over(params).items():
+            self.runners[lane].sampler.set_params(copy)
 
     def written_tokens(self) -> int:
         """Returns how many tokens this process's lanes have written in the latest rollout, while it runs."""
-        return sum(runner.written_tokens() for runner in self._running)
+        return sum(runner.written_tokens() for runner in self._running.values())
 
     def abandon(self) -> None:
         """Stops the rollout that another thread samples, before its next block, and every later rollout."""
         self._abandoned.set()
 
-    def sample(
-        self, groups: Sequence[Coupled], first_number: int, *, step: int, policy_version: int, progress: Progress
-    ) -> Share:
-        """Samples and scores the episodes of this process's lanes.
+    def begin(self, groups: Sequence[Coupled], first_number: int, *, step: int, policy_version: int) -> Rollout:
+        """Returns the rollout of groups to learn from.
 
-        With several lanes it does not communicate with other processes and may run on any thread; exceptions are then
-        raised later, by `join`.
+        With several lanes it does not communicate with other processes and may run on any thread.
 
         Args:
           groups: Coupled questions.
           first_number: Number of the first episode; an episode's number selects its random stream.
           step: Training step that learns from the episodes.
           policy_version: Number of updates that the parameters have received, for the records.
-          progress: Called with (finished, all) episodes of this process, on any thread.
         """
         numbers = itertools.count(first_number)
         programs = [
@@ -253,127 +233,112 @@ class Rollouts:
             for group in groups
         ]
         score = functools.partial(self.method.score, step=step)
-        return self._sample(programs, groups, score, {}, policy_version=policy_version, progress=progress)
+        return self._begin(groups, programs, score, policy_version=policy_version)
 
-    def join(self, share: Share, measured: Measured) -> list[Episode]:
-        """Returns the episodes of all lanes of all processes by number, with advantages; all call it at one point.
-
-        Args:
-          share: The result of `sample`.
-          measured: Receives the times and counters.
-
-        Raises:
-          UserError: no episode can be scored, or another process failed.
-          Exception: the exception that ended sampling in this process.
-        """
-        lanes = self._exchange(share)
-        measured.add(lanes)
-        episodes = in_order(lanes)
-        self.method.set_advantages(episodes)
-        return episodes
-
-    def run(self, programs: Programs, *, progress: Progress, **settings: Any) -> tuple[list[EpisodeRecord], float]:
-        """Runs programs that are not learned from on all lanes of all processes.
+    def begin_unscored(self, programs: Programs, **settings: Any) -> Rollout:
+        """Returns the rollout of programs that are not learned from.
 
         Args:
           programs: All programs, the same list in every process; their numbers differ.
-          progress: Called with (finished, all) episodes of this process.
           settings: Fields of the runner to replace, such as `temperature`.
-
-        Returns:
-          (the records by number, seconds of the slowest lane).
         """
         groups = [(question,) for question, _, _ in programs]
-        unscored = lambda records: [Episode(record=each, group="", rewards={}) for each in records]  # noqa: E731
-        share = self._sample([[each] for each in programs], groups, unscored, settings, progress=progress)
-        lanes = self._exchange(share)
-        return [each.record for each in in_order(lanes)], max(lane.seconds["rollout"] for lane in lanes)
+        unscored = lambda records: [Episode(record=record, group="", rewards={}) for record in records]  # noqa: E731
+        return self._begin(groups, [[program] for program in programs], unscored, **settings)
 
-    def gather(self, texts: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-        """Returns for each program the texts that its lane collected; `texts` are those of this process's lanes."""
-        if self.lane_count == 1:
-            return list(texts)
-        parts = allgather_bytes("what the searches found", json.dumps(texts).encode())
-        return [max(each, key=len) for each in zip(*map(json.loads, parts), strict=True)]
-
-    def _sample(
+    def _begin(
         self,
-        programs: Sequence[Programs],
         groups: Sequence[Coupled],
+        programs: Sequence[Programs],
         score: Callable[[Sequence[EpisodeRecord]], list[Episode]],
-        settings: dict[str, Any],
-        *,
-        progress: Progress,
         policy_version: int = 0,
-    ) -> Share:
-        """Runs and scores the programs of this process's lanes; `programs` are those of each group."""
-        lane_of = assign_lanes(groups, self.lane_count)
-        parts = [
-            [each for of_group, lane in zip(programs, lane_of, strict=True) if lane == n.number for each in of_group]
-            for n in self._lanes
-        ]
-        finished, total, lock = [0] * len(parts), sum(map(len, parts)), threading.Lock()
+        **settings: Any,
+    ) -> Rollout:
+        """Returns the rollout of this process's share of the groups; `programs` are those of each group."""
+        shares: dict[int, list[Any]] = {lane: [] for lane in self.runners}
+        for of_group, lane in zip(programs, assign_lanes(groups, self.lane_count), strict=True):
+            if lane in shares:
+                shares[lane] += of_group
+        rollout = Rollout(total=sum(map(len, shares.values())))
 
-        def work(index: int) -> LaneResult:
-            lane, started = self._lanes[index], time.monotonic()
-            before = dataclasses.replace(lane.sampler.statistics)
-            runner = self._running[index] = dataclasses.replace(lane.runner, **settings) if settings else lane.runner
+        def sample(lane: int) -> Iterator[EpisodeRecord]:
+            started, sampler = time.monotonic(), self.runners[lane].sampler
+            before = dataclasses.replace(sampler.statistics)
+            runner = self._running[lane] = dataclasses.replace(self.runners[lane], **settings)
             records: list[EpisodeRecord] = []
-            for record in runner.stream(parts[index], policy_version=policy_version, abandoned=self._abandoned):
+            for record in runner.stream(shares[lane], policy_version=policy_version, abandoned=self._abandoned):
                 records.append(record)
-                with lock:
-                    finished[index] += 1
-                    progress(sum(finished), total)
+                yield record
             records.sort(key=lambda record: record.episode)
             rolled_out = time.monotonic()
             episodes = score(records)
-            return LaneResult(
-                lane=lane.number,
-                episodes=episodes,
-                seconds={
-                    "rollout": rolled_out - started,
-                    "retrieval_wait": runner.statistics.retrieval_wait_seconds,
-                    "rewards": time.monotonic() - rolled_out,
-                },
-                statistics=statistics_since(lane.sampler.statistics, before),
-            )
+            increase = {name: value - getattr(before, name) for name, value in vars(sampler.statistics).items()}
+            increase["compiled_shapes"] = sampler.statistics.compiled_shapes
+            seconds = {
+                "rollout": rolled_out - started,
+                "retrieval_wait": runner.statistics.retrieval_wait_seconds,
+                "rewards": time.monotonic() - rolled_out,
+            }
+            statistics = SamplerStatistics(**increase)
+            rollout.lanes.append(LaneResult(lane=lane, episodes=episodes, seconds=seconds, statistics=statistics))
 
-        if self.lane_count == 1:
-            return Share(lanes=[work(0)])
-        try:
-            return Share(lanes=self._on_threads(work))
-        except Exception as failure:  # the other processes must hear of it before it is raised
-            return Share(failure=failure)
+        rollout.finished = sample(0) if self.lane_count == 1 else self._on_threads(rollout, sample)
+        return rollout
 
-    def _on_threads(self, work: Callable[[int], LaneResult]) -> list[LaneResult]:
+    def _on_threads(
+        self, rollout: Rollout, sample: Callable[[int], Iterator[EpisodeRecord]]
+    ) -> Iterator[EpisodeRecord]:
         """Runs the lanes in parallel; if one fails or a signal is received, all are abandoned."""
+        events: queue.SimpleQueue[EpisodeRecord | futures.Future[None]] = queue.SimpleQueue()
 
-        def by_itself(index: int) -> LaneResult:
+        def run(lane: int) -> None:
             with without_collectives():
-                return work(index)
+                for record in sample(lane):
+                    events.put(record)
 
-        pool = futures.ThreadPoolExecutor(len(self._lanes), thread_name_prefix="lane")
+        pool = futures.ThreadPoolExecutor(len(self.runners), thread_name_prefix="lane")
         try:
-            running = [pool.submit(by_itself, index) for index in range(len(self._lanes))]
-            done, _ = futures.wait(running, return_when=futures.FIRST_EXCEPTION)
-            for each in done:
-                each.result()
-            return [each.result() for each in running]
+            for lane in self.runners:
+                pool.submit(run, lane).add_done_callback(events.put)
+            running = len(self.runners)
+            while running:
+                event = events.get()
+                if isinstance(event, EpisodeRecord):
+                    yield event
+                else:
+                    event.result()
+                    running -= 1
+        except Exception as failure:  # the other processes must hear of it before it is raised
+            self.abandon()
+            rollout.failure = failure
         except BaseException:
             self.abandon()
             raise
         finally:
             pool.shutdown()
 
-    def _exchange(self, share: Share) -> list[LaneResult]:
-        """Returns the results of all lanes of all processes, by lane."""
-        if jax.process_count() == 1 or self.lane_count == 1:
-            if share.failure is not None:
-                raise share.failure
-            return list(share.lanes)
-        # The bytes are of processes of this run, which pickle may trust; arrays and floats keep their bits.
-        contents = allgather_bytes("the rollout", share.failure or pickle.dumps(share.lanes))
-        return sorted(itertools.chain(*map(pickle.loads, contents)), key=lambda each: each.lane)
+    def join(self, rollout: Rollout) -> list[LaneResult]:
+        """Returns the results of all lanes of all processes, by lane; all processes call it at the same point.
+
+        Raises:
+          UserError: another process failed.
+          Exception: the exception that ended sampling in this process.
+        """
+        results = [rollout.lanes]
+        if jax.process_count() > 1 and self.lane_count > 1:
+            # The bytes are of processes of this run, which pickle may trust; arrays and floats keep their bits.
+            contents = allgather_bytes("the rollout", rollout.failure or pickle.dumps(rollout.lanes))
+            results = list(map(pickle.loads, contents))
+        elif rollout.failure is not None:
+            raise rollout.failure
+        return sorted(itertools.chain(*results), key=lambda result: result.lane)
+
+    def gather(self, texts: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+        """Returns for each program the texts that its lane collected; `texts` are those of this process's lanes."""
+        if self.lane_count == 1:
+            return list(texts)
+        parts = allgather_bytes("what the searches found", json.dumps(texts).encode())
+        return [max(versions, key=len) for versions in zip(*map(json.loads, parts), strict=True)]
 
 
 def assign_lanes(groups: Sequence[Coupled], count: int) -> list[int]:
@@ -396,23 +361,16 @@ def assign_lanes(groups: Sequence[Coupled], count: int) -> list[int]:
 
 def in_order(lanes: Sequence[LaneResult]) -> list[Episode]:
     """Returns the episodes of all lanes, ordered by number."""
-    return sorted((each for lane in lanes for each in lane.episodes), key=lambda each: each.record.episode)
-
-
-def statistics_since(now: SamplerStatistics, before: SamplerStatistics) -> SamplerStatistics:
-    """Returns the increase of the counters; `compiled_shapes` is that of `now`."""
-    increase = {name: value - getattr(before, name) for name, value in vars(now).items()}
-    return SamplerStatistics(**increase | {"compiled_shapes": now.compiled_shapes})
+    return sorted((episode for lane in lanes for episode in lane.episodes), key=lambda episode: episode.record.episode)
 
 
 @dataclasses.dataclass(kw_only=True)
 class Sampled:
-    """The episodes of a step, those that the update learns from, and how they were sampled."""
+    """The episodes of a step, those that the update learns from, and what each rollout of the step took."""
 
     episodes: list[Episode]
     kept: Bool[np.ndarray, "episodes"]
-    rollouts: int
-    measured: Measured
+    rollouts: list[list[LaneResult]]
 
 
 def sample_step(
@@ -422,9 +380,9 @@ def sample_step(
     step: int,
     policy_version: int,
     max_rollouts: int,
-    episodes_per_step: int,
-    show: Callable[..., None],
-    first_share: Share | None = None,
+    first_number: int,
+    display: ProgressDisplay,
+    begun: Rollout | None = None,
 ) -> Sampled:
     """Samples the episodes of a step, in one rollout or as many as dynamic sampling needs.
 
@@ -438,30 +396,53 @@ def sample_step(
       step: The step.
       policy_version: Number of updates of the sampler's parameters.
       max_rollouts: Maximum number of rollouts; 1: no dynamic sampling.
-      episodes_per_step: Maximum number of episodes of a step.
-      show: Shows (phase, finished, all).
-      first_share: What this process has sampled of the first rollout ahead.
+      first_number: Number of the step's first episode.
+      display: Shows the progress.
+      begun: The first rollout, if this process has already sampled its share of it.
     """
     episodes: list[Episode] = []
-    measured, place, missing, done = Measured(), 0, len(groups) // max_rollouts, 0
-    while done < max_rollouts and missing > 0 and place < len(groups):
-        if first_share is None:
-            first_share = rollouts.sample(
-                groups[place : place + missing],
-                step * episodes_per_step + len(episodes),
-                step=step,
-                policy_version=policy_version,
-                progress=functools.partial(show_rollout, show),
-            )
-        new, first_share = rollouts.join(first_share, measured), None
-        episodes += new
-        done, place = done + 1, place + missing
-        flat = GroupStatistics.of(new).without_variance
-        missing -= len({each.group for each, equal in zip(new, flat, strict=True) if each.scored and not equal})
+    done: list[list[LaneResult]] = []
+    place, missing = 0, len(groups) // max_rollouts
+    while len(done) < max_rollouts and missing > 0 and place < len(groups):
+        # Rollout and rewards.
+        number, wanted = first_number + len(episodes), groups[place : place + missing]
+        rollout = begun or rollouts.begin(wanted, number, step=step, policy_version=policy_version)
+        begun, place = None, place + missing
+        show_rollout(rollout, display)
+        done.append(rollouts.join(rollout))
+
+        # Advantages, and how many groups still lack them.
+        sampled = in_order(done[-1])
+        rollouts.method.set_advantages(sampled)
+        episodes += sampled
+        flat = GroupStatistics.of(sampled).without_variance
+        missing -= len({each.group for each, equal in zip(sampled, flat, strict=True) if each.scored and not equal})
     kept = kept_for_update(episodes, dynamic_sampling=max_rollouts > 1)
-    return Sampled(episodes=episodes, kept=kept, rollouts=done, measured=measured)
+    return Sampled(episodes=episodes, kept=kept, rollouts=done)
 
 
-def show_rollout(show: Callable[..., None], finished: int, total: int) -> None:
-    """Shows the progress of a rollout; its rewards are computed once all episodes have finished."""
-    show("rollout", finished, total) if finished < total else show("rewards")
+def show_rollout(rollout: Rollout, display: ProgressDisplay) -> None:
+    """Samples a rollout and shows how many episodes have finished; rewards are computed after the last one."""
+    for finished, _ in enumerate(rollout.finished, start=1):
+        if finished < rollout.total:
+            display.phase("rollout", finished, rollout.total)
+        else:
+            display.phase("rewards")
+
+
+def rollout_metrics(rollouts: Sequence[Sequence[LaneResult]]) -> dict[str, float]:
+    """Returns the times and rates of a step's rollouts: seconds of the slowest lane of each, counters of all lanes."""
+    slowest = [max(lanes, key=lambda lane: lane.seconds["rollout"] + lane.seconds["rewards"]) for lanes in rollouts]
+    seconds = {phase: sum(lane.seconds[phase] for lane in slowest) for phase in PHASES}
+    counters = {
+        name: sum(getattr(lane.statistics, name) for lanes in rollouts for lane in lanes)
+        for name in ("sampled_tokens", "slot_steps", "appended_tokens", "append_positions")
+    }
+    return {f"seconds/{phase}": taken for phase, taken in seconds.items()} | {
+        "seconds/append": sum(lane.statistics.append_seconds for lane in slowest),
+        "seconds/decode": sum(lane.statistics.decode_seconds for lane in slowest),
+        "tokens_per_second/sampled": counters["sampled_tokens"] / seconds["rollout"],
+        "slots/occupancy": counters["sampled_tokens"] / max(1, counters["slot_steps"]),
+        "append/filled": counters["appended_tokens"] / max(1, counters["append_positions"]),
+        "compiled_shapes": max(lane.statistics.compiled_shapes for lane in rollouts[-1]),
+    }

@@ -16,15 +16,14 @@ from lcrag.learning.learners import SupervisedLearner, frozen_fingerprint
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
+from lcrag.runs.answers import AFTER
 from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.metrics import Trackers
 from lcrag.train.checkpoints import StepCheckpoints
-from lcrag.train.checks import check_rows
-from lcrag.train.evaluation import Evaluation, HeldOut
-from lcrag.train.load import content_hashes
+from lcrag.train.evaluation import Evaluation
+from lcrag.train.load import check_rows, content_hashes, save_policy
 from lcrag.train.method import Method
 from lcrag.train.metrics import check_finite, learning_flops, memory_metrics, rate_metrics
-from lcrag.train.policy_export import save_policy
 from lcrag.train.rl import HARDWARE
 from lcrag.train.rollout import Lanes, Rollouts
 from lcrag.train.run_report import report_run
@@ -42,49 +41,28 @@ SAME_HASHES = ("rows", "validation_rows")
 def sft(
     output_dir: pathlib.Path,
     *,
-    seed: int,
-    steps: int,
-    rows_per_step: int,
-    policy: Policy,
+    seed: int,  # of the order of the rows
+    steps: int,  # maximum number of updates
+    rows_per_step: int,  # an epoch is the number of rows / rows_per_step
+    policy: Policy,  # the initial one; its parameters are donated
     rows: RowSource,
     validation_rows: RowSource,
     objective: Supervised,
-    optimizer: Optimizer,
-    layout: Layout,
-    chat: Chat,
-    trackers: Trackers,
-    validate_every: int = 50,
-    patience: int | None = None,
-    max_consecutive_skips: int = 5,
-    method: Method | None = None,
-    collections: SearchableCollections | None = None,
-    lanes: Lanes | None = None,
-    evaluation: Evaluation | None = None,
+    optimizer: Optimizer,  # its `steps` count updates
+    layout: Layout,  # shapes of the packed rows
+    chat: Chat,  # how prompts are given to a model with a chat template
+    trackers: Trackers,  # where metrics go in addition to metrics.jsonl
+    validate_every: int = 50,  # steps between validations, each with a checkpoint; the last step is always validated
+    patience: int | None = None,  # validations without a new lowest loss after which the run stops; None: never
+    max_consecutive_skips: int = 5,  # non-finite updates in a row after which the run stops
+    method: Method | None = None,  # whose program is demonstrated and evaluated, if rows or the evaluation need one
+    collections: SearchableCollections | None = None,  # that the program searches
+    lanes: Lanes | None = None,  # samplers of the evaluation
+    evaluation: Evaluation | None = None,  # on held-out questions, before and after
 ) -> None:
     """Trains a policy to imitate demonstrations; the same call continues an interrupted run.
 
     SIGTERM and Ctrl-C wait for the running step and save it.
-
-    Args:
-      output_dir: The run's folder.
-      seed: Seed of the order of the rows.
-      steps: Maximum number of updates; an epoch is the number of rows / rows_per_step.
-      rows_per_step: Demonstrations of one update.
-      policy: The initial policy; its parameters are donated.
-      rows: Makes the training demonstrations.
-      validation_rows: Makes the validation demonstrations.
-      objective: Supervised loss.
-      optimizer: Its `steps` count updates.
-      layout: Shapes of the packed rows.
-      chat: How prompts are given to a model with a chat template.
-      validate_every: Steps between validations, each with a checkpoint; the last step is always validated.
-      patience: Validations without a new lowest loss after which the run stops; None: never.
-      max_consecutive_skips: Non-finite updates in a row after which the run stops.
-      method: The method whose program is demonstrated and evaluated, if rows or the evaluation need one.
-      collections: The collections that the program searches.
-      lanes: Samplers of the evaluation.
-      trackers: Where metrics go in addition to metrics.jsonl.
-      evaluation: Held-out evaluation before and after, or None.
 
     Raises:
       UserError: an output folder of another run or of other rows, rows that cannot be used, questions that cannot
@@ -115,13 +93,14 @@ def sft(
         )
     drawn = functools.partial(rows_of_step, len(table), seed=seed, size=rows_per_step)
 
-    held_out = None
+    rollouts = None  # of the evaluation
     if evaluation is not None:
         if method is None or collections is None or lanes is None:
             raise UserError(
                 "sft.evaluation needs a program: set sft.method, .collections and .lanes, or sft.evaluation to None"
             )
-        held_out = HeldOut(evaluation, Rollouts(lanes, policy, collections, method, seed), collections, seed)
+        rollouts = Rollouts(lanes, policy, collections, method, seed)
+        evaluation.check(rollouts)
     hashes = content_hashes(policy, collections, evaluation.questions if evaluation else ())
     hashes |= {"rows": rows_fingerprint(table), "validation_rows": rows_fingerprint(validation)}
     about, config = provenance(seed=seed, hashes=hashes), operative_config()
@@ -134,10 +113,10 @@ def sft(
         first = learner.restore(checkpoints)
         if first == 0:
             run.write_rows([{"spans": spans_of(table[row], policy.tokenizer)} for row in drawn(step=0)])
-            if held_out is not None:
-                held_out.before(run.path, learner.params, console)
+            if evaluation is not None and rollouts is not None:
+                evaluation.run_before(run.path, rollouts, learner.params, seed=seed, console=console)
         with (
-            StepCheckpoints(checkpoints, learner, first) as saved,
+            StepCheckpoints(checkpoints, lambda: learner.state, first) as saved,
             run.metrics(first - 1, trackers) as log,
             progress_display("SFT", steps, first=first) as display,
         ):
@@ -172,7 +151,8 @@ def sft(
                 saved.finish(step, save=validated, validation_loss=metrics.get("validation/loss"))
         best = learner.take_best(checkpoints)
         console.print(f"the lowest validation loss was that of step {best}", highlight=False)
-        if held_out is not None:
-            held_out.after(run.path, learner.params, console)
+        if evaluation is not None and rollouts is not None:
+            rollouts.set_params(learner.params)
+            evaluation.run(run.path, AFTER, rollouts, seed=seed, console=console)
         save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)

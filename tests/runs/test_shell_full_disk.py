@@ -25,7 +25,9 @@ LIMIT = 20_000
 @pytest.fixture
 def full(monkeypatch):
     """From here on no file grows over 20,000 bytes: the kernel refuses to write as it does on a full disk."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would keep what it could write of a module's bytecode
+    monkeypatch.setattr(
+        sys, "dont_write_bytecode", True
+    )  # Python would keep what it could write of a module's bytecode
     _, hard = soft_and_hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, hard))
     resource.setrlimit(resource.RLIMIT_FSIZE, soft_and_hard)

@@ -29,7 +29,7 @@ PHASES = {
     "episodes": ("lcrag.runs.folder", "RunFolder.write_episodes"),
     "checkpoint": ("lcrag.learning.checkpoints", "Checkpoints.save"),
     "manifest": ("lcrag.learning.checkpoints", "write_manifest"),
-    "evaluation": ("lcrag.train.evaluation", "HeldOut._run"),
+    "evaluation": ("lcrag.train.evaluation", "Evaluation.run"),
     "policy": ("lcrag.train.rl", "save_policy"),
     "fsync": ("os", "fsync"),
     "replace": ("os", "replace"),

@@ -1,5 +1,6 @@
 """Rollouts of a tiny policy, and what they sample."""
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -10,11 +11,11 @@ from support import tiny_config, tiny_tokenizer
 from support.pretended_collections import PretendedCollections
 
 from lcrag.data.questions import Question
-from lcrag.episodes import Generate, Observe, Outcome, Retrieve, Runner
+from lcrag.episodes import EpisodeRecord, Generate, Observe, Outcome, Retrieve, Runner, Turn
 from lcrag.policy import Policy, initialise, make_mesh
 from lcrag.sampling import SamplerConfig
 from lcrag.train.method import Method
-from lcrag.train.rollout import Lanes, Measured, Rollouts
+from lcrag.train.rollout import Lanes, Rollouts, in_order
 
 
 def question(number, language="en"):
@@ -22,6 +23,25 @@ def question(number, language="en"):
 
 
 GROUPS = [(question(0), question(0, "fi")), *((question(number),) for number in range(1, 5))]
+
+
+def record_of(asked, **changes):
+    """The record of an episode of three tokens, two of them the policy's."""
+    record = EpisodeRecord(
+        question=asked,
+        prompt="",
+        turns=(Turn("policy", ""),),
+        tokens=np.zeros(3, np.int32),
+        by_policy=np.array([False, True, True]),
+        log_probabilities=np.zeros(3, np.float32),
+        turn=np.array([-1, 0, 0], np.int32),
+        policy_version=0,
+        outcome=Outcome(answer="Lima"),
+        counts={"searches": 1, "retrieval_failures": 0},
+        finished=True,
+        episode=0,
+    )
+    return dataclasses.replace(record, **changes)
 
 
 def searching(asked, languages):
@@ -40,22 +60,29 @@ def above_group(episodes):
     return {"total": lengths - means, "length": lengths}
 
 
+def method_of(reward, program=searching):
+    return Method(name="m", program=program, reward=reward, samples=2)
+
+
 def make_rollouts(count, devices=1, reward=above_group, program=searching, **lanes):
     """Lanes of four slots each; one compiled sampler serves those of all tests."""
     slots = lanes.pop("slots", 4 * count)
     sampler = SamplerConfig(slots=slots, context=64, block=4, append_tokens=(16,), append_rows=(slots,))
     config, mesh = tiny_config(layers=1), make_mesh(devices=jax.devices()[:devices])
     policy = Policy("tiny", config, initialise(config, jax.random.key(0), mesh), tiny_tokenizer(), mesh)
-    method = Method(name="m", program=program, reward=reward, samples=2)
+    method = method_of(reward, program)
     settings = Lanes(sampler=sampler, runner=functools.partial(Runner), count=count, **lanes)
     return Rollouts(settings, policy, PretendedCollections(), method, seed=3)
 
 
-def roll_out(rollouts, groups=GROUPS, first=0, *, step=0, shown=None, measured=None):
-    """The episodes of one rollout of all lanes."""
-    show = (lambda *done: None) if shown is None else lambda *done: shown.append(done)
-    share = rollouts.sample(groups, first, step=step, policy_version=step, progress=show)
-    return rollouts.join(share, measured or Measured())
+def roll_out(rollouts, groups=GROUPS, first=0, *, step=0):
+    """The lanes' results of one rollout and its episodes, with advantages."""
+    rollout = rollouts.begin(groups, first, step=step, policy_version=step)
+    assert len(list(rollout.finished)) == rollout.total or rollout.failure
+    lanes = rollouts.join(rollout)
+    episodes = in_order(lanes)
+    rollouts.method.set_advantages(episodes)
+    return lanes, episodes
 
 
 def rows(episodes):
@@ -67,9 +94,9 @@ def digest(rollouts):
     """Hashes everything that two rollouts leave, with other parameters in the second."""
     found = []
     for step in range(2):
-        measured = Measured()
-        episodes = roll_out(rollouts, first=20 * step, step=step, measured=measured)
-        found += [rows(episodes), [each.advantage for each in episodes], measured.statistics.sampled_tokens]
+        lanes, episodes = roll_out(rollouts, first=20 * step, step=step)
+        sampled_tokens = sum(lane.statistics.sampled_tokens for lane in lanes)
+        found += [rows(episodes), [each.advantage for each in episodes], sampled_tokens]
         mesh = make_mesh(devices=jax.devices()[: 2 if jax.process_count() == 1 else None])
         rollouts.set_params(initialise(tiny_config(layers=1), jax.random.key(1), mesh))
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()

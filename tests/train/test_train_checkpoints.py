@@ -23,22 +23,13 @@ class NotedCheckpoints(Checkpoints):
         self.noted.append("complete")
 
 
-class Learner:
-    def __init__(self, checkpoints):
-        self._checkpoints = checkpoints
-
-    @property
-    def state(self):
-        return f"state {len(self._checkpoints.noted)}"
-
-
 @pytest.fixture
 def checkpoints():
     return NotedCheckpoints()
 
 
 def steps(checkpoints, first=0):
-    return StepCheckpoints(checkpoints, Learner(checkpoints), first)
+    return StepCheckpoints(checkpoints, lambda: f"state {len(checkpoints.noted)}", first)
 
 
 def test_what_is_due_is_saved_and_complete_at_the_end(checkpoints):

@@ -18,7 +18,6 @@ from lcrag.files import write_json_lines
 from lcrag.methods.r_search import answer_from_evidence
 from lcrag.runs.answers import answers_path, read_answers
 from lcrag.train.evaluation import SEED_OFFSET, Evaluation
-from lcrag.train.rollout import Lane
 
 
 def scripted_rollouts(program, write, **runner):
@@ -27,8 +26,7 @@ def scripted_rollouts(program, write, **runner):
     sampler = ScriptedSampler(tokenizer, write, context=200, slots=4)
     search = runner.pop("search", PretendedCollections().search)
     rollouts = make_rollouts(1, program=program)
-    rollouts.runner = Runner(sampler=sampler, tokenizer=tokenizer, search=search, **runner)
-    rollouts._lanes = [Lane(number=0, sampler=sampler, runner=rollouts.runner)]
+    rollouts.runners[0] = Runner(sampler=sampler, tokenizer=tokenizer, search=search, **runner)
     return rollouts
 
 

@@ -4,37 +4,24 @@ import dataclasses
 
 import numpy as np
 import pytest
+import rollout_parts
+from rollout_parts import question
 
-from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Outcome
+from lcrag.episodes import Outcome
 from lcrag.errors import UserError
 from lcrag.methods.lcrl import language_coupled
 from lcrag.methods.r_search import r_search_reward
 from lcrag.rewards import Term, TermSum
-from lcrag.train.episode import episode_metrics, extremes, kept_for_update, values_of
+from lcrag.train.episode import extremes, kept_for_update, values_of
 from lcrag.train.method import Method
+from lcrag.train.metrics import episode_metrics
 
 
-def asked(number, language="en"):
-    return Question(id=str(number), dataset="d", language=language, text=f"Q{number}", answers=("Lima",))
+def record_of(asked, answer="Lima", **extra):
+    return rollout_parts.record_of(asked, outcome=Outcome(answer=answer, extra=extra))
 
 
-def record_of(question, answer="Lima", failure=None, **extra):
-    return EpisodeRecord(
-        question=question,
-        prompt="",
-        turns=(),
-        tokens=np.zeros(3, np.int32),
-        by_policy=np.array([False, True, True]),
-        log_probabilities=np.zeros(3, np.float32),
-        turn=np.zeros(3, np.int32),
-        policy_version=0,
-        outcome=Outcome(answer=answer, extra=extra),
-        counts={"searches": 1, "retrieval_failures": 0},
-        finished=True,
-        episode=0,
-        failure=failure,
-    )
+FAILED = rollout_parts.record_of(question(0), failure="late")
 
 
 def given(values):
@@ -54,7 +41,7 @@ def scored(reward, records, **settings):
 
 
 def test_a_failed_episode_is_in_no_baseline_no_update_and_no_mean():
-    records = [record_of(asked(0)), record_of(asked(0)), dataclasses.replace(record_of(asked(0)), failure="late")]
+    records = [record_of(question(0)), record_of(question(0)), FAILED]
     found = scored(given([0.0, 1.0]), records)
     np.testing.assert_allclose([each.advantage for each in found], [-0.707, 0.707, 0], atol=1e-3)
     measured = episode_metrics(found)
@@ -69,7 +56,7 @@ def test_a_failed_episode_is_in_no_baseline_no_update_and_no_mean():
 
 
 def test_the_extremes_of_the_groups_that_differ_most_are_kept():
-    records = [dataclasses.replace(record_of(asked(place // 3)), episode=place) for place in range(12)]
+    records = [dataclasses.replace(record_of(question(place // 3)), episode=place) for place in range(12)]
     found = scored(given([1, 1, 1, 0, 1, 0.5, 0.5, 0, 0.5, np.nan, np.nan, np.nan]), records, samples=3)
     assert extremes(found, 8) == [0, 3, 4, 6, 7]
     assert extremes(found, 1) == [3, 4]
@@ -82,7 +69,7 @@ def test_the_extremes_of_the_groups_that_differ_most_are_kept():
 def test_a_reader_that_fails_leaves_its_episode_without_a_score():
     reward = r_search_reward(lambda questions, evidences: ["Lima", None])
     extra = {"evidence": "Lima is it.", "valid_searches": 1, "well_formed_answer": True}
-    found = scored(reward, [record_of(asked(0), **extra), record_of(asked(0), **extra)])
+    found = scored(reward, [record_of(question(0), **extra), record_of(question(0), **extra)])
     assert np.isnan(values_of(found, "total")).tolist() == [False, True]
     assert np.isnan(values_of(found, "evidence")).tolist() == [False, True]
     assert episode_metrics(found)["episode/failed"] == 0
@@ -97,7 +84,7 @@ def test_adjustments_see_only_scored_episodes():
         return total + 1, {"named": total}
 
     reward = dataclasses.replace(given([1.0, np.nan]), adjustments=(adjust,))
-    found = scored(reward, [record_of(asked(0), "a"), record_of(asked(0), "b")])
+    found = scored(reward, [record_of(question(0), "a"), record_of(question(0), "b")])
     assert seen == [(["a"], [1.0])]
     np.testing.assert_array_equal(values_of(found, "total"), [2, np.nan])
     np.testing.assert_array_equal(values_of(found, "named"), [1, np.nan])
@@ -105,13 +92,13 @@ def test_adjustments_see_only_scored_episodes():
 
 def test_a_rollout_without_any_score_ends_the_run():
     with pytest.raises(UserError, match="late"):
-        scored(given([]), [record_of(asked(0), failure="late")] * 2)
+        scored(given([]), [FAILED] * 2)
     with pytest.raises(UserError, match="a model of the reward gave no scores"):
-        scored(given([np.nan, np.nan]), [record_of(asked(0))] * 2)
+        scored(given([np.nan, np.nan]), [record_of(question(0))] * 2)
 
 
 def test_groups_of_one_and_near_ties_are_reported():
-    records = [record_of(asked(number)) for number in (0, 1, 1, 2, 2, 3, 3)]
+    records = [record_of(question(number)) for number in (0, 1, 1, 2, 2, 3, 3)]
     found = scored(given([1.0, 0.5, 0.51, 0.0, 1.0, 1.0, 1.0]), records, min_std=0.1)
     measured = episode_metrics(found, 0.1)
     assert measured["groups/of_one"] == 0.25
@@ -123,9 +110,9 @@ def test_groups_of_one_and_near_ties_are_reported():
 
 
 def test_a_coupling_of_languages_needs_questions_in_several():
-    alone = [asked(0, "fi"), asked(1, "ru")]
+    alone = [question(0, "fi"), question(1, "ru")]
     with pytest.raises(UserError, match="one language"):
         method(language_coupled()).table(alone)
-    assert len(method(language_coupled()).table([*alone, asked(1, "fi")])) == 2
+    assert len(method(language_coupled()).table([*alone, question(1, "fi")])) == 2
     assert len(method(language_coupled(), coupling="independent").table(alone)) == 2
     assert len(method(given([])).table(alone)) == 2

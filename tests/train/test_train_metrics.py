@@ -8,10 +8,11 @@ import pytest
 from experiment_parts import json_lines
 from hypothesis import given
 from hypothesis import strategies as st
+from rollout_parts import record_of
 from support import tiny_config, tiny_tokenizer
 
 from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Outcome, Turn
+from lcrag.episodes import Outcome
 from lcrag.evaluation.training_log import PARTS, wall_time_table
 from lcrag.learning import Trajectory
 from lcrag.policy import Policy, make_mesh
@@ -23,22 +24,18 @@ from lcrag.train.metrics import has_no_signal, learning_flops, memory_metrics, r
 CONFIG = tiny_config()
 
 
+def record_of_tokens(tokens, by_policy=None, *, answer=None, **changes):
+    by_policy = np.ones(len(tokens), bool) if by_policy is None else np.array(by_policy, bool)
+    zeros = np.zeros(len(tokens), np.int32)
+    arrays = {"tokens": np.array(tokens, np.int32), "by_policy": by_policy, "turn": zeros}
+    arrays |= {"log_probabilities": zeros.astype(np.float32), "outcome": Outcome(answer=answer)}
+    asked = Question(id="q", dataset="atlas", language="fi", text="?", answers=("Helsinki",))
+    return record_of(asked, **arrays | changes)
+
+
 def record(prompt, prompt_tokens, policy_tokens):
     turn = np.repeat(np.array([-1, 0], np.int32), [prompt_tokens, policy_tokens])
-    return EpisodeRecord(
-        question=Question(id="1", dataset="toy", language="en", text=prompt, answers=()),
-        prompt=prompt,
-        turns=(),
-        tokens=np.zeros(len(turn), np.int32),
-        by_policy=turn == 0,
-        log_probabilities=np.zeros(len(turn), np.float32),
-        turn=turn,
-        policy_version=0,
-        outcome=Outcome(answer=None),
-        counts={},
-        finished=True,
-        episode=0,
-    )
+    return record_of_tokens(np.zeros(len(turn)), turn == 0, turn=turn, prompt=prompt)
 
 
 def policy(devices):
@@ -131,39 +128,20 @@ def test_a_report_shows_the_steps_after_the_one_that_compiles():
     assert wall_time_table({"loss/policy": (steps, steps.astype(float))}) is None
 
 
-def episode(tokens=(), own=None, log_probabilities=None, answer=None):
-    own = np.ones(len(tokens), bool) if own is None else np.array(own, bool)
-    scores = np.where(own, -1.0, 0.0) if log_probabilities is None else np.array(log_probabilities)
-    return EpisodeRecord(
-        question=Question(id="q", dataset="atlas", language="fi", text="?", answers=("Helsinki",)),
-        prompt="",
-        turns=(Turn("policy", ""),),
-        tokens=np.array(tokens, np.int32),
-        by_policy=own,
-        log_probabilities=scores.astype(np.float32),
-        turn=np.zeros(len(tokens), np.int32),
-        policy_version=0,
-        outcome=Outcome(answer=answer),
-        counts={"searches": 0},
-        finished=True,
-        episode=0,
-    )
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=40), st.integers(1, 5))
 def test_repetition_is_the_plain_count(pairs, size):
     tokens, own = [token for token, _ in pairs], [by_policy for _, by_policy in pairs]
     starts = [start for start in range(len(tokens) - size + 1) if all(own[start : start + size])]
     grams = [tuple(tokens[start : start + size]) for start in starts]
     expected = 1 - len(set(grams)) / len(grams) if grams else 0
-    assert step_metrics.repetition([episode(tokens, own)], size)[0] == pytest.approx(expected)
+    assert step_metrics.repetition([record_of_tokens(tokens, own)], size)[0] == pytest.approx(expected)
 
 
 def test_repetition_by_hand():
-    loop, varied, short = episode([1, 2, 3, 4] * 5), episode(range(20)), episode([1, 1, 1])
+    loop, varied, short = map(record_of_tokens, ([1, 2, 3, 4] * 5, range(20), [1, 1, 1]))
     assert step_metrics.repetition([loop, varied, short]).tolist() == [1 - 4 / 17, 0, 0]
 
 
 def test_wrong_language_is_the_complement_of_correct_language():
-    episodes = [episode(answer=answer) for answer in ("Helsinki", "Хельсинки", None, "1952")]
+    episodes = [record_of_tokens((), answer=answer) for answer in ("Helsinki", "Хельсинки", None, "1952")]
     np.testing.assert_array_equal(step_metrics.wrong_language(episodes, ("fi", "ru")), [0, 1, np.nan, np.nan])

@@ -18,8 +18,9 @@ from lcrag.models.local import local_model
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face
 from lcrag.rewards import token_f1
 from lcrag.sampling import generate
-from lcrag.train.episode import episode_metrics, values_of
+from lcrag.train.episode import values_of
 from lcrag.train.method import Method
+from lcrag.train.metrics import episode_metrics
 
 GIN = "r_search/atlas.gin"
 SIZES = (

@@ -1,7 +1,6 @@
 """Rollouts on lanes: who samples what, that all of it comes back in order, and dynamic sampling."""
 
 import os
-import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -10,24 +9,17 @@ import jax
 import numpy as np
 import pytest
 from joined_processes import free_port
-from rollout_parts import GROUPS, digest, make_rollouts, question, roll_out, rows, searching
+from rollout_parts import GROUPS, digest, make_rollouts, method_of, question, record_of, roll_out, rows, searching
 from support import tiny_config
 
-from lcrag.episodes import EpisodeRecord, Outcome
+from lcrag.episodes import Abandoned
 from lcrag.errors import UserError
 from lcrag.policy import initialise, make_mesh
+from lcrag.runs.display import ProgressDisplay
 from lcrag.sampling import SamplerConfig, SamplerStatistics
-from lcrag.train.episode import Episode, GroupStatistics, dynamic_sampling_metrics, values_of
-from lcrag.train.rollout import (
-    PHASES,
-    LaneResult,
-    Lanes,
-    Measured,
-    Rollouts,
-    assign_lanes,
-    in_order,
-    sample_step,
-)
+from lcrag.train.episode import Episode, GroupStatistics, values_of
+from lcrag.train.metrics import dynamic_sampling_metrics
+from lcrag.train.rollout import PHASES, LaneResult, Lanes, Rollout, Rollouts, assign_lanes, rollout_metrics, sample_step
 
 PROCESS = """
 import sys
@@ -67,15 +59,29 @@ def test_a_lane_has_its_share_of_slots_and_rows():
     assert (shared.slots, shared.append_rows, shared.decode_rows) == (3, (2, 3), (1,))
 
 
+class Shown(ProgressDisplay):
+    """A display that notes what it is told."""
+
+    def __init__(self):
+        self.phases = []
+
+    def phase(self, *about):
+        self.phases.append(about)
+
+
 @pytest.mark.parametrize(("count", "devices"), [(1, 1), (3, 1), (2, 4)])
 def test_all_episodes_come_in_the_order_of_the_prompts(count, devices):
-    shown, measured = [], Measured()
-    episodes = roll_out(make_rollouts(count, devices), first=20, step=2, shown=shown, measured=measured)
+    shown = Shown()
+    options = {"step": 2, "policy_version": 2, "max_rollouts": 1, "first_number": 20, "display": shown}
+    sampled = sample_step(make_rollouts(count, devices), GROUPS, **options)
+    episodes, [lanes] = sampled.episodes, sampled.rollouts
     asked = [(each.record.question.key, each.record.episode, each.record.policy_version) for each in episodes]
     keys = [each.key for group in GROUPS for each in group for _ in range(2)]
     assert asked == [(key, number, 2) for number, key in enumerate(keys, 20)]
-    assert shown[-1] == (12, 12)
-    assert measured.statistics.sampled_tokens == sum(int(each.record.by_policy.sum()) for each in episodes)
+    assert shown.phases == [*(("rollout", finished, 12) for finished in range(1, 12)), ("rewards",)]
+    assert [lane.lane for lane in lanes] == list(range(count))
+    by_policy = sum(int(each.record.by_policy.sum()) for each in episodes)
+    assert sum(lane.statistics.sampled_tokens for lane in lanes) == by_policy
     totals = values_of(episodes, "total")
     np.testing.assert_allclose(totals.reshape(-1, 2)[2:].sum(axis=1), 0, atol=1e-6)
     assert abs(totals[:4].sum()) < 1e-6  # the coupled question in both languages
@@ -86,28 +92,20 @@ def test_lanes_sample_what_one_samples_and_again_with_other_parameters():
     found = []
     for count in (1, 2):
         rollouts = make_rollouts(count)
-        first = roll_out(rollouts)
+        _, first = roll_out(rollouts)
         params = initialise(tiny_config(layers=1), jax.random.key(1), make_mesh(devices=jax.devices()[:1]))
         rollouts.set_params(params)
         if count > 1:  # lanes have copies
             jax.tree.map(lambda leaf: leaf.delete(), params)
-        found.append([first, roll_out(rollouts, step=1)])
+        found.append([first, roll_out(rollouts, step=1)[1]])
     for one, two in zip(*found, strict=True):
         assert [each.record.tokens.tolist() for each in one] == [each.record.tokens.tolist() for each in two]
         assert [each.advantage for each in one] == [each.advantage for each in two]
     assert rows(found[0][0]) != rows(found[0][1])
 
 
-def test_what_other_processes_sampled_arrives():
-    rollouts = make_rollouts(2)
-    share = rollouts.sample(GROUPS, 0, policy_version=0, step=0, progress=lambda *done: None)
-    arrived = pickle.loads(pickle.dumps(share.lanes))
-    assert [each.json() for each in in_order(arrived)] == [each.json() for each in in_order(share.lanes)]
-    assert [each.seconds for each in arrived] == [each.seconds for each in share.lanes]
-
-
 def test_fewer_groups_than_lanes():
-    assert len(roll_out(make_rollouts(4), GROUPS[1:3])) == 4
+    assert len(roll_out(make_rollouts(4), GROUPS[1:3])[1]) == 4
 
 
 def test_a_failure_of_one_lane_ends_all_of_them():
@@ -123,15 +121,16 @@ def test_a_failure_of_one_lane_ends_all_of_them():
 def test_an_abandoned_rollout_is_a_failure():
     rollouts = make_rollouts(2)
     rollouts.abandon()
-    share = rollouts.sample(GROUPS, 0, policy_version=0, step=0, progress=lambda *done: None)
-    assert isinstance(share.failure, Exception)
+    rollout = rollouts.begin(GROUPS, 0, policy_version=0, step=0)
+    assert list(rollout.finished) == []
+    assert isinstance(rollout.failure, Abandoned)
 
 
 def test_no_scored_episode_in_one_lane_is_no_mistake():
     def unknown(episodes):
         return {"total": np.array([np.nan if "fi" in episodes.languages else 1.0 for _ in episodes.answers])}
 
-    episodes = roll_out(make_rollouts(2, reward=unknown))
+    _, episodes = roll_out(make_rollouts(2, reward=unknown))
     assert 0 < sum(each.scored for each in episodes) < len(episodes)
 
 
@@ -153,36 +152,24 @@ class Pretended(Rollouts):
     """Rollouts of groups of three episodes, of which only some groups have rewards that differ."""
 
     def __init__(self, teaching):
-        self.teaching, self.asked = teaching, []
+        self.teaching, self.asked, self.groups = teaching, [], []
+        self.method = method_of(lambda episodes: {})
 
-    def sample(self, groups, first_number, **about):
+    def begin(self, groups, first_number, **about):
         self.asked.append("".join(group[0].id for group in groups))
         assert first_number == 3 * (sum(map(len, self.asked)) - len(groups))
-        return groups
+        self.groups = groups
+        return Rollout(total=0)
 
-    def join(self, groups, measured):
+    def join(self, rollout):
         episodes = []
-        for group in groups:
+        for number, group in enumerate(self.groups):
             for place in range(3):
-                record = EpisodeRecord(
-                    question=group[0],
-                    prompt="",
-                    turns=(),
-                    tokens=np.zeros(3, np.int32),
-                    by_policy=np.array([False, True, True]),
-                    log_probabilities=np.zeros(3, np.float32),
-                    turn=np.zeros(3, np.int32),
-                    policy_version=0,
-                    outcome=Outcome(answer=None),
-                    counts={},
-                    finished=True,
-                    episode=0,
-                )
+                record = record_of(group[0], episode=3 * number + place)
                 total = float(int(group[0].id, 16) in self.teaching and place == 0)
                 episodes.append(Episode(record=record, group=group[0].id, rewards={"total": total}))
-        counters = SamplerStatistics()
-        measured.add([LaneResult(lane=0, episodes=episodes, seconds=dict.fromkeys(PHASES, 1.0), statistics=counters)])
-        return episodes
+        seconds = dict.fromkeys(PHASES, 1.0)
+        return [LaneResult(lane=0, episodes=episodes, seconds=seconds, statistics=SamplerStatistics())]
 
 
 @pytest.mark.parametrize(
@@ -204,14 +191,14 @@ def test_dynamic_sampling(drawn, rollouts, teaching, asked, learned):
         step=0,
         policy_version=0,
         max_rollouts=rollouts,
-        episodes_per_step=3 * drawn,
-        show=lambda *shown: None,
+        first_number=0,
+        display=Shown(),
     )
     assert pretended.asked == asked
     kept = [each.group for each, keep in zip(sampled.episodes, sampled.kept, strict=True) if keep]
     assert kept == [group for group in learned for _ in range(3)]
-    assert sampled.measured.seconds["rollout"] == sampled.rollouts == len(asked)
-    measured = dynamic_sampling_metrics(sampled.episodes, sampled.kept, sampled.rollouts)
+    assert rollout_metrics(sampled.rollouts)["seconds/rollout"] == len(sampled.rollouts) == len(asked)
+    measured = dynamic_sampling_metrics(sampled.episodes, sampled.kept, len(sampled.rollouts))
     dropped = sum(map(len, asked)) - len(learned)
     assert measured == {
         "dynamic_sampling/rollouts": len(asked),
@@ -223,7 +210,8 @@ def test_dynamic_sampling(drawn, rollouts, teaching, asked, learned):
 
 
 def test_a_group_of_one_is_not_without_variance():
-    episodes = Pretended(()).join([(question("0"),)] * 2, Measured())[:5]
-    for episode, group, total in zip(episodes, "abbcc", (1, 1, 1, 0, 1), strict=True):
-        episode.group, episode.rewards = group, {"total": float(total)}
+    episodes = [
+        Episode(record=record_of(question(0)), group=group, rewards={"total": float(total)})
+        for group, total in zip("abbcc", (1, 1, 1, 0, 1), strict=True)
+    ]
     assert GroupStatistics.of(episodes).without_variance.tolist() == [False, True, True, False, False]
