@@ -11,10 +11,8 @@ import pytest
 from experiment_parts import TIMINGS, assert_mistake, json_lines, measured, run, written_episodes
 from joined_processes import free_port
 from support.local_server import answered_while_stopping, refuses, served, wait_until
-from support.pretended_collections import PretendedCollections
 
 from lcrag import main
-from lcrag.commands.serve.serving import warm_up
 from lcrag.retrieval import load_collections
 from lcrag.retrieval.service import make_application
 
@@ -69,40 +67,20 @@ def test_searching_search_r1_style(tiny, service, capsys):
 @pytest.mark.parametrize(
     ("bindings", "part"),
     [
-        (remotely("http://127.0.0.1:9"), "the retrieval service at http://127.0.0.1:9 does not answer"),
-        (
-            ["sample.collections=@web_collections()", "web_collections.engine=@serp_api()",
-             "web_collections.languages=('en',)", "serp_api.key_variable='NOT_SET_ANYWHERE'"],
-            "NOT_SET_ANYWHERE is not set",
-        ),
+        (("sample.collections=@remote_collections()", "remote_collections.url='http://127.0.0.1:9'"), "127.0.0.1:9"),
+        (("sample.collections=@web_collections()", "web_collections.engine=@serp_api()"), "NOT_SET_ANYWHERE"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_of_a_client_are_one_line(tiny, capsys, bindings, part):
-    patience = ["remote_collections.patience=@Patience()", "Patience.first_wait_seconds=0.01"]
-    extra = patience if "remote" in bindings[0] else []
-    assert run("sample", tiny, *bindings, *extra, words=["Which?"]) == 2
+    patience = ("remote_collections.patience=@Patience()", "Patience.first_wait_seconds=0.01")
+    web = ("web_collections.languages=('en',)", "serp_api.key_variable='NOT_SET_ANYWHERE'")
+    assert run("sample", tiny, *bindings, *patience, *web, words=["Which?"]) == 2
     assert_mistake(capsys, part)
 
 
 def serve_words(tiny, *bindings):
     parts = (f"load_collections.folder='{tiny / 'collections'}'", *bindings)
     return ["serve", *(f"--gin.{binding}" for binding in parts)]
-
-
-def test_the_default_language_needs_a_collection(tiny, capsys):
-    gin.clear_config()
-    assert main.run(serve_words(tiny, "serve.port=0", "serve.default_language='xx'")) == 2
-    assert_mistake(capsys, "no collection in the default language 'xx'")
-
-
-def test_only_what_compiles_is_warmed_up(collections, monkeypatch):
-    elsewhere = PretendedCollections()
-    warm_up(elsewhere, (1, 4))
-    assert not elsewhere.calls
-    sizes = []
-    monkeypatch.setattr(collections, "search", lambda queries, languages, k: sizes.append(len(set(queries))))
-    warm_up(collections, (1, 4))
-    assert sizes == [1, 4]
 
 
 def test_ctrl_c_ends_a_server_that_finishes_what_it_has(tiny, capsys):

@@ -13,7 +13,7 @@ import gin
 import pydantic
 from fastapi import FastAPI, HTTPException
 
-from lcrag.commands.serve.search_tool import FINDINGS, Findings, SearchTool
+from lcrag.commands.serve.search_tool import Findings, SearchTool
 from lcrag.data.questions import Question
 from lcrag.episodes import Translated, TranslationFailure, Translator
 from lcrag.errors import UserError, typed
@@ -26,12 +26,9 @@ from lcrag.retrieval.wire import LanguageCode
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ToolLimits:
-    """Limits of requests to the tool.
+    """Limits of requests to the tool; the policy's context may allow shorter questions only.
 
-    Attributes:
-      question_characters: Longest question; the policy's context may allow less.
-      waiting_questions: Largest number of questions waiting for a run; further ones are refused with 503.
-      answer_seconds: Time limit of an answer, including the wait.
+    Questions over `waiting_questions` are refused with 503; `answer_seconds` include the wait.
     """
 
     question_characters: int = 4000
@@ -46,14 +43,7 @@ class ToolLimits:
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TranslationLimits:
-    """Limits of requests to a served translator.
-
-    Attributes:
-      texts: Largest number of texts in one request.
-      text_characters: Longest text.
-      waiting_texts: Largest number of texts that wait, over all requests; further ones are refused with 503.
-      answer_seconds: Time for an answer, waiting included.
-    """
+    """Limits of requests to a served translator: `texts` of one request, `waiting_texts` of all requests."""
 
     texts: int = 1024
     text_characters: int = 20_000
@@ -106,11 +96,7 @@ class ToolService:
         )
 
     async def answer(self, asked: ToolRequest) -> Findings:
-        """Returns the findings of a question.
-
-        Raises:
-          HTTPException: The question is rejected; `detail` gives the reason in one sentence.
-        """
+        """Returns the findings of a question; an HTTPException says in one sentence why it is rejected."""
         characters, allowed = len(asked.question), self._limits.question_characters
         if characters > allowed:
             raise HTTPException(413, f"the question has {characters} characters: ask at most {allowed}")
@@ -127,7 +113,7 @@ def add_tool_route(application: FastAPI, service: ToolService) -> None:
     """Adds `POST /search_tool`."""
 
     async def answer(asked: ToolRequest) -> dict[str, Any]:
-        return FINDINGS.dump_python(await service.answer(asked), mode="json")
+        return dataclasses.asdict(await service.answer(asked))
 
     application.state.batchers.append(service.batcher)
     add_json_route(application, "/search_tool", ToolRequest, answer, answer_model=Findings)
@@ -162,10 +148,10 @@ def add_translate_route(
             except UserError as error:  # the translator itself is unreachable, and a retry does not help
                 raise HTTPException(503, str(error)) from error
         translations = [
-            Translation(failure=each.reason, unavailable=each.unavailable or None)
-            if isinstance(each, TranslationFailure)
-            else Translation(text=each)
-            for each in translated
+            Translation(failure=text.reason, unavailable=text.unavailable or None)
+            if isinstance(text, TranslationFailure)
+            else Translation(text=text)
+            for text in translated
         ]
         return TranslateAnswer(translations=translations).model_dump(exclude_none=True)
 

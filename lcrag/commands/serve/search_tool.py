@@ -3,8 +3,6 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import pydantic
-
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question, fault_of
 from lcrag.episodes import Program, RetrievalFailure, Runner
@@ -12,10 +10,6 @@ from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.errors import UserError
 from lcrag.retrieval import Hit, SearchableCollections
 from lcrag.retrieval.service import default_among
-
-DATASET = "tool"
-# Key of a program's evidence in `Outcome.extra`.
-EVIDENCE = "evidence"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,40 +39,37 @@ class Findings:
     finished: bool
 
 
-FINDINGS = pydantic.TypeAdapter(Findings)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchTool:
     """A policy that searches, as a function of questions; not thread-safe.
 
     Every episode uses the same random numbers, so findings do not depend on the other questions of a call.
 
-    Attributes:
+    Args:
       runner: Runs the episodes with the policy, at the tool's temperature.
       program: Builds the episode program of a question; `Outcome.extra["evidence"]` is its evidence.
       collections: The collections to search.
       default_language: Language of questions without one; None: English if it has a collection, or the only language.
 
+    Attributes:
+      languages: Languages of questions: those of the collections for which prompts have a name.
+
     Raises:
       UserError: The default language has no collection, or the program's prompt does not fit the context.
     """
 
-    runner: Runner
-    program: Callable[[Question], Program]
-    collections: SearchableCollections
-    default_language: str | None = None
-
-    def __post_init__(self) -> None:
-        default = default_among(self.collections.languages, self.default_language)
-        object.__setattr__(self, "default_language", default)
-        questions = (_question("?", language) for language in self.languages)
-        self.runner.check([(question, self.program(question), 0) for question in questions])
-
-    @property
-    def languages(self) -> list[str]:
-        """Languages of questions: those of the collections for which prompts have a name."""
-        return [language for language in self.collections.languages if language in LANGUAGES]
+    def __init__(
+        self,
+        *,
+        runner: Runner,
+        program: Callable[[Question], Program],
+        collections: SearchableCollections,
+        default_language: str | None = None,
+    ):
+        self.runner, self.program, self.collections = runner, program, collections
+        self.default_language = default_among(collections.languages, default_language)
+        self.languages = [language for language in collections.languages if language in LANGUAGES]
+        for language in self.languages:
+            self.question("?", language)
 
     def __call__(self, questions: Sequence[str], languages: Sequence[str] | None = None) -> list[Findings]:
         """Searches for and answers questions in one run of the engine.
@@ -90,63 +81,38 @@ class SearchTool:
         Raises:
           UserError: A question is empty, does not fit the context, or is in a language that is not supported.
         """
-        if languages is not None and len(languages) != len(questions):
-            raise UserError(f"{len(languages)} languages for {len(questions)} questions: give one a question, or none")
-        named = [None] * len(questions) if languages is None else languages
+        named = languages or [None] * len(questions)
         return self.answer([self.question(text, language) for text, language in zip(questions, named, strict=True)])
 
     def question(self, text: str, language: str | None = None) -> Question:
-        """Returns a valid question, in the default language if none is named.
-
-        Raises:
-          UserError: The question is not valid.
-        """
-        text = text.strip()
+        """Returns a valid question, in the default language if none is named; otherwise raises a UserError."""
+        text, language = text.strip(), self.default_language if language is None else language
         if fault := fault_of(text):
             raise UserError(f"the question {fault if text else 'is empty'}: ask something")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise UserError("the question contains a lone surrogate: send valid Unicode") from error
-        known = ", ".join(self.languages)
-        language = self.default_language if language is None else language
-        if language is None:
-            raise UserError(f"the question names no language and there is no default: there are {known}")
         if language not in self.languages:
-            raise UserError(f"questions cannot be asked in language {language!r}: there are {known}")
-        question = _question(text, language)
-        try:
-            self.runner.check([(question, self.program(question), 0)])
-        except UserError as error:  # a short question fits: see __post_init__
-            raise UserError(
-                f"the question does not fit the policy's context of {self.runner.sampler.context} tokens, which also"
-                " holds its prompt and an answer: ask a shorter one"
-            ) from error
+            known = ", ".join(self.languages)
+            raise UserError(f"questions cannot be asked in language {language!r}: name one of {known}")
+        question = Question(id="tool", dataset="tool", language=language, text=text, answers=())
+        self.runner.check([(question, self.program(question), 0)])
         return question
 
     def answer(self, questions: Sequence[Question]) -> list[Findings]:
-        """Runs the episodes of valid questions (see `question`).
-
-        Raises:
-          UserError: A search is impossible, for example because a service is unreachable.
-        """
+        """Runs the episodes of valid questions; a UserError says that no search is possible."""
         logs: list[list[LoggedSearch]] = [[] for _ in questions]
-        programs = [
-            (question, log_searches(self.program(question), log), 0)
-            for question, log in zip(questions, logs, strict=True)
-        ]
-        found = []
+        logged = (log_searches(self.program(question), log) for question, log in zip(questions, logs, strict=True))
+        programs = [(question, program, 0) for question, program in zip(questions, logged, strict=True)]
+        findings = []
         for record, searches in zip(self.runner.run(programs), logs, strict=True):
             hits: dict[tuple[str, str], Hit] = {}
             for hit in (passage for search in searches for passage in search.passages):
                 assert isinstance(hit, Hit)
                 hits.setdefault((hit.language, hit.id), hit)
-            found.append(
+            findings.append(
                 Findings(
                     question=record.question.text,
                     language=record.question.language,
                     answer=record.outcome.answer,
-                    evidence=record.outcome.extra.get(EVIDENCE) or None,
+                    evidence=record.outcome.extra.get("evidence") or None,
                     passages=tuple(hits.values()),
                     searches=tuple(query for search in searches for query in search.request.queries),
                     failed_searches=sum(isinstance(search.answer, RetrievalFailure) for search in searches),
@@ -154,8 +120,4 @@ class SearchTool:
                     finished=record.finished,
                 )
             )
-        return found
-
-
-def _question(text: str, language: str) -> Question:
-    return Question(id=DATASET, dataset=DATASET, language=language, text=text, answers=())
+        return findings

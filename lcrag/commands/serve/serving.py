@@ -52,16 +52,16 @@ def search_tool(
     seed: int = 0,
     warm_up: bool = True,
 ) -> SearchTool:
-    """Returns a policy that searches, as a function of questions.
+    """Returns a policy that searches, as a function of questions; the same question gets the same answer.
 
     Args:
       policy: The policy.
       collections: The collections to search.
-      lanes: The sampler.
       method: The policy's program.
+      lanes: The sampler.
       default_language: Language of questions without one; None: English if it has a collection, or the only language.
       temperature: 0 is greedy.
-      seed: Seed of sampling; the same question gets the same answer.
+      seed: Seed of sampling.
       warm_up: Whether to compile everything that a question can need now.
 
     Raises:
@@ -71,10 +71,7 @@ def search_tool(
     runner = rollouts.runner
     runner.temperature = temperature
     tool = SearchTool(
-        runner=runner,
-        program=rollouts.program,
-        collections=collections,
-        default_language=default_language,
+        runner=runner, program=rollouts.program, collections=collections, default_language=default_language
     )
     if warm_up:
         runner.sampler.warm_up()
@@ -85,7 +82,6 @@ def search_tool(
 @typed
 def serve(
     output_dir: pathlib.Path | None,
-    words: Sequence[str] = (),
     *,
     collections: SearchableCollections | None = None,
     tool: SearchTool | None = None,
@@ -107,7 +103,6 @@ def serve(
 
     Args:
       output_dir: Not used.
-      words: Not used.
       collections: The collections of `/retrieve`; None: the tool's, or none without a tool.
       tool: A policy that searches.
       translator: A translator, which may be served alone.
@@ -129,7 +124,14 @@ def serve(
     check_used()
     service = ToolService(tool, limits=tool_limits, window_seconds=window_seconds) if tool else None
     if transport == "stdio":
-        serve_over_stdio(service)
+        if service is None:
+            raise UserError("stdin and stdout can only serve a tool: add --tool")
+        from lcrag.commands.serve.mcp_server import make_server
+
+        # SIGTERM ends the process at once: Python's shutdown would wait for the thread that reads standard input.
+        with handled(signal.SIG_DFL, signal.SIGTERM), contextlib.suppress(KeyboardInterrupt):
+            Console(stderr=True).print("serving one agent over stdin and stdout by MCP", soft_wrap=True)
+            asyncio.run(make_server(service).run_stdio_async())
         return
     if collections is None and tool is None and translator is None:
         raise UserError(
@@ -166,36 +168,14 @@ def serve(
             longest_seconds = max(longest_seconds, translation_limits.answer_seconds)
         if not is_loopback(listener):
             lines += ["anyone who can reach this address can use it: there is no authentication"]
-        warm_up(searched, warm_up_queries)
+        if isinstance(searched, Collections):  # searches of remote ones may cost money
+            for size in warm_up_queries:
+                searched.search([f"warm up {number}" for number in range(size)], [searched.languages[0]] * size, 1)
         console = Console()
         for line in lines:
             console.print(line, markup=False, soft_wrap=True)
         run_until_stopped(application, listener, longest_seconds)
         console.print("stopped; the requests in flight were finished")
-
-
-def serve_over_stdio(service: ToolService | None) -> None:
-    """Serves one agent over stdin and stdout until stdin ends or SIGTERM arrives.
-
-    Raises:
-      UserError: There is no tool, or the SDK of MCP is not installed.
-    """
-    if service is None:
-        raise UserError("stdin and stdout can only serve a tool: add --tool")
-    from lcrag.commands.serve.mcp_server import make_server
-
-    # Python's shutdown would wait for the thread that reads standard input.
-    with handled(signal.SIG_DFL, signal.SIGTERM), contextlib.suppress(KeyboardInterrupt):
-        Console(stderr=True).print("serving one agent over stdin and stdout by MCP", soft_wrap=True)
-        asyncio.run(make_server(service).run_stdio_async())
-
-
-def warm_up(collections: SearchableCollections, sizes: Sequence[int]) -> None:
-    """Compiles searches of the given sizes; remote collections are skipped, since some cost money."""
-    if not isinstance(collections, Collections):
-        return
-    for size in sizes:
-        collections.search([f"warm up {number}" for number in range(size)], [collections.languages[0]] * size, 1)
 
 
 def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchTool:
