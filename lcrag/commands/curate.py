@@ -48,16 +48,14 @@ from lcrag.methods.translate_r1.pipeline.stages import (
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import Journal, open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
-from lcrag.runs.folder import RunFolder, output_folder
+from lcrag.runs.folder import output_folder
 
 # (question, languages of the collections) -> its episode program
 BuildProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
+# (questions with the numbers of their random streams, attempt) -> the episodes of each batch
+Play: TypeAlias = Callable[[Sequence[tuple[int, Question]], int], Iterator[list[EpisodeRecord]]]
 
-EPISODES, ROLLOUTS, TRAJECTORIES = "episodes.jsonl", "rollouts.jsonl", "trajectories.jsonl"
-REQUESTS, ATTEMPTS = "requests.jsonl", "attempts.jsonl"
-ROWS, QUESTIONS, REPORT, PAGE = "rows.jsonl", "questions.jsonl", "report.json", "report.md"
-TRAIN, VALIDATION, UNFILTERED = "train.jsonl", "validation.jsonl", "unfiltered.jsonl"
-PREFERRED = "en"  # of the versions of a source, the one that is translated
+EPISODES, QUESTIONS, REPORT, PAGE = "episodes.jsonl", "questions.jsonl", "report.json", "report.md"
 EXACT_AT_A_TIME = 16  # questions, if no model limits the requests in flight
 
 # Bindings that may differ when a run is continued.
@@ -85,53 +83,46 @@ def check_distinct(questions: Sequence[Question]) -> None:
 @contextlib.contextmanager
 def _taught_run(
     folder: pathlib.Path,
+    kind: str,
     questions: Sequence[Question],
     program: BuildProgram,
     collections: SearchableCollections,
     teacher: Teacher,
     *,
-    hashes: Mapping[str, str] | None = None,
+    hashes: Mapping[str, str],
     seed: int = 0,
-    kind: str,
-) -> Iterator[RunFolder]:
+    temperature: float,
+    batch: int,
+) -> Iterator[tuple[pathlib.Path, Play]]:
     """Opens the output folder of a curation with a teacher; `hashes` are those of further data that it depends on."""
     check_distinct(questions)
-    data = {"questions": records_fingerprint(questions), **(hashes or {})}
+    if batch < 1:
+        raise UserError(f"a batch of {batch} questions plays nothing: give 1 or more")
+    data = {"questions": records_fingerprint(questions), **hashes}
     about = provenance(seed=seed, hashes={**data, **collections.content_hashes(), **teacher.hashes})
     next(iter(program(questions[0], collections.languages)))  # rejects impossible settings
     same_hashes, config = {*data, "teacher", "tokenizer", "world"}, operative_config()
+
+    def play(numbered: Sequence[tuple[int, Question]], attempt: int) -> Iterator[list[EpisodeRecord]]:
+        """Runs questions with the numbers of their random streams; yields the episodes of each batch."""
+        tokens, started = 0, time.monotonic()
+        with progress_display(f"attempt {attempt or 1}", len(numbered), unit="question", transient=True) as display:
+            for start in range(0, len(numbered), batch):
+                part = numbered[start : start + batch]
+                records = teacher.play(
+                    [(question, program(question, collections.languages), number) for number, question in part],
+                    collections.search,
+                    temperature=temperature,
+                    attempt=attempt,
+                    progress=lambda finished, total, start=start: display.update(start + finished),  # type: ignore[misc]
+                )
+                tokens += sum(int(record.by_policy.sum()) for record in records)
+                rate = tokens / (time.monotonic() - started)
+                display.update(start + len(part), note=f"{rate:,.0f} tokens/s")
+                yield records
+
     with open_run(folder, config=config, about=about, may_change=MAY_CHANGE[kind], same_hashes=same_hashes) as run:
-        yield run
-
-
-def _played(
-    numbered: Sequence[tuple[int, Question]],
-    program: BuildProgram,
-    collections: SearchableCollections,
-    teacher: Teacher,
-    *,
-    temperature: float,
-    batch: int,
-    attempt: int,
-) -> Iterator[list[EpisodeRecord]]:
-    """Runs questions with the numbers of their random streams; yields the episodes of each batch."""
-    if batch < 1:
-        raise UserError(f"a batch of {batch} questions plays nothing: give 1 or more")
-    tokens, started = 0, time.monotonic()
-    with progress_display(f"attempt {attempt or 1}", len(numbered), unit="question", transient=True) as display:
-        for start in range(0, len(numbered), batch):
-            part = numbered[start : start + batch]
-            records = teacher.play(
-                [(each, program(each, collections.languages), number) for number, each in part],
-                collections.search,
-                temperature=temperature,
-                attempt=attempt,
-                progress=lambda finished, total, start=start: display.update(start + finished),  # type: ignore[misc]
-            )
-            tokens += sum(int(record.by_policy.sum()) for record in records)
-            rate = tokens / (time.monotonic() - started)
-            display.update(start + len(part), note=f"{rate:,.0f} tokens/s")
-            yield records
+        yield run.path, play
 
 
 def _print_counts(title: str, *sections: Mapping[str, int]) -> None:
@@ -178,16 +169,13 @@ def demonstrations(
       answer: Name of the answer reward that decides whether an answer is correct.
       temperature: Sampling temperature of the teacher; 0 is greedy.
       batch: Questions that are run concurrently and written together.
-
-    Raises:
-      UserError: the folder holds another run, or the teacher cannot play.
     """
-    parts = program, collections, teacher
-    with _taught_run(output_dir, questions, *parts, kind="demonstrations") as run:
-        journal = Journal(run.path / EPISODES)
+    parts = questions, program, collections, teacher
+    taught = _taught_run(output_dir, "demonstrations", *parts, hashes={}, temperature=temperature, batch=batch)
+    with taught as (folder, play):
+        journal = Journal(folder / EPISODES)
         done = {row["key"] for row in journal.rows}
-        left = [(number, each) for number, each in enumerate(questions) if each.key not in done]
-        for records in _played(left, *parts, temperature=temperature, batch=batch, attempt=0):
+        for records in play([(number, each) for number, each in enumerate(questions) if each.key not in done], 0):
             journal.append(
                 {"key": record.question.key, "correct": correct, "verdict": verdict(record, correct)}
                 | episode_json(record, times=False)
@@ -196,7 +184,7 @@ def demonstrations(
         episodes = journal.rows
         kept = [episode for episode in episodes if episode["verdict"] == KEPT]
         rows = [row for episode in kept for row in rag_r1.segments(episode)]
-        write_json_lines(run.path / ROWS, rows)
+        write_json_lines(folder / "rows.jsonl", rows)
         verdicts = counting.Counter(episode["verdict"] for episode in episodes)
         kinds = counting.Counter(row["kind"] for row in rows)
         rounds = [episode["outcome"]["counts"]["retrieval_rounds"] for episode in kept]
@@ -208,7 +196,7 @@ def demonstrations(
             "kinds": {name: kinds[name] for name in rag_r1.KINDS},
             "retrieval_rounds_of_kept": sum(rounds) / len(rounds) if rounds else None,
         }
-        write_json(run.path / REPORT, report)
+        write_json(folder / REPORT, report)
         of_rows = {f"rows: {name.replace('_', ' ')}": kinds[name] for name in rag_r1.KINDS}
         _print_counts(f"demonstrations of {len(episodes)} questions", report["verdicts"], of_rows)
 
@@ -248,9 +236,6 @@ def selection(
       seed: Seed of the draw of easy questions and of the split.
 
     The other arguments are those of `demonstrations`.
-
-    Raises:
-      UserError: the folder holds another run, there are no demonstrations, or the teacher cannot play.
     """
     journal_of_demonstrations = pathlib.Path(demonstrated) / EPISODES
     if not journal_of_demonstrations.is_file():
@@ -258,9 +243,12 @@ def selection(
     first_right = {row["key"]: row["correct"] for row in Journal(journal_of_demonstrations).rows}
     asked = [each for each in questions if each.key in first_right]
     hashes = {"demonstrations": hashlib.sha256(json.dumps(first_right, sort_keys=True).encode()).hexdigest()[:16]}
-    parts, console = (program, collections, teacher), make_console()
-    with _taught_run(output_dir, questions, *parts, hashes=hashes, seed=seed, kind="selection") as run:
-        journal = Journal(run.path / ROLLOUTS)
+    parts = questions, program, collections, teacher
+    taught = _taught_run(
+        output_dir, "selection", *parts, hashes=hashes, seed=seed, temperature=temperature, batch=batch
+    )
+    with taught as (folder, play):
+        journal = Journal(folder / "rollouts.jsonl")
         for attempt in range(1, rollouts + 1):
             # Those that were never correct so far, and not tried in this attempt yet.
             finished = {row["key"] for row in journal.rows if row["correct"] or row["attempt"] >= attempt}
@@ -269,22 +257,24 @@ def selection(
                 for number, each in enumerate(asked)
                 if not first_right[each.key] and each.key not in finished
             ]
-            for records in _played(left, *parts, temperature=temperature, batch=batch, attempt=attempt):
+            for records in play(left, attempt):
                 journal.append(
                     {"key": each.question.key, "attempt": attempt, "correct": correct, "answer": each.outcome.answer}
                     for each, correct in zip(records, right(records, answer), strict=True)
                 )
-            console.print(f"rollout {attempt}: {len(left)} questions", highlight=False)
+            make_console().print(f"rollout {attempt}: {len(left)} questions", highlight=False)
         solved = {row["key"]: row["attempt"] for row in journal.rows if row["correct"]}
         selected = rag_r1.select(asked, first_right, solved, easy_share=easy_share, seed=seed)
         train, validation = rag_r1.split(selected, validation_share, seed)
         sides = {
-            TRAIN: train,
-            VALIDATION: validation,
-            UNFILTERED: rag_r1.unfiltered(asked, first_right, solved, validation, easy_share=easy_share, seed=seed),
+            "train.jsonl": train,
+            "validation.jsonl": validation,
+            "unfiltered.jsonl": rag_r1.unfiltered(
+                asked, first_right, solved, validation, easy_share=easy_share, seed=seed
+            ),
         }
         for name, side in sides.items():
-            write_json_lines(run.path / name, (each.row() for each in side))
+            write_json_lines(folder / name, (each.row() for each in side))
         reasons = counting.Counter(each.because for each in (*train, *validation))
         wrong = sum(not correct for correct in first_right.values())
         report: dict[str, Any] = {
@@ -295,7 +285,7 @@ def selection(
             "selected": {reason: reasons[reason] for reason in (rag_r1.WRONG_AT_FIRST, rag_r1.RIGHT_AT_FIRST)},
             "written": {name: len(side) for name, side in sides.items()},
         }
-        write_json(run.path / REPORT, report)
+        write_json(folder / REPORT, report)
         found = {name.replace("_", " "): report[name] for name in ("right_at_first", "wrong_at_first", "never_right")}
         chosen = {f"selected, {reason}": count for reason, count in report["selected"].items()}
         written = {f"in {name}": count for name, count in report["written"].items()}
@@ -328,18 +318,16 @@ def golden_plans(
       trajectories: Trajectories per question; the distinct plans of the kept ones are all golden.
 
     The other arguments are those of `demonstrations`.
-
-    Raises:
-      UserError: the folder holds another run, or the teacher cannot play.
     """
-    parts, left = (program, collections, teacher), golden.without_held_out(questions, held_out)
-    hashes = {"held_out": records_fingerprint(held_out)}
-    with _taught_run(output_dir, questions, *parts, hashes=hashes, kind="golden_plans") as run:
-        journal = Journal(run.path / TRAJECTORIES)
+    parts = questions, program, collections, teacher
+    left, hashes = golden.without_held_out(questions, held_out), {"held_out": records_fingerprint(held_out)}
+    taught = _taught_run(output_dir, "golden_plans", *parts, hashes=hashes, temperature=temperature, batch=batch)
+    with taught as (folder, play):
+        journal = Journal(folder / "trajectories.jsonl")
         done = {(row["key"], row["attempt"]) for row in journal.rows}
         for attempt in range(1, trajectories + 1):
             missing = [(number, each) for number, each in enumerate(left) if (each.key, attempt) not in done]
-            for records in _played(missing, *parts, temperature=temperature, batch=batch, attempt=attempt):
+            for records in play(missing, attempt):
                 rows = []
                 for record, correct in zip(records, right(records, answer), strict=True):
                     row = {"key": record.question.key, "attempt": attempt}
@@ -353,10 +341,10 @@ def golden_plans(
             question_row(question, identity=question.coupling, extra={"golden_plans": graphs})
             for question, graphs in planned
         )
-        write_json_lines(run.path / QUESTIONS, rows_of_questions)
+        write_json_lines(folder / QUESTIONS, rows_of_questions)
         report = golden.curation_report(questions, left, journal.rows, planned)
-        write_json(run.path / REPORT, report)
-        _write_tables(run.path / PAGE, "Golden plans", golden.curation_tables(report))
+        write_json(folder / REPORT, report)
+        _write_tables(folder / PAGE, "Golden plans", golden.curation_tables(report))
 
 
 @gin.configurable
@@ -364,12 +352,7 @@ def golden_plans(
 def tier_places(languages: Sequence[str], quotas: Mapping[str, float] = QUOTAS) -> dict[str, int]:
     """Returns each language's number of questions per domain, that of its tier (Translate-R1, appendix L).
 
-    Args:
-      languages: Language codes.
-      quotas: Tier -> number.
-
-    Raises:
-      UserError: a language is in no tier, or its tier has no number.
+    Raises a UserError if a language is in no tier, or its tier has no number in `quotas`.
     """
     tiers = {code: tier_of(code) for code in languages}
     if unnamed := next((tier for tier in tiers.values() if tier not in quotas), None):
@@ -417,7 +400,7 @@ def translations(
     if attempts < 1:
         raise UserError(f"translations.attempts is {attempts}: give 1 or more sources per place")
     check_distinct(questions)
-    sources = filter_sources(questions, thresholds, preferred=PREFERRED, seed=seed)
+    sources = filter_sources(questions, thresholds, preferred="en", seed=seed)
     quotas, exact = quotas_of(sources, languages, places, together=together), exact or {}
     prompted = [code for code in languages_to_translate(quotas, sources) if code not in exact]
     if translator is None and prompted:
@@ -430,7 +413,7 @@ def translations(
     about = provenance(seed=seed, hashes={"questions": records_fingerprint(questions)})
     options = {"may_change": MAY_CHANGE["translations"], "same_hashes": ("questions",)}
     with open_run(output_dir, config=operative_config(), about=about, **options) as run:
-        journal = Journal(run.path / REQUESTS)
+        journal = Journal(run.path / "requests.jsonl")
         total, outcomes = sum(quota.places for quota in quotas), counting.Counter[bool]()
         with progress_display("translations", total, unit="place", transient=True) as display:
 
@@ -449,7 +432,7 @@ def translations(
                     return await fill_quotas(quotas, sources, stages, attempts=attempts, width=width, seen=seen)
 
             tried = asyncio.run(tried_sources())
-        write_json_lines(run.path / ATTEMPTS, attempt_rows(sources, tried))
+        write_json_lines(run.path / "attempts.jsonl", attempt_rows(sources, tried))
         rows = question_rows(tried)
         write_json_lines(run.path / QUESTIONS, rows)
         report = translation_report(sources, quotas, tried, [row["role"] for row in journal.rows])
@@ -460,20 +443,13 @@ def translations(
 
 
 KINDS: Mapping[str, Callable[..., None]] = {
-    "demonstrations": demonstrations,
-    "selection": selection,
-    "translations": translations,
-    "golden_plans": golden_plans,
+    made.__name__: made for made in (demonstrations, selection, translations, golden_plans)
 }
 
 
 @gin.configurable
 def curate(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, kind: str | None = None) -> None:
-    """Makes the kind of training data that `words` or, without any, `kind` names; the same call continues it.
-
-    Raises:
-      UserError: there is no output folder, or no such kind.
-    """
+    """Makes the kind of training data that `words` or, without any, `kind` names; the same call continues it."""
     named = [*words, *([kind] if kind and not words else [])]
     if len(named) != 1 or named[0] not in KINDS:
         given = " ".join(named) or "nothing"

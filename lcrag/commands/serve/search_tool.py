@@ -81,7 +81,7 @@ class SearchTool:
         Raises:
           UserError: A question is empty, does not fit the context, or is in a language that is not supported.
         """
-        named = languages or [None] * len(questions)
+        named: Sequence[str | None] = languages or [None] * len(questions)
         return self.answer([self.question(text, language) for text, language in zip(questions, named, strict=True)])
 
     def question(self, text: str, language: str | None = None) -> Question:
