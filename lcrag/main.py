@@ -36,83 +36,77 @@ def run(argv: Sequence[str] | None = None) -> int:
     """
     own_process, argv = argv is None, sys.argv[1:] if argv is None else argv
     try:
-        arguments = split_arguments(argv, special_options(), special_switches())
-        if arguments.show_help or arguments.command is None:
-            print(_help_for(arguments), flush=True)
+        arguments = parse(argv)
+        if arguments.command is None:
+            print(general_help(COMMANDS), flush=True)
+            return 0
+        if arguments.command not in COMMANDS:
+            hint = closest(arguments.command, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
+            raise UserError(f"there is no command {arguments.command}{hint}")
+        command = COMMANDS[arguments.command]
+        if "--help" in arguments.flags:
+            listed = _imported(command.listing)() if command.listing else ""
+            print(command_help(arguments.command, command, listed), flush=True)
             return 0
         with stopped_by_signals():
-            _execute(_command(arguments), arguments, own_process)
+            _execute(command, arguments)
+        return 0
     except UserError as error:
         if "--traceback" in argv:
             raise
         print(f"lcrag: error: {one_line(str(error))}", file=sys.stderr)
-        return _left(2, own_process)
+        status = 2
     except KeyboardInterrupt as interruption:
-        print(_interrupted(arguments), file=sys.stderr)
+        where = arguments.output_dir or ("the study's folder" if arguments.command == "study" else None)
+        said = "nothing was written"
+        if where is None:
+            said = "nothing was written, as no --output_dir was given"
+        elif command.continues:
+            said = f"the same command continues from what is saved in {where}"
+        print(f"lcrag: interrupted; {said}", file=sys.stderr)
         status = exit_status(interruption)
-        if own_process:
-            end_process(_left(status, own_process))
-        return status
     except BrokenPipeError:  # `lcrag ... | head`; nothing reads what Python would still flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
         full = full_disk(error)
-        if full is not None and "--traceback" not in argv:
-            print(f"lcrag: error: {_without_room(full, arguments)}", file=sys.stderr)
-            return _left(2, own_process)
-        if not own_process or not processes.several_processes():
-            raise
-        traceback.print_exception(error)
-        return _left(1, own_process)
-    return 0
-
-
-def _left(status: int, own_process: bool) -> int:
-    """Ends one of several processes that has failed, without waiting for the others; otherwise returns the status."""
+        if full is None or "--traceback" in argv:
+            if not own_process or not processes.several_processes():
+                raise
+            traceback.print_exception(error)
+            status = 1
+        else:
+            continues = command.continues and (arguments.output_dir or arguments.command == "study")
+            mend = "the same command continues from what is saved" if continues else "run the same command again"
+            what = full.filename or arguments.output_dir or "a file"
+            print(f"lcrag: error: cannot write {what}: {full.strerror}; make room, then {mend}", file=sys.stderr)
+            status = 2
     if own_process and processes.several_processes():
-        processes.leave()
+        processes.leave()  # without waiting for the others, which may wait for this one
+        end_process(status)
+    if own_process and status > 128:
         end_process(status)
     return status
 
 
-def special_options() -> tuple[str, ...]:
-    """Every option with a value that belongs to some command."""
-    own = (option for command in COMMANDS.values() for option in (*command.options, *command.instead))
-    return (*own, *processes.OPTIONS)
+def parse(argv: Sequence[str]) -> Arguments:
+    """Parses the words after `lcrag`, with the options of all commands."""
+    commands = COMMANDS.values()
+    options = [option for command in commands for option in (*command.options, *command.instead)]
+    switches = {switch: None for command in commands for switch in command.switches}
+    return split_arguments(argv, (*options, *processes.OPTIONS), tuple(switches))
 
 
-def special_switches() -> tuple[str, ...]:
-    """Every option without a value that belongs to some command."""
-    return tuple({switch for command in COMMANDS.values() for switch in command.switches})
-
-
-def _help_for(arguments: Arguments) -> str:
-    if arguments.command is None:
-        return general_help(COMMANDS)
-    command = _command(arguments)
-    return command_help(arguments.command, command, _imported(command.listing)() if command.listing else "")
-
-
-def _command(arguments: Arguments) -> Command:
-    name = arguments.command or ""
-    if name not in COMMANDS:
-        hint = closest(name, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
-        raise UserError(f"there is no command {name}{hint}")
-    return COMMANDS[name]
-
-
-def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
-    shared = processes.OPTIONS if command.shared else ()
-    for option in (*(option for option, _ in arguments.others), *arguments.switches):
-        if option not in (*command.options, *command.instead, *command.switches, *shared):
+def _execute(command: Command, arguments: Arguments) -> None:
+    for option in (*arguments.others, *arguments.switches):
+        if option not in command.accepted():
             raise UserError(f"lcrag {arguments.command} has no option {option}")
     if arguments.output_dir and is_remote(arguments.output_dir) and not command.shared:
         raise UserError(
             f"lcrag {arguments.command} writes to a local --output_dir: copy it to object storage afterwards"
         )
-    set_compilation_cache(os.environ, enabled=arguments.compilation_cache)
-    instead = next((command.instead[option] for option, _ in arguments.others if option in command.instead), None)
+    set_compilation_cache(os.environ, enabled="--no_compilation_cache" not in arguments.flags)
+    instead = next((command.instead[option] for option in arguments.others if option in command.instead), None)
     if instead or not command.configured:
         _imported(instead or command.function)(arguments)
         return
@@ -121,17 +115,29 @@ def _execute(command: Command, arguments: Arguments, own_process: bool) -> None:
         raise UserError(f"lcrag {arguments.command} needs a configuration: --gin_file=FILE (see --help)")
     if arguments.words and not command.words:
         raise UserError(f"lcrag {arguments.command} takes no word {arguments.words[0]}; options begin with --")
-    own = ((option, value) for option, value in arguments.others if option not in shared)
-    options = (f"{command.options[option]} = {value!r}" for option, value in own)
+    options = (
+        f"{command.options[name]} = {value!r}" for name, value in arguments.others.items() if name in command.options
+    )
     switches = (command.switches[switch] for switch in arguments.switches)
-    bindings = (*command.bindings, *arguments.bindings, *options, *switches)
-    _silence_libraries()
+
+    # Libraries log much that is no news; this must come before they are imported.
+    for name, value in QUIET_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    for name in QUIET_LOGGERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs with a traceback what it then raises
+    warnings.filterwarnings("ignore", category=FutureWarning)
     from lcrag import config  # imports gin, and with `configure` JAX and every room: not for --help
 
     # Files and spelling are checked before other processes are joined or waited for.
-    config.configure(gin_files, bindings, may_be_unused=arguments.allow_unused, typed_bindings=arguments.bindings)
+    config.configure(
+        gin_files,
+        (*command.bindings, *arguments.bindings, *options, *switches),
+        may_be_unused="--allow_unused" in arguments.flags,
+        typed_bindings=arguments.bindings,
+    )
     if command.shared and not processes.has_joined():
-        found = processes.find_processes(dict(arguments.others))
+        found = processes.find_processes(arguments.others)
         if found is not None:
             processes.join(found, f"{arguments.command} {arguments.output_dir}\n{config.text()}")
     from lcrag.runs.folder import output_folder
@@ -153,16 +159,6 @@ def _imported(path: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), name)
 
 
-def _silence_libraries() -> None:
-    """Silences the logs of libraries; must run before they are imported."""
-    for name, value in QUIET_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    for name in QUIET_LOGGERS:
-        logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs with a traceback what it then raises
-    warnings.filterwarnings("ignore", category=FutureWarning)
-
-
 def _default_files(command: Command, arguments: Arguments) -> tuple[str, ...]:
     """Returns the configuration of a command that was given none."""
     if not command.of_run:
@@ -177,22 +173,6 @@ def _default_files(command: Command, arguments: Arguments) -> tuple[str, ...]:
     if not path.is_file():
         raise UserError(f"{path.parent} is no run of lcrag: it holds no {CONFIG}")
     return (str(path),)
-
-
-def _without_room(full: OSError, arguments: Arguments) -> str:
-    what = full.filename or arguments.output_dir or "a file"
-    continues = _command(arguments).continues and (arguments.output_dir or arguments.command == "study")
-    mend = "the same command continues from what is saved" if continues else "run the same command again"
-    return f"cannot write {what}: {full.strerror}; make room, then {mend}"
-
-
-def _interrupted(arguments: Arguments) -> str:
-    if arguments.output_dir is None and arguments.command != "study":
-        return "lcrag: interrupted; nothing was written, as no --output_dir was given"
-    if not _command(arguments).continues:
-        return "lcrag: interrupted; nothing was written"
-    where = arguments.output_dir or "the study's folder"
-    return f"lcrag: interrupted; the same command continues from what is saved in {where}"
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from lcrag import main
-from lcrag.commands.arguments import split_arguments
 from lcrag.commands.study import STUDIES, settings_of
 from lcrag.config import configure
-from lcrag.runs import processes
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -45,14 +43,13 @@ def test_commands_exist(command, capsys):
 
 def check_command(words):
     """Checks the words after `lcrag` as far as it can be done without running them."""
-    arguments = split_arguments(words, main.special_options(), main.special_switches())
-    if arguments.show_help:
+    arguments = main.parse(words)
+    if "--help" in arguments.flags:
         assert main.run(words) == 0
         return
     command = main.COMMANDS[arguments.command]
     assert command.words or not arguments.words
-    own = {*command.options, *command.instead, *command.switches, *(processes.OPTIONS if command.shared else ())}
-    assert {*dict(arguments.others), *arguments.switches} <= own
+    assert {*arguments.others, *arguments.switches} <= command.accepted()
     if arguments.command == "study":
         chosen = STUDIES[arguments.words[0]]
         assert chosen.points(settings_of(chosen, arguments))

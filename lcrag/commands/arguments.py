@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,21 +24,17 @@ class Arguments:
       output_dir: Value of `--output_dir`.
       others: Options of single commands with their values.
       switches: Options of single commands that take no value.
-      show_help: Whether `--help` was among them.
-      allow_unused: Whether bindings that the command does not use are accepted.
-      compilation_cache: Whether compiled programs are cached for later commands.
+      flags: Which of FLAGS were given.
     """
 
-    command: str | None = None
-    words: tuple[str, ...] = ()
-    gin_files: tuple[str, ...] = ()
-    bindings: tuple[str, ...] = ()
-    output_dir: Path | None = None
-    others: tuple[tuple[str, str], ...] = ()
-    switches: tuple[str, ...] = ()
-    show_help: bool = False
-    allow_unused: bool = False
-    compilation_cache: bool = True
+    command: str | None
+    words: tuple[str, ...]
+    gin_files: tuple[str, ...]
+    bindings: tuple[str, ...]
+    output_dir: Path | None
+    others: Mapping[str, str]
+    switches: tuple[str, ...]
+    flags: tuple[str, ...]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,56 +59,42 @@ def split_arguments(argv: Sequence[str], others: Sequence[str] = (), switches: S
     parser.add_argument("words", nargs="*")
     parser.add_argument("--gin_file", action="append", default=[])
     parser.add_argument("--output_dir", type=Path)
-    parser.add_argument("-h", "--help", action="store_true")
     for option in dict.fromkeys(others):
         parser.add_argument(option)
-    for switch in (*FLAGS[1:], *switches):
-        parser.add_argument(switch, action="store_true")
+    for switch in (*FLAGS, *switches):
+        parser.add_argument(*(["-h"] if switch == "--help" else []), switch, action="store_true")
     # argparse would take a binding with a space in its value for a word.
-    bindings = [word for word in argv if word.startswith("--gin.")]
-    found, unknown = parser.parse_known_intermixed_args([word for word in argv if not word.startswith("--gin.")])
+    given, unknown = parser.parse_known_intermixed_args([word for word in argv if not word.startswith("--gin.")])
     if unknown:
         name = unknown[0].partition("=")[0]
         raise UserError(f"there is no option {name}{closest(name, (*FLAGS, *OPTIONS, *others, *switches))}")
-    given = vars(found)
+    bindings = []
+    for word in argv:
+        if word.startswith("--gin."):
+            name, _, value = word.partition("=")
+            if not value:
+                raise UserError(f"the binding {word} has no value: write {name}=VALUE, without spaces around =")
+            if SECRET.search(value):
+                raise UserError(
+                    f"{name} holds a password or a key in an address, which config.gin would keep: leave it out, and"
+                    " give keys in environment variables (OPENAI_API_KEY, SERPAPI_API_KEY, GOOGLE_API_KEY)"
+                )
+            bindings.append(f"{name.removeprefix('--gin.')} = {value}")
+    value_of = {f"--{name}": value for name, value in vars(given).items()}
     return Arguments(
-        command=found.words[0] if found.words else None,
-        words=tuple(found.words[1:]),
-        gin_files=tuple(found.gin_file),
-        bindings=tuple(map(_statement, bindings)),
-        output_dir=found.output_dir,
-        others=tuple((option, given[option[2:]]) for option in dict.fromkeys(others) if given[option[2:]] is not None),
-        switches=tuple(switch for switch in switches if given[switch[2:]]),
-        show_help=found.help,
-        allow_unused=found.allow_unused,
-        compilation_cache=not found.no_compilation_cache,
+        command=given.words[0] if given.words else None,
+        words=tuple(given.words[1:]),
+        gin_files=tuple(given.gin_file),
+        bindings=tuple(bindings),
+        output_dir=given.output_dir,
+        others={option: value_of[option] for option in others if value_of[option] is not None},
+        switches=tuple(switch for switch in switches if value_of[switch]),
+        flags=tuple(flag for flag in FLAGS if value_of[flag]),
     )
 
 
-def _statement(word: str) -> str:
-    """Returns a binding of the command line as gin's statement."""
-    name, equals, value = word.partition("=")
-    if not equals or not value:
-        raise UserError(f"the binding {word} has no value: write {name}=VALUE, without spaces around =")
-    check_no_secret(name, value)
-    return f"{name.removeprefix('--gin.')} = {value}"
-
-
-def check_no_secret(name: str, value: str) -> None:
-    """Raises a UserError if a value contains an address with a password or a key, which results would store."""
-    if SECRET.search(value):
-        raise UserError(
-            f"{name} holds a password or a key in an address, which config.gin would keep: leave it out, and give keys"
-            " in environment variables (OPENAI_API_KEY, SERPAPI_API_KEY, GOOGLE_API_KEY)"
-        )
-
-
 def whole_number(option: str, text: str, least: int = 0) -> int:
-    """Returns the number that was given to an option.
-
-    Raises:
-      UserError: it is not a whole number, or less than `least`.
-    """
+    """Returns the number that was given to an option; raises a UserError if it is not one, or less than `least`."""
     if not text.isdecimal() or int(text) < least:
         of = f" of {least} or more" if least else ""
         raise UserError(f"{option} takes a whole number{of}, not {text!r}")

@@ -12,11 +12,6 @@ from lcrag.commands.arguments import Arguments
 from lcrag.config import packaged_folder, packaged_names
 from lcrag.errors import UserError, closest
 
-WIDTH = 120
-LEAST_WIDTH = 30  # of descriptions, on a narrow terminal
-COLD_START = "_sft.gin"  # an experiment's file for `lcrag sft` alone
-PARTS = ("method.gin", "base.gin")  # incomplete files that experiments include
-
 
 def experiments(command: str, marks: Sequence[str]) -> list[str]:
     """Returns the names of the complete configurations of a command.
@@ -27,15 +22,9 @@ def experiments(command: str, marks: Sequence[str]) -> list[str]:
     """
     if not marks:
         return []
-    return [name for name in packaged_names() if _may_be_of(command, name) and _binds(name, marks)]
-
-
-def _may_be_of(command: str, name: str) -> bool:
-    return not name.endswith(PARTS) and (command == "sft" or not name.endswith(COLD_START))
-
-
-def _binds(name: str, marks: Sequence[str]) -> bool:
-    return all(_bound(name) & set(mark.split("|")) for mark in marks)
+    incomplete = ("method.gin", "base.gin", *(() if command == "sft" else ("_sft.gin",)))
+    names = (name for name in packaged_names() if not name.endswith(incomplete))
+    return [name for name in names if all(_bound(name) & set(mark.split("|")) for mark in marks)]
 
 
 @functools.cache
@@ -55,31 +44,24 @@ def described(names: Sequence[str]) -> str:
 def rows(described: Mapping[str, str]) -> str:
     """Formats names and descriptions in two columns, wrapped on a terminal and one line each in a pipe."""
     width = max(map(len, described), default=0) + 4
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    return "\n".join(
-        textwrap.fill(
-            text,
-            max(columns, width + LEAST_WIDTH) if columns else sys.maxsize,
-            initial_indent=f"  {name}".ljust(width),
-            subsequent_indent=" " * width,
-        )
-        for name, text in described.items()
-    )
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    wrapped = textwrap.TextWrapper(max(columns, width + 30), subsequent_indent=" " * width)
+    lines = []
+    for name, text in described.items():
+        wrapped.initial_indent = f"  {name}".ljust(width)
+        lines.append(wrapped.fill(text))
+    return "\n".join(lines)
 
 
 def parts() -> str:
     """Returns indented lines with the folders of configurations and their numbers of files."""
     counts = Counter(name.partition("/")[0] for name in packaged_names() if "/" in name)
     text = ", ".join(f"{folder}/ ({count})" for folder, count in counts.items())
-    return textwrap.fill(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return textwrap.fill(text, 120, initial_indent="  ", subsequent_indent="  ")
 
 
 def list_configurations(arguments: Arguments) -> None:
-    """Runs `lcrag list`: prints all packaged configurations, or those of the folders in its words.
-
-    Raises:
-      UserError: There is no such folder, or there are options.
-    """
+    """Runs `lcrag list`: prints all packaged configurations, or those of the folders in its words."""
     if arguments.gin_files or arguments.bindings or arguments.output_dir:
         raise UserError("lcrag list takes folders only: leave its options out")
     names = packaged_names()

@@ -1,4 +1,4 @@
-"""The table of commands, with their help texts."""
+"""The table of commands, and their help."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ class Command:
     """One command.
 
     Attributes:
-      function: The function, `module:name`; called as `function(output_dir)`, with `words` if it takes some, or as
-        `function(arguments)` if gin does not configure it.
-      folder: What --output_dir is: "run" (a run that may be continued) or "any"; empty: it is not needed.
+      function: `module:name`; called as `function(output_dir)`, or `function(output_dir, words)` if it takes words, or
+        as `function(arguments)` if gin does not configure it.
       summary: One line for the list of commands.
+      details: Further text of `lcrag COMMAND --help`.
       words: The words that may follow the command, as in the usage line; empty: none.
+      folder: What --output_dir is: "run" (a run that may be continued) or "any"; empty: it is not needed.
       gin_file: Default configuration; empty: one must be given.
       of_run: Whether the first word is a run's folder, whose config.gin is the default configuration.
       bindings: Statements added after the files; bindings of the command line override them.
       instead: Own options that replace `function` by another one, called as `function(arguments)` without gin.
       options: Own options -> the gin parameter that gets the value. Without gin: -> its help text.
       switches: Own options without a value -> the gin statement. Without gin: -> its help text.
-      details: Further text of `lcrag COMMAND --help`.
       marks: Parameters that an experiment of this command binds, for its help; see `experiments`.
       configured: Whether gin configures it.
       shared: Whether several processes may run it together; see `lcrag.runs.processes`.
@@ -35,20 +35,25 @@ class Command:
 
     function: str
     summary: str
-    folder: str = ""
+    details: str = ""
     words: str = ""
+    folder: str = ""
     gin_file: str = ""
     of_run: bool = False
     bindings: tuple[str, ...] = ()
     instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     switches: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    details: str = ""
     marks: tuple[str, ...] = ()
     configured: bool = True
     shared: bool = False
     continues: bool = True
     listing: str = ""
+
+    def accepted(self) -> set[str]:
+        """Returns every option that belongs to this command."""
+        shared = processes.OPTIONS if self.shared else ()
+        return {*self.options, *self.instead, *self.switches, *shared}
 
 
 SKIP_BAD_ROWS = {"--skip_bad_rows": "BadRows.skip = True"}
@@ -284,28 +289,24 @@ def general_help(commands: Mapping[str, Command]) -> str:
 
 def command_help(name: str, command: Command, listed: str = "") -> str:
     """Returns the text of `lcrag COMMAND --help`; `listed` lists the possible values of its word."""
+    takes_gin = command.configured or bool(listed)
     usage = f"usage: lcrag {name}{f' {command.words}' if command.words else ''}"
-    own = "".join(f"\n  {f'{option}=VALUE':26}  {said}" for option, said in command.options.items())
-    own += "".join(f"\n  {switch:26}  {said}" for switch, said in command.switches.items())
-    if command.shared:
-        own += "".join(f"\n  {f'{option}=VALUE':26}  {said}" for option, said in processes.OPTIONS.items())
-    if not command.configured and not listed:
-        rest = f"{command.details}\n\noptions:{own}" if own else f"folders:\n{parts()}"
-        return f"{usage}\n\n{command.summary}.\n\n{rest}"
-    required = not (command.gin_file or command.of_run or listed)
-    default_file = f"RUN/{CONFIG}" if command.of_run else command.gin_file
-    default = f"\nWithout --gin_file: {default_file}.\n" if default_file else ""
-    details = f"\n{command.details}\n" if command.details else ""
-    return (
-        f"{usage} {'--gin_file=FILE' if required else '[--gin_file=FILE]'} [--gin.Name.parameter=VALUE ...]"
-        f" [--output_dir=FOLDER]\n\n{command.summary}.\n{details}{default}\n"
-        + (f"studies:\n{listed}\n\n{OPTIONS}{own}" if listed else f"{OPTIONS}\n{_configurations(name, command)}")
-    )
-
-
-def _configurations(name: str, command: Command) -> str:
-    """Lists the experiments of a command, and the command that lists all other files."""
-    own = experiments(name, command.marks)
-    listed = f"\nexperiments that come with lcrag:\n{described(own)}\n" if own else ""
-    shown = "" if command.of_run else "\n`lcrag list [FOLDER]` shows what may follow them:\n"
-    return listed + (shown and f"{shown}{parts()}")
+    if takes_gin:
+        file = "[--gin_file=FILE]" if command.gin_file or command.of_run or listed else "--gin_file=FILE"
+        usage += f" {file} [--gin.Name.parameter=VALUE ...] [--output_dir=FOLDER]"
+    sections = [usage, f"{command.summary}.", command.details]
+    if default := f"RUN/{CONFIG}" if command.of_run else command.gin_file:
+        sections.append(f"Without --gin_file: {default}.")
+    own = {} if command.configured else {f"{option}=VALUE": said for option, said in command.options.items()}
+    own |= {} if command.configured else command.switches
+    own |= {f"{option}=VALUE": said for option, said in processes.OPTIONS.items()} if command.shared else {}
+    options = "".join(f"\n  {option:26}  {said}" for option, said in own.items())
+    if takes_gin:
+        sections += [f"studies:\n{listed}" if listed else "", f"{OPTIONS}{options}"]
+    elif own:
+        sections.append(f"options:{options}")
+    if complete := experiments(name, command.marks):
+        sections.append(f"experiments that come with lcrag:\n{described(complete)}")
+    if not (command.of_run or listed or (own and not takes_gin)):
+        sections.append(f"`lcrag list [FOLDER]` shows the configurations of these folders:\n{parts()}")
+    return "\n\n".join(filter(None, sections))

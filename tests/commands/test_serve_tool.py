@@ -78,7 +78,7 @@ def test_it_is_served_to_all_and_finishes_what_it_has(tiny):
     assert last["language"] == "en"
     assert called.structured_content == found.json()
     assert refused.status_code == 422
-    assert "cannot be asked in language 'tlh': there are ar, " in refused.json()["detail"]
+    assert "'tlh'" in refused.json()["detail"]
     assert (server.returncode, errors, rest) == (0, "", "stopped; the requests in flight were finished\n")
 
 

@@ -12,7 +12,6 @@ from support import gin_files
 
 from lcrag import main
 from lcrag.commands import study as studying
-from lcrag.commands.arguments import split_arguments
 from lcrag.commands.study import STUDIES, settings_of, tables
 from lcrag.config import configure
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
@@ -67,7 +66,7 @@ for name in ("report.md", "evaluation.json", "report.json"):
 
 
 def arguments_of(*words):
-    return split_arguments(words, main.special_options(), main.special_switches())
+    return main.parse(words)
 
 
 def points_of(name, *words):
