@@ -12,7 +12,7 @@ import inspect
 import json as json_format
 import pathlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gin
@@ -26,7 +26,7 @@ from lcrag.config import no_value
 from lcrag.data.batches import groups_of_step, share_of
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, Completion, Runner
+from lcrag.episodes import Completion, Runner
 from lcrag.episodes.programs import is_program, program_name, program_settings
 from lcrag.episodes.requests import TRANSLATION, Complete, Observe, Retrieve
 from lcrag.errors import AbsentError, UserError, typed
@@ -61,21 +61,39 @@ EXAMPLE = Question(id="example", dataset="example", language="en", text="Where i
 LOOK_AHEAD = 20  # requests of a program before it opens its dialogue
 
 
+@gin.configurable
+@typed
+def describe(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, json: bool = False) -> None:
+    """Prints what a command would run: its program, episodes, budgets, rewards, objective, data, mesh and memory.
+
+    Args:
+      output_dir: Not used.
+      words: The command.
+      json: Print one JSON object instead of tables.
+
+    Raises:
+      UserError: no such command, or a mistake that the command itself would reject.
+    """
+    if len(words) != 1 or words[0] not in DESCRIBED:
+        given = f", not {' '.join(words)}" if words else ""
+        raise UserError(f"lcrag describe shows one command: {', '.join(DESCRIBED)}{given}")
+    described = description(words[0])
+    if json:
+        print(json_format.dumps(described, ensure_ascii=False, indent=2))
+        return
+    console = make_console()
+    for table in tables(described):
+        console.print(table)
+
+
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """A part that is named, not built: nothing can be asked of it.
+    """A part that is named, not built: nothing can be asked of it."""
 
-    Attributes:
-      name: The function that would build it, with its gin scope: "train/mkqa_questions".
-      settings: Its arguments, defaults included.
-      absent: Why it cannot be built here; empty if it can.
-      questions: If it is a set of questions that is here, they.
-    """
-
-    name: str
-    settings: Mapping[str, Any]
-    absent: str = ""
-    questions: Sequence[Question] = ()
+    name: str  # the function that would build it, with its gin scope: "train/mkqa_questions"
+    settings: Mapping[str, Any]  # its arguments, defaults included
+    absent: str = ""  # why it cannot be built here; empty if it can
+    questions: Sequence[Question] = ()  # of a set of questions that is here
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -109,18 +127,13 @@ class Parts:
     Attributes:
       sources: All sets of questions.
       models: All other models.
-      lacking: Sentences about missing parts without which the command would not start.
+      lacking: Sentences about missing parts without which the command would not start, as keys.
     """
 
     def __init__(self) -> None:
-        self.sources: list[Named] = []
-        self.models: list[Named] = []
-        self.lacking: list[str] = []
-
-    def lacks(self, sentence: object) -> None:
-        """Adds a sentence to `lacking`, once."""
-        if str(sentence) not in self.lacking:
-            self.lacking.append(str(sentence))
+        self.sources: dict[str, Named] = {}
+        self.models: dict[str, Named] = {}
+        self.lacking: dict[str, None] = {}
 
     def build(self, value: Any) -> Any:
         """Evaluates the references in the value of a binding; large and remote parts become `Named`."""
@@ -131,21 +144,45 @@ class Parts:
         if not isinstance(value, ConfigurableReference) or not value.evaluate:
             return copy.deepcopy(value)
         selector = value.selector
-        name = selector.rpartition(".")[2]
+        kind = selector.rpartition(".")[2]
         with gin.config_scope(value.scopes) if value.scopes else contextlib.nullcontext():
-            if name == "macro":
+            if kind == "macro":
                 mark_used(selector)
                 return self.build(gin.get_bindings(selector, resolve_references=False)["value"])
-            if name == "mesh":
+            if kind == "mesh":
                 mark_used(selector)
                 return make_mesh(devices=jax.devices()[:1])  # of a model that is not loaded
             # Without gin around it, which would evaluate the bindings again.
             made, read = value.configurable.wrapped, len(self.sources)
-            own = self.bound(selector)
+            given = self.bound(selector)
             reads = inspect.signature(made).return_annotation == list[Question] and len(self.sources) == read
-            if reads or name == "policy" or name in MODELS or name.endswith("_collections"):
-                return self._named(name, made, own, reads)
-            return made(**own)
+            if not (reads or kind == "policy" or kind in MODELS or kind.endswith("_collections")):
+                return made(**given)
+
+            # A part that is only named; a set of questions is read if its files are here.
+            known = {each.name: each.default for each in inspect.signature(made).parameters.values()} | given
+            missing = [name for name, setting in known.items() if setting is inspect.Parameter.empty]
+            settings = {name: setting for name, setting in known.items() if name not in missing}
+            name, folder = "/".join(filter(None, (gin.current_scope_str(), kind))), settings.get("folder")
+            absent, questions = str(no_value(name, missing)) if missing else "", []
+            if reads and not missing:
+                try:
+                    questions = made(**given)
+                except AbsentError as error:
+                    absent = str(error)
+            part = Named(name, settings, absent, questions)
+            if absent:
+                self.lacking[absent] = None
+            if kind == "load_collections" and part.where is not None and not part.passages:
+                self.lacking[f"there are no collections in {part.where}: build them with `lcrag index`"] = None
+            elif kind in (*MODELS, "policy") and folder is not None and not _is_model(folder):
+                what = "policy" if name == "policy" else f"model for {name}"
+                self.lacking[f"there is no {what} in {folder}: models are not downloaded"] = None
+            if reads:
+                self.sources.setdefault(name, part)
+            elif kind in MODELS:
+                self.models.setdefault(name, part)
+            return questions if reads else part
 
     def bound(self, selector: str) -> dict[str, Any]:
         """Returns what gin binds of a function or class in the current scope, built; marks the bindings as used."""
@@ -153,69 +190,9 @@ class Parts:
         bound = gin.get_bindings(selector, resolve_references=False)
         return {name: self.build(value) for name, value in bound.items()}
 
-    def arguments(self, command: str) -> dict[str, Any]:
-        """Returns the arguments that gin's configuration gives a command, defaults included.
 
-        Raises:
-          UserError: an argument has no value, or is one that the command itself would reject.
-        """
-        signature, bound = inspect.signature(gin.get_configurable(command)), self.bound(command)
-        own = {each.name: each.default for each in signature.parameters.values() if each.kind is each.KEYWORD_ONLY}
-        given = own | bound
-        if missing := [name for name, value in given.items() if value is inspect.Parameter.empty]:
-            raise no_value(command, missing)
-        return given
-
-    def _named(self, kind: str, made: Callable[..., Any], own: Mapping[str, Any], reads: bool) -> Any:
-        """Returns a part that is only named; a set of questions is read if its files are here, and empty otherwise."""
-        known = {each.name: each.default for each in inspect.signature(made).parameters.values()} | dict(own)
-        missing = [name for name, value in known.items() if value is inspect.Parameter.empty]
-        settings = {name: value for name, value in known.items() if name not in missing}
-        name, folder = "/".join(filter(None, (gin.current_scope_str(), kind))), settings.get("folder")
-        absent, questions = str(no_value(name, missing)) if missing else "", []
-        if reads and not missing:
-            try:
-                questions = made(**own)
-            except AbsentError as error:
-                absent = str(error)
-        part = Named(name, settings, absent, questions)
-        is_model = kind in (*MODELS, "policy")
-        if absent:
-            self.lacks(absent)
-        if kind == "load_collections" and part.where is not None and not part.passages:
-            self.lacks(f"there are no collections in {part.where}: build them with `lcrag index`")
-        elif is_model and folder is not None and not (resolved_folder(folder) / "config.json").is_file():
-            what = "policy" if name == "policy" else f"model for {name}"
-            self.lacks(f"there is no {what} in {folder}: models are not downloaded")
-        seen = self.sources if reads else self.models if kind in MODELS else []
-        if name not in [each.name for each in seen]:
-            seen.append(part)
-        return questions if reads else part
-
-
-@gin.configurable
-@typed
-def describe(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, json: bool = False) -> None:
-    """Prints what a command would run: its program, episodes, budgets, rewards, objective, data, mesh and memory.
-
-    Args:
-      output_dir: Not used.
-      words: The command.
-      json: Print one JSON object instead of tables.
-
-    Raises:
-      UserError: no such command, or a mistake that the command itself would reject.
-    """
-    if len(words) != 1 or words[0] not in DESCRIBED:
-        given = f", not {' '.join(words)}" if words else ""
-        raise UserError(f"lcrag describe shows one command: {', '.join(DESCRIBED)}{given}")
-    described = description(words[0])
-    if json:
-        print(json_format.dumps(described, ensure_ascii=False, indent=2))
-        return
-    console = make_console()
-    for table in tables(described):
-        console.print(table)
+def _is_model(folder: str) -> bool:
+    return (resolved_folder(folder) / "config.json").is_file()
 
 
 def description(command: str) -> dict[str, Any]:
@@ -226,7 +203,11 @@ def description(command: str) -> dict[str, Any]:
     """
     jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
     parts = Parts()
-    given = parts.arguments(command)
+    parameters = inspect.signature(gin.get_configurable(command)).parameters.values()
+    bound = parts.bound(command)
+    given = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY} | bound
+    if missing := [name for name, value in given.items() if value is inspect.Parameter.empty]:
+        raise no_value(command, missing)
     runner: dict[str, Any] = {name: field.default for name, field in Runner.__dataclass_fields__.items()}
     runner |= parts.bound("Runner")
     lanes: Lanes = given.get("lanes") or Lanes(**parts.bound("Lanes"))
@@ -234,7 +215,25 @@ def description(command: str) -> dict[str, Any]:
         lanes = dataclasses.replace(lanes, count=1, tensor=1)
     method, evaluation, context = given.get("method"), given.get("evaluation"), lanes.sampler.context
     collections = given.get("collections") if isinstance(given.get("collections"), Named) else None
-    policy, config, mesh, sizes = _policy(parts, given["policy"])
+
+    # --- The policy: its decoder (None: unknown), and its mesh; a size of None: all devices.
+    with gin.config_scope(gin.get_bindings("policy", resolve_references=False)["mesh"].scopes):
+        settings = _arguments_of("mesh")
+    axes = {axis: settings[axis] for axis in MESH_AXES}
+    check_mesh_sizes(**axes)
+    mesh = AbstractMesh(tuple(max(1, size) for size in axes.values()), MESH_AXES)
+    sizes = {axis: None if size == -1 else size for axis, size in axes.items()}
+    folder: str | None = given["policy"].settings.get("folder")
+    here = folder is not None and _is_model(folder)
+    config = parts.build(value_of("compile.decoder", None))  # as a file of gin/model binds it
+    if folder is not None and here:
+        config = read_config(resolved_folder(folder))
+    policy: dict[str, Any] = {"folder": folder or "policy.folder is not set", "here": here}
+    if config is not None:
+        config = given["policy"].settings["computation"].of(config)
+        shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
+        policy |= {name: getattr(config, name) for name in shape}
+        policy["adapters"] = config.lora and {"rank": config.lora.rank, "alpha": config.lora.alpha}
 
     # --- The checks of the command that need neither weights nor data.
     if evaluation is not None:
@@ -252,14 +251,14 @@ def description(command: str) -> dict[str, Any]:
             changed = method.with_settings(evaluation.program_settings)
             evaluated = changed, asked, evaluation.max_tokens or runner["max_tokens"]
             first = evaluated if command == "evaluate" else first
-        tokenizer = resolved_folder(policy["folder"]) / "tokenizer.json" if policy["here"] else None
+        tokenizer = resolved_folder(policy["folder"]) / "tokenizer.json" if here else None
 
         def opened(method: Method, questions: Sequence[Question], tokens: int) -> tuple[Observe | None, dict[str, Any]]:
             found = opening(method, questions, collections.languages if collections else ())
             prompt = None
             if found is not None and tokenizer is not None and tokenizer.is_file():
-                chat: Chat = runner["chat"]
-                prompt = len(chat.opening(load_tokenizer(tokenizer.parent), str(found.text), found.system).ids)
+                loaded = load_tokenizer(tokenizer.parent)
+                prompt = len(runner["chat"].opening(loaded, str(found.text), found.system).ids)
             return found, budgets(method, generation_tokens=tokens, context_tokens=context, prompt=prompt)
 
         shown, about["budgets"] = opened(*first)
@@ -267,9 +266,8 @@ def description(command: str) -> dict[str, Any]:
         about |= {"program": program_name(first[0].program), "evaluated_program": program_name(evaluated[0].program)}
         about["opening"] = "\n\n".join(str(text) for text in (shown.system, shown.text) if text) if shown else ""
         if shown is not None and TRANSLATION in shown.tools and runner["translator"] is None:
-            parts.lacks(
-                "the program offers translation, but Runner.translator is not set: add a file of gin/translator"
-            )
+            unset = "the program offers translation, but Runner.translator is not set: add a file of gin/translator"
+            parts.lacking[unset] = None
 
     # --- Prompts and episodes of a step, or of a whole evaluation; None where unknown.
     about |= {"prompts_per_step": None, "samples": None, "episodes_per_step": None}
@@ -284,23 +282,33 @@ def description(command: str) -> dict[str, Any]:
     about |= _learning(command, given, about["episodes_per_step"])
     about["data"] = [
         {
-            "source": each.name,
-            **{name: each.settings[name] for name in ("dataset", "split", "limit") if each.settings.get(name)},
-            "questions": None if each.absent else len(each.questions),
-            "languages": dict(Counter(question.language for question in each.questions)),
-            "absent": each.absent or None,
+            "source": name,
+            **{key: source.settings[key] for key in ("dataset", "split", "limit") if source.settings.get(key)},
+            "questions": None if source.absent else len(source.questions),
+            "languages": dict(Counter(question.language for question in source.questions)),
+            "absent": source.absent or None,
         }
-        for each in parts.sources
+        for name, source in parts.sources.items()
     ]
     about |= {"collections": None, "encoder": None}
     if collections is not None:
         about["collections"] = {"source": collections.name.rpartition("/")[2], "where": plain(collections.where)}
         about["collections"] |= {"languages": list(collections.languages), "passages": collections.passages}
-        about["encoder"] = _encoder(parts, collections)
-    shown_settings = ("folder", "model", "url", "context", "slots")
+        encoder = collections.settings.get("encoder")
+        if collections.name.endswith("load_collections"):
+            encoder = "the one kept with the collections"
+        elif "encoder" not in collections.settings and not collections.absent:
+            encoder = "the service's"
+        elif not isinstance(encoder, str):
+            parts.lacking[f"{collections.name}.encoder is not set: name the folder of an encoder"] = None
+            encoder = "not named"
+        elif not _is_model(encoder):
+            parts.lacking[f"there is no encoder in {encoder}: models are not downloaded"] = None
+        about["encoder"] = encoder
+    keys = ("folder", "model", "url", "context", "slots")
     about["models"] = [
-        {"name": each.name} | {name: plain(each.settings[name]) for name in shown_settings if name in each.settings}
-        for each in parts.models
+        {"name": name} | {key: plain(model.settings[key]) for key in keys if key in model.settings}
+        for name, model in parts.models.items()
     ]
     about |= {"policy": policy, "mesh": sizes | {"devices": mesh.size if sizes["data"] else None}, "memory": None}
     if config is not None:
@@ -337,8 +345,20 @@ def description(command: str) -> dict[str, Any]:
         "program_settings": dict(evaluation.program_settings),
         "references": dict(evaluation.references),
     }
-    about["differences"] = _differences(method.name, {each.name for each in parts.sources}) if method else None
-    about["lacking"] = parts.lacking
+
+    # --- Settings that are not the paper's; None for a method without a table of settings. A value that the paper does
+    # not state differs if it is not that of the method's paper.gin.
+    about["differences"] = [] if method and method.name in PAPERS else None
+    for row in PAPERS.get(method.name, ()) if method else ():
+        ours = row.get("ours", row["paper"])
+        source = row["setting"].rpartition(".")[0]
+        asked = not source.endswith("_questions") or source in parts.sources
+        value = plain(value_of(row["setting"])) if asked else "not asked"
+        if value != (ours if row["paper"] in SILENT else row["paper"]):
+            why = row.get("why", "") if value == ours else ""
+            differing = {**row, "section": row.get("section", ""), "ours": ours, "value": value, "why": why}
+            about["differences"].append(differing)
+    about["lacking"] = list(parts.lacking)
     for name in MADE_LATER:
         mark_used(name)
     if command != "sft":  # which builds its rows only while it runs
@@ -346,48 +366,9 @@ def description(command: str) -> dict[str, Any]:
     return about
 
 
-def _policy(parts: Parts, policy: Named) -> tuple[dict[str, Any], Any, AbstractMesh, dict[str, int | None]]:
-    """Returns what is known of a policy, its decoder (None: unknown), its mesh, and the mesh's sizes (None: all)."""
-    reference = gin.get_bindings("policy", resolve_references=False)["mesh"]
-    with gin.config_scope(reference.scopes):
-        wanted = _arguments_of("mesh")
-    wanted = {axis: wanted[axis] for axis in MESH_AXES}
-    check_mesh_sizes(**wanted)
-    mesh = AbstractMesh(tuple(max(1, size) for size in wanted.values()), MESH_AXES)
-    folder: str | None = policy.settings.get("folder")
-    here = folder is not None and (resolved_folder(folder) / "config.json").is_file()
-    config = parts.build(value_of("compile.decoder", None))  # as a file of gin/model binds it
-    if folder is not None and here:
-        config = read_config(resolved_folder(folder))
-    about: dict[str, Any] = {"folder": folder or "policy.folder is not set", "here": here}
-    if config is not None:
-        config = policy.settings["computation"].of(config)
-        shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
-        about |= {name: getattr(config, name) for name in shape}
-        about["adapters"] = config.lora and {"rank": config.lora.rank, "alpha": config.lora.alpha}
-    return about, config, mesh, {axis: None if size == -1 else size for axis, size in wanted.items()}
-
-
-def _encoder(parts: Parts, collections: Named) -> str:
-    """Returns the folder of the encoder of collections, or a description of it."""
-    if collections.name.endswith("load_collections"):
-        return "the one kept with the collections"
-    if "encoder" not in collections.settings and not collections.absent:
-        return "the service's"
-    folder = collections.settings.get("encoder")
-    if not isinstance(folder, str):
-        parts.lacks(f"{collections.name}.encoder is not set: name the folder of an encoder")
-        return "not named"
-    if not (resolved_folder(folder) / "config.json").is_file():
-        parts.lacks(f"there is no encoder in {folder}: models are not downloaded")
-    return folder
-
-
 def _check_rewarded(reward: Any, questions: Sequence[Question]) -> None:
     """Checks that a reward can score the questions; its models may be absent."""
-    if not isinstance(reward, TermSum):
-        return
-    for question in questions:
+    for question in questions if isinstance(reward, TermSum) else ():
         reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", question.extra)
 
 
@@ -396,9 +377,9 @@ def _training_step(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
     method, couplings, by_critic = given["method"], given["questions_per_step"], given["critic"] is not None
     if not by_critic:
         method, couplings = method.with_baseline(couplings)
-    absent = [each for each in parts.sources if each.absent and each.name.startswith("train/")]
+    absent = [source for name, source in parts.sources.items() if source.absent and name.startswith("train/")]
     size: float | None = None
-    if not absent and (given["questions"] or not any(each.absent for each in parts.sources)):
+    if not absent and (given["questions"] or not any(source.absent for source in parts.sources.values())):
         questions = share_of(given["questions"], given["question_share"], seed=given["seed"])
         table = method.table(questions, group_baseline=not by_critic)
         groups_of_step(table, seed=given["seed"], step=0, couplings=couplings * given["max_rollouts"])  # enough for it
@@ -424,8 +405,17 @@ def opening(method: Method, questions: Sequence[Question], languages: Sequence[s
     Searches before it find nothing, and completions are empty. None: the policy is given no text.
     """
 
+    class Bytes:
+        """A tokenizer whose tokens are the bytes of a text, so that nothing of it is cut."""
+
+        def encode(self, text: str) -> Sequence[int]:
+            return text.encode()
+
+        def decode(self, ids: Sequence[int]) -> str:
+            return bytes(ids).decode(errors="replace")
+
     def whole(text: Any) -> str:
-        return text if isinstance(text, str) else text.fit(_Bytes(), 2**40) or ""
+        return text if isinstance(text, str) else text.fit(Bytes(), 2**40) or ""
 
     def nothing(request: Any) -> Any:
         if isinstance(request, Retrieve):
@@ -448,16 +438,6 @@ def opening(method: Method, questions: Sequence[Question], languages: Sequence[s
     return prompts[0] if prompts else None
 
 
-class _Bytes:
-    """A `TextTokenizer` whose tokens are the bytes of a text, so that nothing of it is cut."""
-
-    def encode(self, text: str) -> Sequence[int]:
-        return text.encode()
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return bytes(ids).decode(errors="replace")
-
-
 def budgets(method: Method, *, generation_tokens: int, context_tokens: int, prompt: int | None) -> dict[str, Any]:
     """Returns the budgets of an episode, and the tokens of the longest episode that they allow.
 
@@ -474,10 +454,8 @@ def budgets(method: Method, *, generation_tokens: int, context_tokens: int, prom
 
     own = program_settings(method.program)
     inner = own.get("programs")  # of a program that chooses among several, those of the one that searches most
-    others = (
-        [program_settings(each) for each in inner.values() if is_program(each)] if isinstance(inner, Mapping) else []
-    )
-    settings = max(others, key=searches_of) if others else own
+    others = inner.values() if isinstance(inner, Mapping) else ()
+    settings = max((program_settings(each) for each in others if is_program(each)), key=searches_of, default=own)
     searches, calls = searches_of(settings), settings.get("calls", 0)
     observed = settings.get("observation_tokens", 0)
     if "query_tokens" in settings:
@@ -578,13 +556,10 @@ def expanded(value: Any, depth: int = 3) -> Any:
     """Replaces references by names and settings, `depth` references deep, as plain values."""
     value = _followed(value)
     if not isinstance(value, ConfigurableReference) or not value.evaluate or not depth:
-        return str(value) if isinstance(value, ConfigurableReference) else plain(value)
+        return plain(value)
     with gin.config_scope(value.scopes) if value.scopes else contextlib.nullcontext():
-        return {
-            value.scoped_selector: {
-                name: expanded(each, depth - 1) for name, each in _arguments_of(value.selector).items()
-            }
-        }
+        arguments = _arguments_of(value.selector)
+        return {value.scoped_selector: {name: expanded(each, depth - 1) for name, each in arguments.items()}}
 
 
 def plain(value: Any) -> Any:
@@ -593,41 +568,9 @@ def plain(value: Any) -> Any:
         return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
+    if isinstance(value, ConfigurableReference):
+        return str(value)
     if inspect.isroutine(value) or isinstance(value, functools.partial):
         settings = program_settings(value) if is_program(value) else {}
         return {program_name(value): plain(settings)} if settings else program_name(value)
-    if isinstance(value, ConfigurableReference | str | int | float | None):
-        return str(value) if isinstance(value, ConfigurableReference) else value
-    return getattr(value, "name", type(value).__name__)
-
-
-def _differences(method: str, read: set[str]) -> list[dict[str, Any]] | None:
-    """Returns the settings that are not the paper's; None for a method without a table of settings.
-
-    A value that the paper does not state differs if it is not that of the method's paper.gin.
-
-    Args:
-      method: Name of the method.
-      read: The sets of questions that the command reads.
-    """
-    if method not in PAPERS:
-        return None
-    found = []
-    for row in PAPERS[method]:
-        ours = row.get("ours", row["paper"])
-        address = row["setting"].rpartition(".")[0]
-        asked = not address.endswith("_questions") or address in read
-        value = value_of(row["setting"]) if asked else "not asked"
-        if not equal(value, ours if row["paper"] in SILENT else row["paper"]):
-            why = row.get("why", "") if equal(value, ours) else ""
-            found.append({**row, "section": row.get("section", ""), "ours": ours, "value": plain(value), "why": why})
-    return found
-
-
-def equal(value: Any, other: Any) -> bool:
-    """Whether two values of a setting are equal; lists equal tuples, and references their text."""
-    if isinstance(value, list | tuple) and isinstance(other, list | tuple):
-        return len(value) == len(other) and all(map(equal, value, other))
-    if isinstance(value, Mapping) and isinstance(other, Mapping):
-        return value.keys() == other.keys() and all(equal(value[name], other[name]) for name in value)
-    return str(value) == other if isinstance(other, str) else value == other
+    return value if isinstance(value, str | int | float | None) else getattr(value, "name", type(value).__name__)
