@@ -54,6 +54,28 @@ class Machine:
         """Returns the larger of the times to compute some work and to move its bytes."""
         return max(flops / self.flops_per_second, moved_bytes / self.bytes_per_second)
 
+    def row(self, work: str, tokens: int, seconds: Sequence[float], flops: float, moved: float = 0.0) -> dict[str, Any]:
+        """Returns the row of a phase in `benchmark.json`.
+
+        Args:
+          work: The phase and its shape.
+          tokens: That it processes.
+          seconds: Of each repeat.
+          flops: Operations that it needs; padding and recomputation are not counted.
+          moved: Bytes that it must at least read and write; 0 where operations dominate.
+        """
+        median, floor = statistics.median(seconds), self.floor_seconds(flops, moved)
+        return {
+            "work": work,
+            "tokens": tokens,
+            "seconds": list(seconds),
+            "median_seconds": median,
+            "tokens_per_second": tokens / median,
+            "floor_seconds": floor,
+            "share_of_floor": floor / median,
+            "bound_by": "operations" if floor == self.floor_seconds(flops) else "memory",
+        }
+
 
 def measured_machine(mesh: Mesh, dtype: jnp.dtype, repeats: int) -> Machine:
     """Measures the first device of a mesh by the median of `repeats` calls; the others are assumed to be equal."""
@@ -72,17 +94,6 @@ def measured_machine(mesh: Mesh, dtype: jnp.dtype, repeats: int) -> Machine:
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Timing:
-    """The times of one phase."""
-
-    work: str  # the phase and its shape
-    tokens: float  # that it processes
-    seconds: Sequence[float]  # of each repeat
-    flops: float  # operations that it needs; padding and recomputation are not counted
-    moved_bytes: float = 0.0  # that it must at least read and write; 0 where operations dominate
-
-
 def timed(work: Callable[[], object], repeats: int, prepare: Callable[[], None] = lambda: None) -> list[float]:
     """Returns the seconds of each repeat, after one call that compiles; `prepare` runs before each and is not timed."""
     taken = []
@@ -94,10 +105,10 @@ def timed(work: Callable[[], object], repeats: int, prepare: Callable[[], None] 
     return taken[1:]
 
 
-def sampling_timings(
-    config: DecoderConfig, params: Any, settings: SamplerConfig, mesh: Mesh, repeats: int
-) -> Iterator[Timing]:
-    """Yields the times to append the longest chunk, and to decode a block in every slot at every window."""
+def sampling_rows(
+    machine: Machine, config: DecoderConfig, params: Any, settings: SamplerConfig, mesh: Mesh, repeats: int
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of the times to append the longest chunk, and to decode a block in every slot at every window."""
     # No token ends a sequence, so all generations have full length.
     words = models.WordLevel({str(number): number for number in range(config.vocabulary_size)}, unk_token="0")
     tokenizer = HuggingFaceTokenizer(tokenizers.Tokenizer(words), eos_ids=(config.vocabulary_size,), pad_id=0)
@@ -114,7 +125,7 @@ def sampling_timings(
 
     flops = forward_flops(config, rows * chunk, attended=causal_mean(chunk), unembedded=0)
     seconds = timed(append, repeats)
-    yield Timing(work=f"append {rows} x {chunk}", tokens=rows * chunk, seconds=seconds, flops=flops)
+    yield machine.row(f"append {rows} x {chunk}", rows * chunk, seconds, flops)
 
     def decode() -> None:
         while sampler.running:
@@ -134,16 +145,17 @@ def sampling_timings(
         read = window - new / 2  # positions, on average over the block
         cached = cache_bytes(config, slots, read + 1)
         copies = mesh.size / mesh.shape["tensor"]  # each share of the slots reads its own parameters
-        yield Timing(
-            work=f"decode {slots} slots at {window}",
-            tokens=slots * new,
-            seconds=timed(decode, repeats, fill),
+        yield machine.row(
+            f"decode {slots} slots at {window}",
+            slots * new,
+            timed(decode, repeats, fill),
             flops=new * forward_flops(config, slots, attended=read),
-            moved_bytes=new * ((decode_bytes(config, slots, read) - cached) * copies + cached),
+            moved=new * ((decode_bytes(config, slots, read) - cached) * copies + cached),
         )
 
 
-def update_timing(
+def update_row(
+    machine: Machine,
     policy: Policy,
     objective: PolicyGradient,
     optimizer: Any,
@@ -152,8 +164,8 @@ def update_timing(
     *,
     count: int,
     repeats: int,
-) -> Timing:
-    """Returns the time of an update on `count` drawn episodes, with the scores that it needs."""
+) -> dict[str, Any]:
+    """Returns the row of the time of an update on `count` drawn episodes, with the scores that it needs."""
     config = policy.config
     learner = Learner(policy, objective, optimizer, layout, 1.0, critic)
     episodes, flops = drawn_episodes(count, max(layout.row_lengths), config.vocabulary_size), 0.0
@@ -165,12 +177,8 @@ def update_timing(
             flops += forward_flops(config, **sizes, unembedded=written)
         if critic is not None:  # its values and its update
             flops += forward_flops(config, **sizes, unembedded=0) + update_flops(config, **sizes, unembedded=0)
-    return Timing(
-        work=f"update on {count} episodes",
-        tokens=sum(len(each.tokens) for each in episodes),
-        seconds=timed(lambda: learner.learn(episodes), repeats),
-        flops=flops,
-    )
+    tokens = sum(len(each.tokens) for each in episodes)
+    return machine.row(f"update on {count} episodes", tokens, timed(lambda: learner.learn(episodes), repeats), flops)
 
 
 def drawn_episodes(count: int, longest: int, vocabulary_size: int) -> list[Trajectory]:
@@ -223,18 +231,18 @@ def benchmark(
     with console.status("timing"):
         machine = measured_machine(mesh, config.dtype, repeats)
         params = initialise(config, jax.random.key(0), mesh)
-        found = list(sampling_timings(config, params, settings, mesh, repeats))
+        rows = list(sampling_rows(machine, config, params, settings, mesh, repeats))
         tokenizer = HuggingFaceTokenizer(tokenizers.Tokenizer(models.WordLevel({"0": 0}, unk_token="0")), (), 0)
         policy = Policy("random", config, params, tokenizer, mesh)
         learning = given["objective"], given["optimizer"], layout, given["critic"]
-        found.append(update_timing(policy, *learning, count=settings.slots, repeats=repeats))
+        rows.append(update_row(machine, policy, *learning, count=settings.slots, repeats=repeats))
     result = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": dataclasses.asdict(machine),
         "model": f"{config.family} of {config.layers} layers, width {config.width}, {parameter_count(config):,}"
         f" parameters, {config.compute_dtype}",
         "mesh": dict(mesh.shape),
-        "rows": [row_of(each, machine) for each in found],
+        "rows": rows,
     }
     table = table_of(result)
     console.print(to_rich(table))
@@ -244,21 +252,6 @@ def benchmark(
         write_text(output_dir / "benchmark.md", to_markdown(table))
     if before is not None:
         check_as_fast(result, before, tolerance, check)
-
-
-def row_of(timing: Timing, machine: Machine) -> dict[str, Any]:
-    """Returns a timing as a row of `benchmark.json`."""
-    median, floor = statistics.median(timing.seconds), machine.floor_seconds(timing.flops, timing.moved_bytes)
-    return {
-        "work": timing.work,
-        "tokens": timing.tokens,
-        "seconds": list(timing.seconds),
-        "median_seconds": median,
-        "tokens_per_second": timing.tokens / median,
-        "floor_seconds": floor,
-        "share_of_floor": floor / median,
-        "bound_by": "operations" if floor == machine.floor_seconds(timing.flops) else "memory",
-    }
 
 
 def table_of(result: Mapping[str, Any]) -> Table:

@@ -210,22 +210,6 @@ def _placed(tree: Any, shardings: Any) -> Any:
     return jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), tree, shardings)
 
 
-def compiled_memory(lowered: Lowered) -> dict[str, float]:
-    """Compiles a program and returns its bytes on one device; of one that XLA cannot fit, only what it "refused"."""
-    try:
-        analysis = lowered.compile().memory_analysis()
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        return {"refused": refused_bytes(str(error))}
-    return {
-        "arguments": analysis.argument_size_in_bytes,  # and, where donated, the results in their place
-        "results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
-        "temporaries": analysis.temp_size_in_bytes,  # one block, gaps between buffers included
-        "code": analysis.generated_code_size_in_bytes,
-    }
-
-
 def refused_bytes(message: str) -> float:
     """Returns the memory that XLA's message reports as needed; at least 1."""
     if not (found := NEEDED.search(message)):
@@ -284,11 +268,9 @@ def compile_programs(
     Args:
       output_dir: Folder for `compile.json`; None: it is not written.
       words: Programs to compile; empty: all programs of a run.
-      decoder: The policy's shape, from `DecoderConfig` or `shape_of`.
-      computation: Its platform settings.
+      decoder, computation: The policy's shape, from `DecoderConfig` or `shape_of`, and its platform settings.
       mesh: Creates a mesh of given devices.
-      objective, optimizer, layout, critic: Those of training; without a critic there is no PPO.
-      lanes: Shapes of sampling, and its division among lanes.
+      objective, optimizer, layout, lanes, critic: Those of training; without a critic there is no PPO.
       topology: As in "v5e:4x4"; empty: the devices present.
       memory_gib: Memory of one device; None: by the driver or the data sheet.
 
@@ -337,7 +319,18 @@ def compile_programs(
         with console.status(f"compiling the {program}"):
             started = time.monotonic()
             lowered, others = lower(run, program)
-            memory = compiled_memory(lowered)
+            try:
+                analysis = lowered.compile().memory_analysis()
+                memory = {
+                    "arguments": analysis.argument_size_in_bytes,  # and, where donated, the results in their place
+                    "results": analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
+                    "temporaries": analysis.temp_size_in_bytes,  # one block, gaps between buffers included
+                    "code": analysis.generated_code_size_in_bytes,
+                }
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error):
+                    raise
+                memory = {"refused": refused_bytes(str(error))}
         needed = others + sum(memory.values())
         fits = False if "refused" in memory else None if available is None else needed <= available
         sizes = [memory.get(name) for name in ("arguments", "results", "temporaries", "code")]

@@ -81,22 +81,39 @@ def read_runs(folders: Sequence[Path], max_steps: int, max_megabytes: int) -> li
             share = left // (len(sizes) - number)
             break
         left -= size
-    runs = []
+    runs: list[dict[str, Any]] = []
     for folder, own in newest.items():
-        decode = _token_decoder(folder)
+        configurations = [folder / CONFIG, *sorted((folder / "answers").glob("*_config.gin"))]
+        configured = [read_configured(path) for path in configurations if path.is_file()]
+        policies = [resolved_folder(str(name)) for each in configured if (name := each.get("policy.folder"))]
+        tokenizers = (place for place in (folder / "policy", *policies) if (place / "tokenizer.json").is_file())
+        decode = next((load_tokenizer(place).decode_bytes for place in tokenizers), None)
+        try:
+            paths = [folder / RUN, *sorted((folder / "answers").glob("*_run.json"))]
+            about = json.loads(next(path for path in paths if path.is_file()).read_text(encoding="utf-8"))
+            facts = {name: str(about[name]) for name in ("started", "seed", "commit") if name in about}
+            facts["command"] = " ".join(about["command"])
+        except (StopIteration, OSError, ValueError, TypeError, KeyError):
+            facts = {}  # the page does without
+        metrics = read_metrics(folder)
+        metrics = metrics[:: len(metrics) // MAX_POINTS + 1]
+        curves = dict.fromkeys(name for record in metrics for name in record if CURVES.fullmatch(name))
         parts = [_read_part(each, decode, share) for each in own]
         steps = sum(each["step"] is not None for each in files[folder])
         groups, all_groups = (sum(part[name] for part in parts) for name in ("groups", "all_groups"))
         shown = f"{sum(len(part['episodes']) for part in parts)} episodes, {groups} of {all_groups} groups"
-        about = _provenance(folder) | {
+        run: dict[str, Any] = {
+            "method": str(next(filter(None, (each.get("Method.name") for each in configured)), folder.name)),
+            "about": facts,
             "name": folder.resolve().name,
             "folder": str(folder),
-            "curves": _curves(folder),
+            "curves": {name: [record.get(name) for record in metrics] for name in ("step", *curves)} if metrics else {},
             "divided": decode is not None,
             "shown": shown + (f", {min(steps, max_steps)} of {steps} steps" if steps else ""),
             "cut": groups < all_groups or max_steps < steps,
+            "parts": parts,
         }
-        runs.append(about | {"parts": parts})
+        runs.append(run)
     asked = Counter(key for run in runs for key in {key for part in run["parts"] for key in part["questions"]})
     if len(runs) > 1 and max(asked.values()) == 1:
         names = " and ".join(map(str, folders))
@@ -132,19 +149,23 @@ def episode_files(folder: Path) -> list[dict[str, Any]]:
 
 def _read_part(file: Mapping[str, Any], decode: Callable[[Sequence[int]], bytes] | None, share: int) -> dict[str, Any]:
     """Reads the first groups of a file, at least one and at most `share` bytes; a text is stored once, by its index."""
-    lines = [(number, line) for number, line in enumerate(file["path"].read_bytes().splitlines(), start=1)]
+    lines = list(enumerate(file["path"].read_bytes().splitlines(), start=1))
     groups, sizes, episodes = [], Counter[str](), []
     texts: dict[str, int] = {}
     number = 0
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not JSON")
+
     try:
         for number, line in lines:  # noqa: B007
-            groups.append(str(_parsed(line)["group"]))
+            groups.append(str(json.loads(line, parse_constant=refuse)["group"]))
             sizes[groups[-1]] += len(line)
         ends = dict(zip(sizes, itertools.accumulate(sizes.values()), strict=True))
         kept = {group for group, end in ends.items() if end <= share or group == groups[0]}
         for (number, line), group in zip(lines, groups, strict=True):  # noqa: B007
             if group in kept:
-                episodes.append(page_episode(_parsed(line), texts, decode))
+                episodes.append(page_episode(json.loads(line), texts, decode))
     except DAMAGES as error:
         reason = f"{type(error).__name__}: {error}"
         raise UserError(f"{file['path']}, line {number}, is not an episode ({reason}): remove that line") from error
@@ -160,13 +181,6 @@ def _read_part(file: Mapping[str, Any], decode: Callable[[Sequence[int]], bytes]
         "texts": list(texts),
         "episodes": episodes,
     }
-
-
-def _parsed(line: bytes) -> Mapping[str, Any]:
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not JSON")
-
-    return json.loads(line, parse_constant=refuse)
 
 
 def page_episode(
@@ -198,9 +212,6 @@ def page_episode(
     def index_of(text: str) -> int:
         return texts.setdefault(text_of(text), len(texts))
 
-    def number_of(value: float | None) -> float | None:
-        return None if value is None else float(value)
-
     return {
         "key": f"{row['dataset']}/{row['question_id']}",
         "language": row["language"],
@@ -219,8 +230,8 @@ def page_episode(
         "failure": row.get("failure"),
         "finished": row["outcome"]["finished"],
         "counts": {name: int(count) for name, count in row["outcome"]["counts"].items() if count},
-        "rewards": {name: number_of(value) for name, value in row["rewards"].items()},
-        "advantage": number_of(row["advantage"]),
+        "rewards": {name: None if value is None else float(value) for name, value in row["rewards"].items()},
+        "advantage": None if row["advantage"] is None else float(row["advantage"]),
         "version": row["policy_version"],
         "waits": [
             {**wait, "start": float(wait["start"]), "end": float(wait["end"])}
@@ -248,40 +259,6 @@ def token_lengths(text: str, ids: Sequence[int], decode: Callable[[Sequence[int]
     return np.diff([units[end] for end in ends], prepend=0).tolist()
 
 
-def _configurations(folder: Path) -> list[Path]:
-    return [path for path in (folder / CONFIG, *sorted((folder / "answers").glob("*_config.gin"))) if path.is_file()]
-
-
-def _token_decoder(folder: Path) -> Callable[[Sequence[int]], bytes] | None:
-    """Returns `decode_bytes` of the tokenizer of the run's policy; None if its folder is missing."""
-    configured = (str(read_configured(path).get("policy.folder", "")) for path in _configurations(folder))
-    for place in (folder / "policy", *(resolved_folder(name) for name in configured if name)):
-        if (place / "tokenizer.json").is_file():
-            return load_tokenizer(place).decode_bytes
-    return None
-
-
-def _provenance(folder: Path) -> dict[str, Any]:
-    """The name of the method, and start, seed, commit and command if they can be read."""
-    names = (read_configured(path).get("Method.name") for path in _configurations(folder))
-    paths = [folder / RUN, *sorted((folder / "answers").glob("*_run.json"))]
-    try:
-        about = json.loads(next(path for path in paths if path.is_file()).read_text(encoding="utf-8"))
-        facts = {name: str(about[name]) for name in ("started", "seed", "commit") if name in about}
-        facts["command"] = " ".join(about["command"])
-    except (StopIteration, OSError, ValueError, TypeError, KeyError):
-        facts = {}  # the page does without
-    return {"method": str(next(filter(None, names), folder.name)), "about": facts}
-
-
-def _curves(folder: Path) -> dict[str, list]:
-    """Returns `step`, and the values of each shown metric; None where a step lacks it."""
-    records = read_metrics(folder)
-    records = records[:: len(records) // MAX_POINTS + 1]
-    names = dict.fromkeys(name for record in records for name in record if CURVES.fullmatch(name))
-    return {name: [record.get(name) for record in records] for name in ("step", *names)} if records else {}
-
-
 def render_page(runs: Sequence[Mapping[str, Any]]) -> str:
     """Returns the page of the result of `read_runs` as one HTML text."""
     index, elements = [], []
@@ -294,10 +271,15 @@ def render_page(runs: Sequence[Mapping[str, Any]]) -> str:
             about = {key: value for key, value in part.items() if key not in ("texts", "episodes")}
             index[-1]["parts"].append({"id": name, "run": number, "episodes": len(part["episodes"]), **about})
     template = TEMPLATE.read_text(encoding="utf-8")
+
+    def hash_of(start: str, end: str) -> str:
+        inside = template.partition(start)[2].partition(end)[0]
+        return "sha256-" + base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+
     filled = {
         "title": html.escape(", ".join(run["name"] for run in index)),
-        "style_hash": _hash(template, "<style>", "</style>"),
-        "script_hash": _hash(template, '<script type="module">', "</script>"),
+        "style_hash": hash_of("<style>", "</style>"),
+        "script_hash": hash_of('<script type="module">', "</script>"),
         "index": script_json(index),
         "parts": "\n".join(elements),
     }
@@ -312,8 +294,3 @@ def script_json(value: Any) -> str:
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return re.sub("[<\u2028\u2029\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-def _hash(page: str, start: str, end: str) -> str:
-    inside = page.partition(start)[2].partition(end)[0]
-    return "sha256-" + base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()

@@ -13,7 +13,6 @@ from experiment_parts import assert_mistake
 from support import tiny_config, tiny_tokenizer
 
 from lcrag import main
-from lcrag.commands import compile as compiling
 from lcrag.commands.compile import AbstractRun, device_bytes, lower, refused_bytes, tpu_devices
 from lcrag.config import configure
 from lcrag.errors import UserError
@@ -182,20 +181,9 @@ def test_topologies_that_do_not_exist(topology):
         tpu_devices(topology)
 
 
-def test_without_libtpu(monkeypatch):
-    monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="libtpu"):
-        tpu_devices("v5e:2x2")
-
-
 @pytest.mark.parametrize(
     ("bindings", "part"),
-    [
-        (("mesh.data=3",), "data=3"),
-        (("mesh.tensor=8", "mesh.fsdp=1"), "tensor=8"),
-        (("mesh.fsdp=0",), "mesh.fsdp"),
-        (("Layout.rows=6",), "Layout.rows"),
-    ],
+    [(("mesh.data=3",), "data=3"), (("mesh.fsdp=0",), "mesh.fsdp"), (("Layout.rows=6",), "Layout.rows")],
 )
 def test_mistakes_are_one_line(bindings, part, capsys):
     assert compile_tiny(bindings=bindings) == 2
@@ -224,12 +212,6 @@ def test_accelerators_are_identified(kind, name):
     assert (found and (found.name, found.memory_bytes)) == (name and (name, 123 * GIB))
 
 
-def read(*names):
-    """Lets gin read packaged files, checked as the command line checks them."""
-    gin.clear_config()
-    configure(names, ())
-
-
 MODELS = {"qwen2_5_3b": 3_085_938_688, "qwen3_4b": 4_022_468_096, "qwen3_8b": 8_190_735_360,
           "llama3_2_3b": 3_212_749_824, "llama3_1_8b": 8_030_261_248}  # fmt: skip
 PLATFORMS = [("tpu_v5e_16", "qwen2_5_3b", 16), ("tpu_v5p_64", "qwen3_8b", 64), ("h200", "qwen2_5_3b", 1),
@@ -238,7 +220,7 @@ PLATFORMS = [("tpu_v5e_16", "qwen2_5_3b", 16), ("tpu_v5p_64", "qwen3_8b", 64), (
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models_have_as_many_parameters_as_published(name):
-    read(f"model/{name}.gin")
+    configure([f"model/{name}.gin"], ())
     config = gin.get_configurable("DecoderConfig")()
     assert parameter_count(config) == MODELS[name]
     assert (config.rope_scaling is not None) == name.startswith("llama")
@@ -246,7 +228,7 @@ def test_models_have_as_many_parameters_as_published(name):
 
 @pytest.mark.parametrize(("platform", "model", "devices"), PLATFORMS)
 def test_platforms_divide_their_work(platform, model, devices):
-    read("compile.gin", f"model/{model}.gin", f"platform/{platform}.gin")
+    configure(["compile.gin", f"model/{model}.gin", f"platform/{platform}.gin"], ())
     sizes = gin.get_bindings("mesh")
     assert math.prod(sizes.values()) == devices
     shares, sampler, layout = sizes["data"] * sizes["fsdp"], gin.get_bindings("Sampler"), gin.get_bindings("Layout")

@@ -104,11 +104,9 @@ def test_steps_hold_what_the_policy_saw_and_wrote():
     [
         lambda row: row.pop("tokens"),
         lambda row: row["tokens"]["ids"].pop(),
-        lambda row: row["tokens"]["log_probabilities"].pop(),
         lambda row: row["tokens"]["pieces"].reverse(),
         lambda row: row["turns"].pop(),
         lambda row: row["turns"][0].update(learn=False),
-        lambda row: row["tokens"].update(versions=[]),
     ],
 )
 def test_a_row_whose_tokens_do_not_agree_is_not_exported(change):
@@ -163,13 +161,7 @@ def test_messages_of_a_chat_have_its_system_its_opening_and_weights():
 
 @pytest.mark.parametrize(
     ("words", "to"),
-    [
-        (("{run}",), "atf"),
-        (("{run}", "7"), "atif"),
-        (("{run}", "2", "3"), "atif"),
-        (("{run}/episodes",), "atif"),
-        (("{run}", "--gin_file=quickstart.gin"), "atif"),
-    ],
+    [(("{run}",), "atf"), (("{run}", "7"), "atif"), (("{run}/episodes",), "atif"), (("{run}", "--gin.SEED=1"), "atif")],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(run, tmp_path, capsys, words, to):
     assert export(*(word.format(run=run) for word in words), to=to, output=tmp_path / "out") == 2
@@ -178,9 +170,9 @@ def test_a_mistake_is_one_line_and_leaves_nothing(run, tmp_path, capsys, words, 
 
 
 @pytest.mark.parametrize(
-    "line", [b"{", b"[]", b"{}", b'{"tokens": {}}', b'{"prompt": 1, "turns": 0, "tokens": 3}', b'{"prompt": "\xe9"}']
+    ("to", "line"),
+    [("atif", b"[]"), ("atif", b'{"prompt": 1, "turns": 0, "tokens": 3}'), ("messages", b'{"prompt": "\xe9"}')],
 )
-@pytest.mark.parametrize("to", ["atif", "messages"])
 def test_a_damaged_row_is_named(run, tmp_path, capsys, line, to):
     path = run / "episodes" / "step_10.jsonl"
     path.write_bytes(EPISODES.read_bytes() + line + b"\n")
