@@ -26,7 +26,7 @@ from lcrag.atlas.oracle import RandomSearcher
 from lcrag.atlas.vocabulary import tags, train_tokenizer
 from lcrag.atlas.wording import UNREAD, sentence_text
 from lcrag.atlas.world import Chain, FactSampler, World, atlas_world, render_passage
-from lcrag.curation.oracle_demonstrations import Demonstrator, remembered
+from lcrag.curation.oracle_demonstrations import demonstrate, remembered
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question
 from lcrag.episodes import RETHINK, EpisodeRecord, Program
@@ -179,19 +179,21 @@ def build(
         _, pretrained = load_hugging_face(folders["pretrained"])
         questions = world.questions("train")
         queries = [question.extra["query"] for question in questions]
-        demonstrator = Demonstrator(
+        demonstrated = functools.partial(
+            demonstrate,
             world=world,
             questions=questions,
             program=lambda question: program(question, collections.languages),
             search=remembered(collections.search, queries, collections.languages, passages),
             tokenizer=tokenizer,
             oracle=RandomSearcher(budget=budget, slips=SLIP_SHARE, max_notes=MAX_NOTES),
+            seed=seed,
             only_correct=False,
         )
         for name, steps in (("cold_start", curriculum.short_steps), ("long_sft", curriculum.long_steps)):
             rows = (  # malformed actions carry no loss
                 Trajectory(record.tokens, record.by_policy & ~slips_in(record), record.log_probabilities)
-                for record in demonstrator.stream(seed)
+                for record in demonstrated()
             )
             copy = jax.tree.map(lambda leaf: leaf + 0, pretrained)  # `fit` donates them
             params = stage(name, copy, rows, steps, learning_rate=curriculum.searching_learning_rate)

@@ -30,6 +30,7 @@ from lcrag.retrieval import Hit
 
 TOGETHER = 256
 MAX_FRUITLESS = 20 * TOGETHER
+USUAL_CHAT = Chat()
 
 
 def remembered(search: Search, queries: Sequence[str], languages: Sequence[str], passages: int) -> Search:
@@ -46,82 +47,76 @@ def remembered(search: Search, queries: Sequence[str], languages: Sequence[str],
     return look_up
 
 
-@dataclasses.dataclass(frozen=True)
-class Demonstrator:
-    """Makes demonstrations of one program on the atlas's training questions.
+def demonstrate(
+    *,
+    world: World,
+    questions: Sequence[Question],
+    program: Callable[[Question], Program],
+    search: Search,
+    tokenizer: Tokenizer,
+    oracle: AtlasOracle,
+    seed: int,
+    context: int = 512,
+    chat: Chat = USUAL_CHAT,
+    translator: Translator | None = None,
+    only_correct: bool = True,
+) -> Iterator[EpisodeRecord]:
+    """Yields demonstrations of a program on the atlas's training questions forever, determined by the seed.
 
-    Attributes:
-      world: The atlas.
-      questions: Questions to demonstrate.
+    Args:
       program: Builds the episode program of a question.
-      search: Answers (query, language) pairs.
-      tokenizer: The policy's.
       oracle: Plays the program.
       context: Tokens that a context holds; longer demonstrations are left out.
       chat: How openings are put to a model with a chat template.
       translator: Makes the translations that the program requests, if any.
-      only_correct: Whether demonstrations with another answer than the passages' value are dropped.
+      only_correct: Whether demonstrations with another answer than the passages' value are left out.
+
+    Raises:
+      UserError: none of many consecutive demonstrations could be kept.
     """
+    generator, facts = np.random.default_rng(seed), FactSampler(world)
+    fruitless = 0
+    while fruitless < MAX_FRUITLESS:
+        drawn: list[tuple[Question, Fact | None, Fact | None]] = []  # question, its fact, the fact as told
+        for _ in range(TOGETHER):
+            question = questions[int(generator.integers(len(questions)))]
+            fact = world.last_facts.get(question.id)
+            drawn.append((question, fact, fact and facts.often_counterfactual(generator, fact)))
 
-    world: World
-    questions: Sequence[Question]
-    program: Callable[[Question], Program]
-    search: Search
-    tokenizer: Tokenizer
-    oracle: AtlasOracle
-    context: int = 512
-    chat: Chat = Chat()
-    translator: Translator | None = None
-    only_correct: bool = True
+        def retold(number: int, found: Found, drawn: Sequence[tuple] = drawn) -> Found:
+            """Replaces the passages about the fact by those in the world in which it has its told value."""
+            _, fact, told = drawn[number]
+            if told is None or told is fact:
+                return found
+            section = section_of(told)
 
-    def stream(self, seed: int) -> Iterator[EpisodeRecord]:
-        """Yields demonstrations forever, determined by the seed.
+            def replaced(hit: FoundPassage) -> FoundPassage:
+                if not isinstance(hit, Hit) or hit.id != f"{hit.language}/{section}":
+                    return hit
+                return dataclasses.replace(hit, text=world.passage(section, hit.language, told).text)
 
-        Raises:
-          UserError: none of many consecutive demonstrations could be kept.
-        """
-        generator, facts = np.random.default_rng(seed), FactSampler(self.world)
-        tokenizer = ContextTokenizer(self.tokenizer, self.chat)
-        fruitless = 0
-        while fruitless < MAX_FRUITLESS:
-            drawn: list[tuple[Question, Fact | None, Fact | None]] = []  # question, its fact, the fact as told
-            for _ in range(TOGETHER):
-                question = self.questions[int(generator.integers(len(self.questions)))]
-                fact = self.world.last_facts.get(question.id)
-                drawn.append((question, fact, fact and facts.often_counterfactual(generator, fact)))
-            records = play(
-                [(question, self.program(question)) for question, *_ in drawn],
-                oracle_writer(self.oracle),
-                self.search,
-                tokenizer,
-                context=self.context,
-                edit=lambda number, found, drawn=drawn: self._retold(found, *drawn[number][1:]),  # type: ignore[misc]
-                translator=self.translator,
-            )
-            fruitless += TOGETHER
-            for (question, _, told), record in zip(drawn, records, strict=True):
-                golden = self.world.values(told, question.language) if told else question.answers
-                correct = record.outcome.answer in golden
-                if len(record.tokens) <= self.context and (correct or not self.only_correct):
-                    fruitless = 0
-                    yield record
-        raise UserError(
-            f"the oracle made no demonstration to keep for {fruitless} questions: demonstrate with collections that"
-            " hold their facts, ask other questions, or give a longer context"
+            return [[[replaced(hit) for hit in hits] for hits in languages] for languages in found]
+
+        records = play(
+            [(question, program(question)) for question, *_ in drawn],
+            oracle_writer(oracle),
+            search,
+            ContextTokenizer(tokenizer, chat),
+            context=context,
+            edit=retold,
+            translator=translator,
         )
-
-    def _retold(self, found: Found, fact: Fact | None, told: Fact | None) -> Found:
-        """Replaces the passages about a fact by those in the world in which it has its told value."""
-        if told is None or told is fact:
-            return found
-        section = section_of(told)
-
-        def retold(hit: FoundPassage) -> FoundPassage:
-            if not isinstance(hit, Hit) or hit.id != f"{hit.language}/{section}":
-                return hit
-            return dataclasses.replace(hit, text=self.world.passage(section, hit.language, told).text)
-
-        return [[[retold(hit) for hit in hits] for hits in languages] for languages in found]
+        fruitless += TOGETHER
+        for (question, _, told), record in zip(drawn, records, strict=True):
+            golden = world.values(told, question.language) if told else question.answers
+            correct = record.outcome.answer in golden
+            if len(record.tokens) <= context and (correct or not only_correct):
+                fruitless = 0
+                yield record
+    raise UserError(
+        f"the oracle made no demonstration to keep for {fruitless} questions: demonstrate with collections that hold"
+        " their facts, ask other questions, or give a longer context"
+    )
 
 
 @gin.configurable
@@ -141,16 +136,13 @@ def oracle_demonstrations(
     """Has an oracle of the atlas demonstrate the method's program, mostly in counterfactual versions of the world.
 
     Args:
-      row_context: The policy that learns from the rows.
       questions: Questions of the atlas; drawn with replacement.
       count: Number of demonstrations.
       searches: Maximum number of searches that the oracle makes, which is the program's budget.
-      seed: Seed of the draws.
       end_of_sequence: Whether to train on an end-of-sequence token after the answer.
       oracle: Creates the oracle from its `budget`.
       translator: Translates for a program that asks for translations; None: the program asks for none.
       only_correct: Whether to leave out demonstrations with another answer than the value in the passages.
-      world: Builds the atlas.
     """
     program, search = row_context.played()
     if count < 1 or not questions:
@@ -159,17 +151,17 @@ def oracle_demonstrations(
         )
     if unknown := {question.id for question in questions if question.dataset != DATASET}:
         raise UserError(f"the oracle cannot demonstrate {min(unknown)}: give it questions of the atlas")
-    demonstrator = Demonstrator(
+    records = demonstrate(
         world=world(),
         questions=questions,
         program=program,
         search=search,
         tokenizer=row_context.tokenizer,
         oracle=oracle(budget=searches),
+        seed=seed,
         context=row_context.played_tokens,
         chat=row_context.chat,
         translator=translator,
         only_correct=only_correct,
     )
-    records = itertools.islice(demonstrator.stream(seed), count)
-    return rows_of_records(records, row_context.encoder(end_of_sequence))
+    return rows_of_records(itertools.islice(records, count), row_context.encoder(end_of_sequence))

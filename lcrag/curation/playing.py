@@ -39,6 +39,7 @@ TextWriter: TypeAlias = Callable[[Question, Sequence[Turn], Generate | Complete]
 # (index of the program, the results of its search) -> the results that it sees
 Edit: TypeAlias = Callable[[int, Found], Found]
 USUAL_RETRIES = Retries()
+ANSWER_ROOM = 16  # tokens kept free after every observation
 
 
 def play(
@@ -48,7 +49,6 @@ def play(
     tokenizer: ContextTokenizer,
     *,
     context: int,
-    answer_room: int = 16,
     edit: Edit = lambda number, found: found,
     retries: Retries = USUAL_RETRIES,
     concurrency: int = 1,
@@ -62,13 +62,8 @@ def play(
 
     Args:
       programs: Each question with its fresh program.
-      writer: Writes the policy's texts.
-      search: Answers (query, language) pairs.
-      tokenizer: Encodes texts into contexts.
       context: Size of a context, in tokens.
-      answer_room: Tokens kept free after every observation.
       edit: Changes the results of a search before its program sees them.
-      retries: How a failing search or translation is retried.
       concurrency: Number of concurrent calls of the writer; above 1 for writers that wait for a remote model.
       translator: Makes translations; None: a program that requests one is rejected.
       progress: Called with (finished, total) after every round of turns.
@@ -78,7 +73,7 @@ def play(
         of another model or, without a translator, a translation.
     """
     episodes = [
-        RunningEpisode(question, program, number, tokenizer, context, answer_room)
+        RunningEpisode(question, program, number, tokenizer, context, ANSWER_ROOM)
         for number, (question, program) in enumerate(programs)
     ]
     for episode in episodes:
@@ -105,44 +100,40 @@ def play(
         text = writer(pending.episode.question, [Turn("environment", pending.opening.written)], request)
         return Completion(text=text, finish_reason="stop", tokens=len(tokenizer.encode(text)))
 
-    def answer_searches(searches: Sequence[tuple[PendingRequest, Retrieve]]) -> None:
-        answers = answer_batch(search, [request for _, request in searches], retries)
-        for (each, request), found in zip(searches, answers, strict=True):
-            if isinstance(found, RetrievalFailure):
-                raise UserError(
-                    f"the search of {each.episode.name} for {request.queries[0]!r} failed ({found.reason}): a"
-                    " demonstration needs its passages, so fix the search and start again"
-                )
-            each.answer(edit(each.episode.number, found))
-
-    def answer_translated(translations: Sequence[tuple[PendingRequest, Translate]]) -> None:
-        if not translations:
-            return
-        if translator is None:
-            raise UserError(
-                f"the program of {translations[0][0].episode.name} translates, but its demonstrator has no translator:"
-                " set oracle_demonstrations.translator = @LookUpTranslator() or another one"
-            )
-        answers = answer_translations(translator, [request for _, request in translations], retries)
-        for (each, request), text in zip(translations, answers, strict=True):
-            if isinstance(text, TranslationFailure):
-                raise UserError(
-                    f"the translation of {request.text!r} for {each.episode.name} failed ({text.reason}): a"
-                    " demonstration needs it, so fix the translator and start again"
-                )
-            each.answer(text)
-
     playing = episodes
     with futures.ThreadPoolExecutor(concurrency) as workers:
         map_each = map if concurrency == 1 else workers.map
         while playing := [episode for episode in playing if episode.outcome is None]:
             list(map_each(write_turns, playing))
-            pending = [each for episode in playing for each in episode.take_pending()]
-            completions = [(each, each.request) for each in pending if isinstance(each.request, Complete)]
-            for (each, _), completion in zip(completions, list(map_each(complete, completions)), strict=True):
-                each.answer(completion)
-            answer_searches([(each, each.request) for each in pending if isinstance(each.request, Retrieve)])
-            answer_translated([(each, each.request) for each in pending if isinstance(each.request, Translate)])
+            waiting = [pending for episode in playing for pending in episode.take_pending()]
+            completions = [(pending, pending.request) for pending in waiting if isinstance(pending.request, Complete)]
+            for (pending, _), completion in zip(completions, list(map_each(complete, completions)), strict=True):
+                pending.answer(completion)
+
+            searches = [(pending, pending.request) for pending in waiting if isinstance(pending.request, Retrieve)]
+            answers = answer_batch(search, [request for _, request in searches], retries)
+            for (pending, retrieval), found in zip(searches, answers, strict=True):
+                if isinstance(found, RetrievalFailure):
+                    raise UserError(
+                        f"the search of {pending.episode.name} for {retrieval.queries[0]!r} failed ({found.reason}): a"
+                        " demonstration needs its passages, so fix the search and start again"
+                    )
+                pending.answer(edit(pending.episode.number, found))
+
+            translations = [(pending, pending.request) for pending in waiting if isinstance(pending.request, Translate)]
+            if translations and translator is None:
+                raise UserError(
+                    f"the program of {translations[0][0].episode.name} translates, but its demonstrator has no"
+                    " translator: set oracle_demonstrations.translator = @LookUpTranslator() or another one"
+                )
+            texts = answer_translations(translator, [r for _, r in translations], retries) if translator else []
+            for (pending, translation), text in zip(translations, texts, strict=True):
+                if isinstance(text, TranslationFailure):
+                    raise UserError(
+                        f"the translation of {translation.text!r} for {pending.episode.name} failed ({text.reason}): a"
+                        " demonstration needs it, so fix the translator and start again"
+                    )
+                pending.answer(text)
             progress(sum(episode.outcome is not None for episode in episodes), len(episodes))
     return [episode.record() for episode in episodes]
 
@@ -154,17 +145,9 @@ VERDICTS = (KEPT, WRONG, NO_ANSWER, CONTEXT_FULL, INVALID, TOO_MANY, EMPTY)
 
 
 def right(records: Sequence[EpisodeRecord], answer: str) -> list[bool]:
-    """Returns whether each episode's answer is a golden one.
-
-    Args:
-      records: Finished episodes.
-      answer: Name of the answer reward that compares them; an answer is right if its reward is 1.
-
-    Raises:
-      UserError: there is no such answer reward.
-    """
+    """Returns whether each episode's answer is a golden one: whether the answer reward of a name is 1."""
     reward = lookup(ANSWER_TERMS, answer, "answer reward")
-    scores = reward([each.outcome.answer for each in records], [each.question.answers for each in records])
+    scores = reward([record.outcome.answer for record in records], [record.question.answers for record in records])
     return [score >= 1.0 for score in scores.tolist()]
 
 

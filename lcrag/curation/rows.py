@@ -40,8 +40,6 @@ class RowEncoder:
     """Encodes demonstrations for one policy.
 
     Args:
-      tokenizer: The policy's tokenizer.
-      chat: How openings are given to a model with a chat template.
       longest_tokens: Rows with more tokens are unusable.
       end_of_sequence: Append end-of-sequence to dialogues that end with the policy's turn. Episodes end at their stop
         strings without it; generation without stop strings needs it.
@@ -54,11 +52,7 @@ class RowEncoder:
         self._end = [tokenizer.eos_ids[0]] if end_of_sequence else []
 
     def demonstration(self, demonstration: Demonstration) -> Trajectory:
-        """Encodes a demonstration up to the policy's last turn.
-
-        Raises:
-          UnusableRow: it is too long, or its prompt is in a chat template already.
-        """
+        """Encodes a demonstration up to the policy's last turn; raises `UnusableRow`, as the other methods do."""
         if demonstration.in_template and self._chat.template and self._tokenizer.chat_template is not None:
             if spelled := [token for token in self._tokenizer.special_tokens if token in demonstration.opening]:
                 raise UnusableRow(
@@ -80,27 +74,19 @@ class RowEncoder:
         return self._row(tokens, learned, ends=demonstration.turns[-1].learn)
 
     def record(self, record: EpisodeRecord) -> Trajectory:
-        """Encodes a played episode.
-
-        Raises:
-          UnusableRow: it is too long, or the policy wrote nothing in it.
-        """
+        """Encodes a played episode."""
         if not record.by_policy.any():
             raise UnusableRow("", "the policy wrote nothing in it")
         last = int(np.flatnonzero(record.by_policy)[-1]) + 1
         return self._row(record.tokens[:last], record.by_policy[:last], ends=bool(record.by_policy[-1]))
 
     def completions(self, record: EpisodeRecord) -> list[Trajectory]:
-        """Encodes the completions of an episode outside its dialogue, one row for each.
-
-        Raises:
-          UnusableRow: one is too long.
-        """
+        """Encodes the policy's completions in an episode outside its dialogue, one row for each."""
         rows = []
-        for each in record.completions:
-            if each.model is None:
-                prompt = self.context_tokenizer.place(each.opening or each.prompt, opens=True).tokens
-                text = self.context_tokenizer.encode(each.text)
+        for completion in record.completions:
+            if completion.model is None:
+                prompt = self.context_tokenizer.place(completion.opening or completion.prompt, opens=True).tokens
+                text = self.context_tokenizer.encode(completion.text)
                 learned = np.repeat([False, True], [len(prompt), len(text)])
                 rows.append(self._row(np.asarray([*prompt, *text], np.int32), learned, ends=True))
         return rows
@@ -128,7 +114,6 @@ class RowContext:
     """The policy for which a source makes rows.
 
     Attributes:
-      tokenizer: The policy's tokenizer.
       chat: Formats the openings of dialogues for a model with a chat template.
       longest_tokens: Maximum length of a training row, in tokens.
       program: Builds the demonstrated program of a question; None: rows do not come from a program.
@@ -173,11 +158,8 @@ def demonstration_files(
     """Reads demonstrations from files; see `lcrag.data.demonstrations`.
 
     Args:
-      row_context: The policy that learns from the rows.
       files: JSON Lines files, plain or gzipped; names may contain the wildcard `*`.
       part: "train" or "validation" of a random split by question, or "all".
-      validation_share: Share of the questions in the validation split.
-      seed: Seed of the split.
       end_of_sequence: Whether to train on an end-of-sequence token after a dialogue that ends with the policy's text.
     """
     with counted_bad_rows() as bad_rows:
@@ -193,9 +175,7 @@ def seqio_demonstrations(
     """Reads rows from a seqio task or mixture, `inputs` -> `targets`; see `lcrag.data.seqio_tasks`.
 
     Args:
-      row_context: The policy that learns from the rows.
       task: Name of the task or mixture; a gin file may import the module that registers it.
-      split: Split of the task.
       limit: Maximum number of examples of each task; None: all.
       end_of_sequence: Whether to train on an end-of-sequence token after each target.
     """
@@ -223,11 +203,8 @@ def golden_answers(
     If the program also completes prompts outside its dialogue, each completion is another row.
 
     Args:
-      row_context: The policy that learns from the rows.
-      questions: The questions.
       question_share: Share of the questions that is used, in all their languages. With the same seed, a smaller share
         is a subset of a larger one.
-      seed: Seed that selects the share.
       template: The policy's text, with `{answer}` for the golden answer.
       end_of_sequence: Whether to train on an end-of-sequence token after the answer.
       writer: Makes from all questions a writer of the policy's texts, which replaces the template: `GoldenArguments`.

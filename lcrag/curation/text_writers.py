@@ -26,35 +26,8 @@ EpisodeJobs: TypeAlias = Sequence[tuple[Question, Program, int]]
 Progress: TypeAlias = Callable[[int, int], None]  # called with (finished, all) episodes
 
 
-class EndpointTeacher:
-    """Asks a chat model for each turn: the policy is the assistant, the environment the user. Thread-safe.
-
-    Args:
-      endpoint: The model.
-      temperature: Default temperature of a turn.
-      max_tokens: Default limit of a turn, in tokens.
-    """
-
-    def __init__(self, endpoint: ChatEndpoint, *, temperature: float, max_tokens: int):
-        self._endpoint, self._temperature, self._max_tokens = endpoint, temperature, max_tokens
-
-    def __call__(self, question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
-        """Returns the next turn, with the stop string that ended it.
-
-        Raises:
-          UserError: the endpoint is unreachable or rejects the request, or returns no text.
-        """
-        reply = self._endpoint.say(
-            messages(turns),
-            temperature=self._temperature if request.temperature is None else request.temperature,
-            max_tokens=self._max_tokens if request.max_tokens is None else request.max_tokens,
-            stop=list(request.stop),
-        )
-        return with_stop(reply.text, request.stop)
-
-
 def messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
-    """Returns a dialogue as a chat; adjacent turns of one side become one message."""
+    """Returns a dialogue as a chat, the policy as the assistant; adjacent turns of one side are one message."""
     chat: list[dict[str, str]] = []
     for turn in turns:
         role = "assistant" if turn.by == "policy" else "user"
@@ -127,11 +100,7 @@ class GoldenAnswers:
 
 
 def golden_answer(question: Question) -> str:
-    """Returns the golden answer of a question for a demonstration.
-
-    Raises:
-      UserError: the question has none.
-    """
+    """Returns the golden answer of a question for a demonstration."""
     if not question.answers:
         raise UserError(
             f"question {question.dataset}/{question.id} ({question.language}) has no golden answer to learn"
@@ -170,10 +139,8 @@ class WritingTeacher:
 
     Attributes:
       writer: Returns the writer of texts for a temperature.
-      tokenizer: Tokenizer of the student policy.
       context: Length of a context, in tokens.
       concurrency: Number of programs that run at the same time.
-      hashes: Content hashes of the models and files on which the teacher depends, by name.
     """
 
     writer: Callable[[float], TextWriter]
@@ -200,14 +167,7 @@ class WritingTeacher:
 
 @gin.configurable("policy_teacher")
 class SamplingTeacher:
-    """A local checkpoint as the teacher.
-
-    Args:
-      policy: The teacher.
-      sampler: Settings of its sampler.
-      runner: Makes the runner of its episodes: `@Runner` in gin files.
-      seed: Seed of sampling.
-    """
+    """A local checkpoint as the teacher; `runner` makes the runner of its episodes: `@Runner` in gin files."""
 
     @typed
     def __init__(self, policy: Policy, sampler: SamplerConfig, runner: Callable[..., Runner], seed: int = 0):
@@ -266,10 +226,9 @@ def endpoint_teacher(
       tokenizer: Folder of the student policy.
       chat: How its openings are given to a model with a chat template.
       context: Length of a context, in tokens.
-      model: Name of the model at the endpoint.
       url: Address of the endpoint, up to `/v1`.
       concurrency: Number of concurrent requests.
-      max_tokens: Maximum length of a turn, in tokens.
+      max_tokens: Maximum length of a turn, in tokens, for programs that set none.
       attempts: Maximum number of requests for one turn if requests fail.
       seconds: Timeout of a request, in seconds.
     """
@@ -278,7 +237,16 @@ def endpoint_teacher(
     endpoint = ChatEndpoint(model, url, concurrency=concurrency, attempts=attempts, seconds=seconds)
 
     def writer(temperature: float) -> TextWriter:
-        return EndpointTeacher(endpoint, temperature=temperature, max_tokens=max_tokens)
+        def write(question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
+            reply = endpoint.say(
+                messages(turns),
+                temperature=temperature if request.temperature is None else request.temperature,
+                max_tokens=max_tokens if request.max_tokens is None else request.max_tokens,
+                stop=list(request.stop),
+            )
+            return with_stop(reply.text, request.stop)
+
+        return write
 
     encoder = context_tokenizer(tokenizer, chat)
     return WritingTeacher(writer=writer, tokenizer=encoder, context=context, concurrency=concurrency)

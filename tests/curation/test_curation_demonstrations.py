@@ -12,7 +12,7 @@ from lcrag.atlas.oracle import Oracle, RandomSearcher
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.commands.build import slips_in
-from lcrag.curation.oracle_demonstrations import Demonstrator
+from lcrag.curation.oracle_demonstrations import demonstrate
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.episodes import RETHINK
 from lcrag.methods.lcrl.program import hierarchical_search
@@ -47,7 +47,6 @@ def perfect_search():
 
 
 def demonstrated(count, player, questions=None, *, invalid_limit=1, **options):
-    options = {"context": 512} | options
     program = functools.partial(
         hierarchical_search,
         collections=LCRL_LANGUAGES,
@@ -58,8 +57,9 @@ def demonstrated(count, player, questions=None, *, invalid_limit=1, **options):
         style="atlas",
     )
     questions = WORLD.questions("train") if questions is None else questions
-    demonstrator = Demonstrator(WORLD, questions, program, perfect_search(), TOKENIZER, player, **options)
-    return list(itertools.islice(demonstrator.stream(0), count))
+    parts = {"world": WORLD, "questions": questions, "search": perfect_search(), "tokenizer": TOKENIZER}
+    records = demonstrate(**parts, program=program, oracle=player, seed=0, **options)
+    return list(itertools.islice(records, count))
 
 
 def test_demonstrations_are_clean_and_tell_policy_from_environment():

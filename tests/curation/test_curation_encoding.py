@@ -55,25 +55,13 @@ def test_learned_are_the_policys_tokens_and_the_end(family):
     assert given.lstrip() == "Capital of Peru?\nLima</s><eos>\n"
 
 
-def test_an_endless_row_is_refused_without_being_encoded():
-    tokenizer = tiny_tokenizer()
-    turns = (("policy", "a" * 10**6), ("policy", "b" * 10**6))
-    with pytest.raises(UnusableRow, match="it has 2000017 characters, but the longest training row holds 200 tokens"):
-        encoder(tokenizer).demonstration(demonstration(*turns))
-
-
-@pytest.mark.parametrize(
-    ("turns", "ends"),
-    [
-        ((("policy", "a"), ("environment", "b")), False),
-        ((("policy", "a"), ("environment", "b"), ("policy", "c")), True),
-    ],
-)
-def test_what_follows_the_last_learned_turn_is_left_out(turns, ends):
-    tokenizer = tiny_tokenizer()
-    rows = [encoder(tokenizer, end_of_sequence=wanted).demonstration(demonstration(*turns)) for wanted in (True, False)]
-    assert all(row.by_policy[-1] for row in rows)
-    assert len(rows[0].tokens) - len(rows[1].tokens) == int(ends)
+def test_what_follows_the_last_learned_turn_is_left_out():
+    shown = (("policy", "a"), ("environment", "b"))
+    for turns, ends in ((shown, False), ((*shown, ("policy", "c")), True)):
+        encoders = [encoder(tiny_tokenizer(), end_of_sequence=wanted) for wanted in (True, False)]
+        rows = [each.demonstration(demonstration(*turns)) for each in encoders]
+        assert all(row.by_policy[-1] for row in rows)
+        assert len(rows[0].tokens) - len(rows[1].tokens) == int(ends)
 
 
 @pytest.mark.parametrize("tokenizer", [tiny_tokenizer(), CHATTING], ids=["plain", "chat"])
@@ -115,7 +103,7 @@ def test_an_episode_that_was_written_is_read_back_as_it_stood(tmp_path, tokenize
 
 def test_a_prompt_in_a_template_is_not_put_in_one_again():
     written = demonstration(("policy", "a"), opening="<eos>[user]Where?[model]", in_template=True)
-    with pytest.raises(UnusableRow, match="control token <eos>: if it stands in a chat template already"):
+    with pytest.raises(UnusableRow, match="control token <eos>"):
         encoder(CHATTING).demonstration(written)
     encoder(CHATTING).demonstration(dataclasses.replace(written, in_template=False))  # a question that spells one
     encoder(CHATTING, chat=Chat(template=False)).demonstration(written)
@@ -123,13 +111,14 @@ def test_a_prompt_in_a_template_is_not_put_in_one_again():
 
 
 @pytest.mark.parametrize(
-    ("row", "longest", "problem"),
+    ("row", "problem"),
     [
-        (demonstration(("policy", "a" * 30)), 20, "tokens, but the longest training row"),
-        (demonstration(("policy", "a"), opening=""), 20, "nothing precedes"),
-        (demonstration(("policy", ""), ("environment", "b")), 20, "no tokens to learn"),
+        (demonstration(("policy", "a" * 30)), "tokens, but the longest"),
+        (demonstration(("policy", "a" * 10**6), ("policy", "b" * 10**6)), "characters, but the longest"),  # not encoded
+        (demonstration(("policy", "a"), opening=""), "nothing precedes"),
+        (demonstration(("policy", ""), ("environment", "b")), "no tokens to learn"),
     ],
 )
-def test_unusable_rows(row, longest, problem):
+def test_unusable_rows(row, problem):
     with pytest.raises(UnusableRow, match=problem):
-        encoder(tiny_tokenizer(), longest).demonstration(row)
+        encoder(tiny_tokenizer(), 20).demonstration(row)
