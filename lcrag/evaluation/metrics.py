@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -59,14 +59,19 @@ def question_metrics(
       `exact_match` (0 without an answer). The metrics of the English benchmarks, with SQuAD's normalisation:
       `squad_exact_match`, `squad_f1` ("yes" and "no" count as a whole only, as in HotpotQA's script) and
       `squad_accuracy` (the answer contains a gold). `correct_language` (see there), `searches`, `retrieval_rounds`,
-      `sampled_tokens`, `total_tokens` (prompts and observations too), `failures_without_passage` (see there), `reward`,
-      `tool_calls`, `tool_rate` (1 if the tool was called), `answered` (1 if there is an answer) and, where some
-      episode failed or was not judged, `failed` and `unscored`; all others are NaN for a failed episode.
+      `sampled_tokens`, `total_tokens` (prompts and observations too), `reward`, `tool_calls`, `tool_rate` (1 if the
+      tool was called), `answered` (1 if there is an answer) and, where some episode failed or was not judged, `failed`
+      and `unscored`; all others are NaN for a failed episode. `failures_without_passage` (GlobalRAG, appendix B): 1
+      for a wrong answer (exact match below 1) without any retrieved passage that contains a gold, else 0; NaN for
+      right answers, and for all of a method that never searched.
     """
     answers, golds = [question.answer for question in answered], [question.golds for question in answered]
-    right = rewards.squad_exact_match(answers, golds)
-    calls = np.array([question.tool_calls for question in answered], float)  # None becomes NaN
-    failed = np.array([question.failed for question in answered], bool)
+
+    def field(name: str) -> Float[np.ndarray, " questions"]:
+        return np.array([getattr(question, name) for question in answered], float)  # None becomes NaN
+
+    right, calls, failed = rewards.squad_exact_match(answers, golds), field("tool_calls"), field("failed") > 0
+    searched = any(question.searches for question in answered)
     found = {
         "c3_recall": rewards.c3_recall(answers, golds),
         "c3_recall_bergen": rewards.c3_recall_bergen(answers, golds),
@@ -76,34 +81,18 @@ def question_metrics(
         "squad_f1": rewards.token_f1(answers, golds, rewards.VERDICTS),
         "squad_accuracy": rewards.squad_accuracy(answers, golds),
         "correct_language": correct_language(answered, languages),
-        "searches": np.array([question.searches for question in answered], float),
-        "retrieval_rounds": np.array([question.retrieval_rounds for question in answered], float),
-        "sampled_tokens": np.array([question.sampled_tokens for question in answered], float),
-        "total_tokens": np.array([question.total_tokens for question in answered], float),
-        "failures_without_passage": failures_without_passage(answered, right),
-        "reward": np.array([question.reward for question in answered], float),
+        **{name: field(name) for name in ("searches", "retrieval_rounds", "sampled_tokens", "total_tokens")},
+        "failures_without_passage": np.where((right < 1) & searched, 1.0 - field("answer_retrieved"), np.nan),
+        "reward": field("reward"),
         "tool_rate": np.where(np.isnan(calls), np.nan, calls > 0),
         "tool_calls": calls,
         "answered": np.array([bool((answer or "").strip()) for answer in answers], float),
     }
-    failures = {"failed": failed, "unscored": np.array([question.unscored for question in answered], bool)}
+    failures = {name: field(name) for name in ("failed", "unscored")}
     return {
         **{name: np.where(failed, np.nan, values) for name, values in found.items()},
-        **{name: own.astype(float) if own.any() else np.full(len(own), np.nan) for name, own in failures.items()},
+        **{name: own if own.any() else np.full(len(own), np.nan) for name, own in failures.items()},
     }
-
-
-def failures_without_passage(
-    answered: Sequence[Answered], right: Float[np.ndarray, " questions"]
-) -> Float[np.ndarray, " questions"]:
-    """Returns 1 for a wrong answer without any retrieved passage that contains a gold, else 0 (GlobalRAG, appendix B).
-
-    A wrong answer has an exact match below 1. Right answers are NaN, and so are all answers of a method that never
-    searched.
-    """
-    held = np.array([question.answer_retrieved for question in answered], float)  # None becomes NaN
-    searched = any(question.searches for question in answered)
-    return np.where((right < 1) & searched, 1.0 - held, np.nan)
 
 
 def score_per_log_token(exact_match: float, f1: float, tokens: float) -> float:
@@ -150,26 +139,20 @@ def evaluate(
                 scored = chosen & ~np.isnan(scores)
                 count = int(scored.sum())
                 if count or metric in COUNTED:
-                    known = (
-                        clustered_standard_error(scores[scored], clusters[scored]) if count else (math.nan, math.nan)
-                    )
-                    mean, error = known
+                    mean, error = clustered_standard_error(scores[scored], clusters[scored])
                     rows.append(Row(**labels, **place, metric=metric, value=mean, standard_error=error, count=count))  # type: ignore[arg-type]
-    return [*rows, *_efficiency_rows(rows)]
-
-
-def _efficiency_rows(rows: Sequence[Row]) -> Iterator[Row]:
-    """Yields rows of `score_per_log_token`, without a standard error, if all three means are known."""
-    found: dict[tuple[str, str, str], dict[str, Row]] = {}
+    # The score per log token is a function of three means, without a standard error.
+    inputs: dict[tuple[str, str, str], dict[str, Row]] = {}
     for row in rows:
         if row.metric in EFFICIENCY_INPUTS:
-            found.setdefault((row.dataset, row.split, row.language), {})[row.metric] = row
-    for own in found.values():
-        if len(own) == len(EFFICIENCY_INPUTS):
-            value = score_per_log_token(*(own[metric].value for metric in EFFICIENCY_INPUTS))
+            inputs.setdefault((row.dataset, row.split, row.language), {})[row.metric] = row
+    for known in inputs.values():
+        if len(known) == len(EFFICIENCY_INPUTS):
+            value = score_per_log_token(*(known[metric].value for metric in EFFICIENCY_INPUTS))
             if not math.isnan(value):
-                first = own[EFFICIENCY_INPUTS[0]]
-                yield dataclasses.replace(first, metric=EFFICIENCY, value=value, standard_error=math.nan)
+                first = known[EFFICIENCY_INPUTS[0]]
+                rows.append(dataclasses.replace(first, metric=EFFICIENCY, value=value, standard_error=math.nan))
+    return rows
 
 
 def compare(
@@ -187,8 +170,12 @@ def compare(
     Raises:
       ValueError: the two systems did not answer the same questions.
     """
-    before, after = sorted(before, key=_key), sorted(after, key=_key)
-    if [_key(question) for question in before] != [_key(question) for question in after]:
+
+    def key(question: Answered) -> tuple[str, str]:
+        return question.cluster, question.language
+
+    before, after = sorted(before, key=key), sorted(after, key=key)
+    if list(map(key, before)) != list(map(key, after)):
         raise ValueError("before and after answer different questions: evaluate both on the same split and sample")
     old_scores, new_scores = question_metrics(before, languages), question_metrics(after, languages)
     clusters = np.array([question.cluster for question in before])
@@ -201,7 +188,3 @@ def compare(
                 place = split_name(split, subset), language
                 differences[place, metric] = paired_difference(new[both], old[both], clusters[both])
     return differences
-
-
-def _key(question: Answered) -> tuple[str, str]:
-    return question.cluster, question.language

@@ -163,15 +163,24 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
     """
     points = study_points(board)
     numeric = not any(isinstance(point, str) for point in points)
-    series = {group: _series(board, metric, group, points) for group in STUDIED_GROUPS}
-    series = {group: lines for group, lines in series.items() if any(lines.values())}
+    scale = 1 if metric in NOT_SHARES else 100  # percent
+    several_models = len({trial.model for trial in board.trials}) > 1
+    # Group -> method -> index of a point -> (value, half width of its interval or 0).
+    series: dict[str, dict[str, dict[int, tuple[float, float]]]] = {}
+    for group in STUDIED_GROUPS:
+        for trial in board.trials:
+            score = board.score(trial.system, metric, ("", group))
+            if trial.point is not None and score is not None:
+                name = f"{trial.method}, {trial.model}" if several_models else trial.method
+                line = series.setdefault(group, {}).setdefault(name, {})
+                line[points.index(trial.point)] = scale * score.value, scale * float(np.nan_to_num(score.half))
     with matplotlib.rc_context(STYLE):
         figure, row = make_panels(len(series))
         for (group, lines), axes in zip(series.items(), row, strict=True):
             for number, (method, line) in enumerate(lines.items()):
                 offset = 0.12 * (number - (len(lines) - 1) / 2)  # intervals at one name must not overlap
-                x = [points[place] if numeric else place + offset for place, _, _ in line]
-                values, errors = [value for _, value, _ in line], [error for _, _, error in line]
+                x = [points[place] if numeric else place + offset for place in sorted(line)]
+                values, errors = zip(*(line[place] for place in sorted(line)), strict=True)
                 style = series_style(number, "marker") | (
                     series_style(number, "linestyle") if numeric else {"linestyle": "none"}
                 )
@@ -182,21 +191,6 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
             axes.set_xticks(points if numeric else range(len(points)), labels)
         add_legend(figure, row)
         save_figure(figure, path)
-
-
-def _series(
-    board: Scoreboard, metric: str, group: str, points: Sequence[float | str]
-) -> dict[str, list[tuple[int, float, float]]]:
-    """Returns method -> (index of the point, value, half width of its interval or 0), in percent for shares."""
-    scale = 1 if metric in NOT_SHARES else 100
-    models = {trial.model for trial in board.trials}
-    series: dict[str, dict[int, tuple[float, float]]] = {}
-    for trial in board.trials:
-        score = board.score(trial.system, metric, ("", group))
-        if trial.point is not None and score is not None:
-            line = series.setdefault(trial.method if len(models) == 1 else f"{trial.method}, {trial.model}", {})
-            line[points.index(trial.point)] = scale * score.value, scale * float(np.nan_to_num(score.half))
-    return {method: [(place, *line[place]) for place in sorted(line)] for method, line in series.items()}
 
 
 def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str | pathlib.Path) -> None:

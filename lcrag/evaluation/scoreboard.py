@@ -234,17 +234,16 @@ class Scoreboard:
         """Returns the means of the system's runs that have scores on a part."""
         if metric == EFFICIENCY:
             return self._efficiency(system, part)
-        rows = [self._run_scores(trials, metric, part) for trials in self._runs.get(system, {}).values()]
-        rows = [row for row in rows if not np.isnan(row).all()]
+        rows = []
+        for trials in self._runs.get(system, {}).values():  # the scores of a run, averaged over its inference runs
+            nothing = np.full(len(self._codes), math.nan)
+            own = [np.where(self._chosen(each, part), each.scores.get(metric, nothing), math.nan) for each in trials]
+            scored = ~np.isnan(own)
+            sums = np.where(scored, own, 0.0).sum(axis=0)
+            if scored.any():
+                rows.append(np.divide(sums, scored.sum(axis=0), out=nothing, where=scored.any(0)))
         groups = np.zeros_like(self._language) if part[0] else self._language
         return run_means(np.stack(rows), groups, self._clusters) if rows else None
-
-    def _run_scores(self, trials: Sequence[Trial], metric: str, part: Part) -> Float[np.ndarray, " questions"]:
-        """Returns the scores of one run, averaged over its inference runs; NaN outside of the part."""
-        nothing = np.full(len(self._codes), math.nan)
-        own = [np.where(self._chosen(each, part), each.scores.get(metric, nothing), math.nan) for each in trials]
-        scored = ~np.isnan(own)
-        return np.divide(np.where(scored, own, 0.0).sum(axis=0), scored.sum(axis=0), out=nothing, where=scored.any(0))
 
     def _efficiency(self, system: System, part: Part) -> RunMeans | None:
         """Returns the run means of `score_per_log_token`, a function of three means, by the delta method."""

@@ -3,7 +3,6 @@
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -37,15 +36,28 @@ def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
     path = pathlib.Path(path)
     if not path.is_file():
         raise UserError(f"no training log {path}: give the output folder of a training run")
-    values: dict[str, dict[int, float]] = {}
+    curves: dict[str, dict[int, float]] = {}
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        if line.strip():
-            entry = _entry(line, f"{path}, line {number}")
-            for name in entry.keys() - {"step"}:
-                curve = values.setdefault(name, {})
-                if entry[name] is not None:
-                    curve[entry["step"]] = float(entry[name])
-    return {name: _curve(values[name]) for name in sorted(values)}
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            entry = json.loads(line)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"{where} is not JSON (a killed run can leave an incomplete line): delete it") from error
+        if not isinstance(entry, dict) or type(entry.get("step")) is not int:
+            raise UserError(f'{where} is not an object with an integer "step": correct or delete it')
+        for name, value in entry.items():
+            if isinstance(value, bool) or not isinstance(value, int | float | None):
+                raise UserError(f"{where}: {name!r} is {value!r}, not a number: correct or delete the line")
+            curve = curves.setdefault(name, {})
+            if value is not None:
+                curve[entry["step"]] = float(value)
+    curves.pop("step", None)
+    points = {name: sorted(curves[name].items()) for name in sorted(curves)}
+    return {
+        name: (np.array([n for n, _ in own], np.int64), np.array([v for _, v in own])) for name, own in points.items()
+    }
 
 
 def step_size(log: dict[str, Curve]) -> str:
@@ -54,24 +66,6 @@ def step_size(log: dict[str, Curve]) -> str:
         return ""
     prompts, episodes = (np.mean(log[name][1]) for name in ("step/prompts", "step/episodes"))
     return f"{episodes:g} episodes of {prompts:g} prompts a step"
-
-
-def _curve(points: dict[int, float]) -> Curve:
-    steps = sorted(points)
-    return np.array(steps, np.int64), np.array([points[step] for step in steps], float)
-
-
-def _entry(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{where} is not JSON (a killed run can leave an incomplete line): delete it") from error
-    if not isinstance(entry, dict) or type(entry.get("step")) is not int:
-        raise UserError(f'{where} is not an object with an integer "step": correct or delete it')
-    for name, value in entry.items():
-        if isinstance(value, bool) or not isinstance(value, int | float | None):
-            raise UserError(f"{where}: {name!r} is {value!r}, not a number: correct or delete the line")
-    return entry
 
 
 def wall_time_table(log: Mapping[str, Curve], title: str = "Wall time of a training step") -> Table | None:
@@ -84,11 +78,16 @@ def wall_time_table(log: Mapping[str, Curve], title: str = "Wall time of a train
     names = [f"seconds/{part}" for part, _, _ in PARTS]
     if any(name not in log or not len(log[name][1]) for name in (*names, "seconds/step")):
         return None
-    step = _mean(log["seconds/step"])
+
+    def mean(name: str) -> float:
+        values = np.asarray(log[name][1], float)
+        return float(values[1:].mean() if len(values) > 1 else values.mean())
+
+    step = mean("seconds/step")
     rows = []
     for name, (_, what, filled) in zip(names, PARTS, strict=True):
-        padding = f"{1 - _mean(log[filled]):.0%}" if filled and filled in log else ""
-        seconds = _mean(log[name])
+        padding = f"{1 - mean(filled):.0%}" if filled and filled in log else ""
+        seconds = mean(name)
         rows.append((Cell(what), Cell(f"{seconds:.3f}"), Cell(f"{seconds / step:.0%}"), Cell(padding)))
     total = (Cell("step"), Cell(f"{step:.3f}"), Cell("100%"), Cell(""))
     note = (
@@ -107,8 +106,18 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
     """
     found = {name for own in logs.values() for log in own for name in log if name.startswith(REWARD)}
     names = sorted(found, key=lambda name: (name != TOTAL, name))
+
+    def quarters(runs: Sequence[Mapping[str, Curve]], name: str) -> str:
+        values = [np.asarray(log[name][1], float) for log in runs if name in log and len(log[name][1])]
+        if not values:
+            return "–"
+        counts = [-(-len(own) // 4) for own in values]
+        first = np.mean([own[:count].mean() for own, count in zip(values, counts, strict=True)])
+        last = np.mean([own[-count:].mean() for own, count in zip(values, counts, strict=True)])
+        return f"{first:.3f} → {last:.3f}"
+
     lines = [
-        (Cell(method), *(Cell(_quarters([log[name] for log in own if name in log])) for name in names))
+        (Cell(method), *(Cell(quarters(own, name)) for name in names))
         for method, own in logs.items()
         if any(found & log.keys() for log in own)
     ]
@@ -120,21 +129,3 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
         " what each method was rewarded with; terms may be logged without being rewarded."
     )
     return Table(title="Rewards in training", header=header, sections=(tuple(lines),), note=note)
-
-
-def _quarters(curves: Sequence[Curve]) -> str:
-    """Returns the mean of curves over their first and over their last quarter; "–" without curves."""
-    values = [np.asarray(own, float) for _, own in curves if len(own)]
-    if not values:
-        return "–"
-    counts = [-(-len(own) // 4) for own in values]
-    first, last = (
-        np.mean([part.mean() for part in parts])
-        for parts in zip(*((own[:count], own[-count:]) for own, count in zip(values, counts, strict=True)), strict=True)
-    )
-    return f"{first:.3f} → {last:.3f}"
-
-
-def _mean(curve: Curve) -> float:
-    values = np.asarray(curve[1], float)
-    return float(values[1:].mean() if len(values) > 1 else values.mean())
