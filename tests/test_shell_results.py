@@ -39,8 +39,6 @@ class Shown(NamedTuple):
     rows: Mapping[str, str | tuple[str, ...]]
     columns: Mapping[int, Column]  # by the number of the column
     paired_seeds: bool = False
-    split: str = "held_out"
-    seeds: bool = True  # whether the second column is the number of seeds; otherwise it belongs to the name
 
 
 def parts(metric: str, scale: float, *named: str, first: int = 1) -> dict[int, Column]:
@@ -166,31 +164,13 @@ TABLES = (
             **parts("tool_rate", 1, "all", "known", "half_known", "constructed", first=6),
         },
     ),
-    Shown(
-        page="docs/translate_r1.md",
-        header="| strength | gate |",
-        records="translate_r1_costs",
-        decoding="sampled",
-        rows={"before, ": "before training"}
-        | {f"{name}, {gate}": f"strength 0{name}, gate {gate}" for name in (".05", ".1", ".3") for gate in (2, 4, 6)},
-        columns={
-            **parts("reward", 1, "all", "known", "constructed", first=2),
-            **parts("tool_rate", 1, "known", "half_known", "constructed", first=5),
-        },
-        split="validation",
-        seeds=False,
-    ),
 )
 
 
 @functools.cache
-def board_of(
-    records: str, decoding: str, paired_seeds: bool = False, also: tuple[str, ...] = (), split: str = "held_out"
-) -> Scoreboard:
-    found = [trial for source in read_sources([str(RECORDS / records)], also) for trial in source.trials]
-    trials = [trial for trial in found if (trial.decoding, trial.split) == (decoding, split)]
-    (board,) = scoreboards(trials, paired_seeds).values()
-    return board
+def board_of(records: str, decoding: str, paired_seeds: bool = False, also: tuple[str, ...] = ()) -> Scoreboard:
+    trials = [trial for source in read_sources([str(RECORDS / records)], also) for trial in source.trials]
+    return scoreboards(trials, paired_seeds)[trials[0].dataset, "held_out", decoding]
 
 
 def table_of(page: str, header: str) -> list[list[str]]:
@@ -219,19 +199,17 @@ def check_cell(cell: str, expected: Sequence[tuple[float, float]], scale: float,
 
 @pytest.mark.parametrize("shown", TABLES, ids=[each.records for each in TABLES])
 def test_methods_have_the_scores_of_their_records(shown):
-    board = board_of(shown.records, shown.decoding, shown.paired_seeds, split=shown.split)
+    board = board_of(shown.records, shown.decoding, shown.paired_seeds)
     systems = {system[1]: system for system in board.systems}
     checked = set()
     for name, *cells in table_of(shown.page, shown.header):
         if name.startswith("rules"):
             continue
-        name = name if shown.seeds else f"{name}, {cells[0]}"
         methods = shown.rows.get(name, name)
         row = (methods,) if isinstance(methods, str) else methods
         checked |= set(row)
         runs = board.score(systems[row[-1]], next(iter(shown.columns.values())).metric, ALL).runs
-        if shown.seeds:
-            assert cells[0] == str(runs) or (cells[0] == "" and runs == 1), f"{name} has {runs} seeds"
+        assert cells[0] == str(runs) or (cells[0] == "" and runs == 1), f"{name} has {runs} seeds"
         for number, column in shown.columns.items():
             chosen = [systems[each] for each in (row if column.every else row[-1:])]
             cell = cells[number - 1]
@@ -245,72 +223,46 @@ def test_methods_have_the_scores_of_their_records(shown):
     assert checked == set(systems), "the table does not show every method that has a record"
 
 
-class Points(NamedTuple):
-    """A table of a page, whose columns are points of a study: each cell is the score of the runs of one of them."""
-
-    header: str  # how the table begins
-    records: Mapping[str, str]  # row -> the names of its records without the seed, `{}` for the point
-    points: Sequence[str]  # of the columns; "whole": the runs of `lcrl_tables`
-
-
-POINTS = (
-    Points(
-        header="| collections | 1 |",
-        records={"LcRL": "lcrl_collections/lcrl-collections_{}", "RAG": "lcrl_collections/rag-collections_{}"},
-        points=("1", "2", "3", "5", "8", "13"),
+# Tables whose columns are points of a study: how they begin; row -> the names of its records without the seed, with
+# `{}` for the point; the points of the columns ("whole": the runs of `lcrl_tables`).
+POINTS = {
+    "| collections | 1 |": (
+        {"LcRL": "lcrl_collections/lcrl-collections_{}", "RAG": "lcrl_collections/rag-collections_{}"},
+        ("1", "2", "3", "5", "8", "13"),
     ),
-    Points(
-        header="| | English | native |",
-        records={"LcRL": "lcrl_retrieval/lcrl-retrieval_{}", "RAG": "lcrl_retrieval/rag-retrieval_{}"},
-        points=("english", "native", "native_english", "native_english_high", "all"),
+    "| | English | native |": (
+        {"LcRL": "lcrl_retrieval/lcrl-retrieval_{}", "RAG": "lcrl_retrieval/rag-retrieval_{}"},
+        ("english", "native", "native_english", "native_english_high", "all"),
     ),
-    Points(
-        header="| training questions |",
-        records={"LcRL": "lcrl_data/lcrl-data_{}", "mSearch-R1": "lcrl_data/msearch_r1-data_{}"},
-        points=("25", "50", "75", "whole"),
+    "| training questions |": (
+        {"LcRL": "lcrl_data/lcrl-data_{}", "mSearch-R1": "lcrl_data/msearch_r1-data_{}"},
+        ("25", "50", "75", "whole"),
     ),
-    Points(
-        header="| training languages |",
-        records={
+    "| training languages |": (
+        {
             "LcRL": "lcrl_training_languages/lcrl-training_languages_{}",
             "mSearch-R1": "lcrl_training_languages/msearch_r1-training_languages_{}",
         },
-        points=("1", "2", "4", "whole"),
+        ("1", "2", "4", "whole"),
     ),
-)
+}
 WHOLE = {"LcRL": "lcrl_tables/lcrl", "mSearch-R1": "lcrl_tables/msearch_r1"}
 
 
-def runs_of(name: str) -> Scoreboard:
-    """Returns the scoreboard of the runs `FOLDER/NAME`, one for each seed."""
-    folder, stem = name.split("/")
-    found = [each for each in read_sources([str(RECORDS / folder)]) if each.place.stem.rpartition("-")[0] == stem]
-    return Scoreboard([trial for source in found for trial in source.trials])
-
-
-@pytest.mark.parametrize("shown", POINTS, ids=[each.header for each in POINTS])
-def test_points_have_the_scores_of_their_records(shown):
-    rows = table_of("docs/results.md", shown.header)
-    assert {row[0] for row in rows} == set(shown.records)
+@pytest.mark.parametrize("header", POINTS)
+def test_points_have_the_scores_of_their_records(header):
+    records, points = POINTS[header]
+    rows = table_of("docs/results.md", header)
+    assert {row[0] for row in rows} == set(records)
     for name, *cells in rows:
-        for cell, point in zip(cells, shown.points, strict=True):
-            board = runs_of(WHOLE[name] if point == "whole" else shown.records[name].format(point))
-            (system,) = board.systems
-            score = board.score(system, RECALL, ALL)
+        for cell, point in zip(cells, points, strict=True):
+            folder, stem = (WHOLE[name] if point == "whole" else records[name].format(point)).split("/")
+            sources = (
+                each for each in read_sources([str(RECORDS / folder)]) if each.place.stem.rpartition("-")[0] == stem
+            )
+            board = Scoreboard([trial for source in sources for trial in source.trials])
+            score = board.score(board.systems[0], RECALL, ALL)
             check_cell(cell, [(score.value, score.half)], 100, interval=True)
-
-
-def test_penalties_have_the_differences_of_their_records():
-    found = read_sources([str(RECORDS / "lcrl_tables"), str(RECORDS / "lcrl_penalties")])
-    trials = [trial for source in found for trial in source.trials]
-    board = Scoreboard([trial for trial in trials if trial.method.startswith("LcRL")])
-    systems = {system[1]: system for system in board.systems}
-    for row, ending in zip(table_of("docs/results.md", "| | .02 | .2 | .5 |"), ("", " without floor"), strict=True):
-        for cell, weight in zip(row[1:], ("0.02", "0.2", "0.5"), strict=True):
-            if cell:
-                changed = systems[f"LcRL, penalty {weight}{ending}"]
-                difference = board.difference(changed, systems["LcRL"], RECALL, ALL)
-                check_cell(cell, [(difference.value, difference.half)], 100, interval=True)
 
 
 QUICKSTART = {  # part of each row

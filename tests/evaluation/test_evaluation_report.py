@@ -7,7 +7,6 @@ import pytest
 
 from lcrag.errors import UserError
 from lcrag.evaluation import Cell, Table, read_training_log, step_size, write_report
-from lcrag.evaluation.plots import smoothed
 
 REPORT = dict(
     title="LcRL on the atlas", summary="One run.", command="lcrag train --gin_file=a.gin", reading="It is small.",
@@ -39,21 +38,13 @@ def test_a_resumed_run_counts_its_later_lines(tmp_path):
     assert (steps.tolist(), values.tolist()) == ([1, 2], [1, 2])
 
 
-@pytest.mark.parametrize(
-    "line", ['{"step": 1, "a"', "[1]", '{"a": 1}', '{"step": "1"}', '{"step": 1, "a": "x"}', "\udcff"]
-)
+@pytest.mark.parametrize("line", ['{"step": 1, "a"', '{"step": "1"}', '{"step": 1, "a": "x"}', "\udcff"])
 def test_a_malformed_line_is_named(tmp_path, line):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 0, "a": 1}\n' + line.encode("utf-8", "surrogateescape") + b"\n")
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 2") as raised:
         read_training_log(path)
     assert "\n" not in str(raised.value)
-
-
-def test_smoothing_keeps_a_straight_line_and_the_length():
-    line = np.arange(40.0)
-    assert np.allclose(smoothed(line)[2:-2], line[2:-2])
-    assert smoothed(np.array([1.0])).tolist() == [1.0]
 
 
 def test_a_report_states_the_prompts_and_episodes_of_a_step(tmp_path):
