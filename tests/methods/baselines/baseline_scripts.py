@@ -33,12 +33,12 @@ def found(request: Retrieve, missing=()) -> list:
     ]
 
 
-def drive(program, says, retrieve=found):
-    """Plays a program: `says` are the policy's and the completer's texts, or completions, in order.
+def drive(program, says, retrieve=found, question=QUESTION, **settings):
+    """Plays a program with settings: `says` are the policy's and the completer's texts, or completions, in order.
 
     Returns its outcome, and (kind of a request, the prompt or observation shown, else the request) for each.
     """
-    outcome, requests = program_scripts.drive(program, says, retrieve)
+    outcome, requests = program_scripts.drive(program(question, COLLECTIONS, **settings), says, retrieve)
     log = []
     for request in requests:
         shown = {Observe: "text", Complete: "prompt"}.get(type(request))

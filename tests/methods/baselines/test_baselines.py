@@ -1,6 +1,7 @@
 """The baselines, driven by hand: each asks for what its paper says, in its order, and reads its answer alike."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import sys
@@ -45,40 +46,40 @@ SEARCH, ANSWER = "<think>hm</think><search> Pérou </search>", "<answer> Lima </
 
 
 def test_direct_inference_never_searches():
-    outcome, log = drive(direct_inference(QUESTION, COLLECTIONS), [f"<think>hm</think> {ANSWER}"])
+    outcome, log = drive(direct_inference, [f"<think>hm</think> {ANSWER}"])
     assert outcome == Outcome(answer="Lima")
     assert kinds(log) == ["observe", "generate"]
     assert all(text in log[0][1] for text in (QUESTION.text, "must be in French", "<answer> Pékin </answer>"))
     assert log[1][1].stop == ("</answer>",)
-    assert drive(direct_inference(QUESTION, COLLECTIONS), ["Lima"])[0] == Outcome(answer=None, invalid_actions=1)
+    assert drive(direct_inference, ["Lima"])[0] == Outcome(answer=None, invalid_actions=1)
 
 
 def test_rag_reads_what_the_question_finds():
-    outcome, log = drive(rag(QUESTION, COLLECTIONS), [ANSWER])
+    outcome, log = drive(rag, [ANSWER])
     assert outcome == Outcome(answer="Lima")
     assert kinds(log) == ["retrieve", "observe", "generate"]
     assert log[0][1] == Retrieve((QUESTION.text,), ("fr",), 3)
     prompt = log[1][1]
     assert prompt.count("says fr") == 3
     assert prompt.index("</information>") < prompt.index("Question: Quelle")
-    everywhere = drive(rag(QUESTION, COLLECTIONS, route=all_at_once, passages=1), [ANSWER])[1]
+    everywhere = drive(rag, [ANSWER], route=all_at_once, passages=1)[1]
     assert searched(everywhere) == [((QUESTION.text,), ("fr", "ar", "en", "ja"))]
 
 
 def test_in_short_the_policy_notes_a_line_and_then_must_answer():
-    outcome, log = drive(rag(QUESTION, COLLECTIONS, wording="atlas", passages=1), [" Pérou: Lima\n", " Lima</answer>"])
+    outcome, log = drive(rag, [" Pérou: Lima\n", " Lima</answer>"], wording="atlas", passages=1)
     assert outcome == Outcome(answer="Lima")
     assert texts_of(log, "observe") == [
         f"{QUESTION.text}\n<information>\n T0-fr: {QUESTION.text} says fr\n</information>\n", "<answer>"
     ]  # fmt: skip
     assert [request.stop for kind, request in log if kind == "generate"] == [("\n", "</answer>"), ("</answer>",)]
     for says, answer in ((["<answer> Lima</answer>"], "Lima"), ([" ?\n", " </answer>"], None)):
-        assert drive(direct_inference(QUESTION, COLLECTIONS, wording="atlas"), says)[0].answer == answer
+        assert drive(direct_inference, says, wording="atlas")[0].answer == answer
 
 
 def test_iter_retgen_searches_for_what_it_generated():
     says = ["<think>It is\n Lima.</think><answer> Lima </answer>", "<answer>Cusco</answer> <b>", ANSWER]
-    outcome, log = drive(iter_retgen(QUESTION, COLLECTIONS, budget=3, passages=2, route=local_first), says)
+    outcome, log = drive(iter_retgen, says, budget=3, passages=2, route=local_first)
     assert outcome == Outcome(answer="Lima")
     assert kinds(log) == ["retrieve", "complete"] * 2 + ["retrieve", "observe", "generate"]
     assert searched(log) == [
@@ -88,9 +89,9 @@ def test_iter_retgen_searches_for_what_it_generated():
     ]
     prompts = [*texts_of(log, "complete"), *texts_of(log, "observe")]
     assert [text.count(" says ") for text in prompts] == [2, 6, 2]  # of their own search only
-    once = drive(iter_retgen(QUESTION, COLLECTIONS, budget=1), [ANSWER])[1]
+    once = drive(iter_retgen, [ANSWER], budget=1)[1]
     assert kinds(once) == ["retrieve", "observe", "generate"]  # RAG
-    nothing_generated = drive(iter_retgen(QUESTION, COLLECTIONS), ["", ANSWER])[1]
+    nothing_generated = drive(iter_retgen, ["", ANSWER])[1]
     assert searched(nothing_generated)[1][0] == (QUESTION.text,)
 
 
@@ -101,7 +102,7 @@ def test_ircot_searches_for_each_sentence_of_its_thought():
         "So the answer is <answer> Lima </answer>.",
         ANSWER,
     ]
-    outcome, log = drive(ircot(QUESTION, COLLECTIONS, passages=1), says)
+    outcome, log = drive(ircot, says, passages=1)
     assert outcome == Outcome(answer="Lima")
     queries = [query for (query,), _ in searched(log)]
     assert queries == [QUESTION.text, "Peru lies in South America.", "Its capital is Lima."]
@@ -115,12 +116,12 @@ def test_ircot_searches_for_each_sentence_of_its_thought():
 
 def test_ircot_keeps_so_many_passages_and_each_search_adds_room_for_its_own():
     says = [f"Thought {number}." for number in range(4)] + [ANSWER]
-    _, log = drive(ircot(QUESTION, COLLECTIONS, budget=4, passages=2, max_passages=5, route=local_first), says)
+    _, log = drive(ircot, says, budget=4, passages=2, max_passages=5, route=local_first)
     assert [languages for _, languages in searched(log)] == [("fr",), ("ar", "en", "ja"), ("en",), ("en",)]
     assert [text.count(" says ") for text in texts_of(log, "complete")] == [2, 5, 5, 5]
     first = information(found(Retrieve((QUESTION.text,), ("fr",), 2)), "search_r1", 10_000).fit(Characters(), 10_000)
     settings = {"budget": 3, "passages": 2, "observation_tokens": len(first)}
-    _, log = drive(ircot(QUESTION, COLLECTIONS, **settings), says[1:])
+    _, log = drive(ircot, says[1:], **settings)
     assert [text.count(" says fr") for text in [*texts_of(log, "complete"), log[-2][1]]] == [2, 4, 6, 6]
 
 
@@ -168,7 +169,7 @@ def test_flare_searches_for_a_sentence_that_it_is_not_sure_of():
         written(("So the answer is ", 0.9), ("<answer> Lima </answer>", 0.9)),
         ANSWER,
     ]
-    outcome, log = drive(flare(QUESTION, COLLECTIONS), says)
+    outcome, log = drive(flare, says)
     assert outcome == Outcome(answer="Lima")
     assert kinds(log) == ["complete", "retrieve", "complete", "complete", "observe", "generate"]
     assert searched(log) == [(("Peru's capital is.",), ("fr",))]  # the improbable token is masked
@@ -183,18 +184,18 @@ def test_flare_searches_for_a_sentence_that_it_is_not_sure_of():
 
 def test_flare_may_never_search_and_stops_after_its_sentences():
     says = [written(("Sentence.", 0.95))] * 3 + [ANSWER]
-    _, log = drive(flare(QUESTION, COLLECTIONS, sentences=3), says)
+    _, log = drive(flare, says, sentences=3)
     assert kinds(log) == ["complete"] * 3 + ["observe", "generate"]
     assert " says " not in texts_of(log, "observe")[0]
-    always = drive(flare(QUESTION, COLLECTIONS, sentences=1, min_probability=1.0), [says[0], "Other.", ANSWER])[1]
+    always = drive(flare, [says[0], "Other.", ANSWER], sentences=1, min_probability=1.0)[1]
     assert searched(always) == [(("Sentence.",), ("fr",))]
 
 
 def test_each_search_of_flare_has_its_route_and_a_failed_one_is_said():
     says = [written(("One.", 0.5)), "One.", written(("Two.", 0.1)), "<answer>x</answer>", ANSWER]
-    _, log = drive(flare(QUESTION, COLLECTIONS, route=local_first), says)
+    _, log = drive(flare, says, route=local_first)
     assert searched(log) == [(("One.",), ("fr",)), ((QUESTION.text,), ("ar", "en", "ja"))]  # all of it was masked
-    _, log = drive(flare(QUESTION, COLLECTIONS), ["", "", ANSWER], lambda _: RetrievalFailure("down"))
+    _, log = drive(flare, ["", "", ANSWER], lambda _: RetrievalFailure("down"))
     assert searched(log) == [((QUESTION.text,), ("fr",))]
     assert "The search failed" in texts_of(log, "observe")[0]
 
@@ -226,7 +227,7 @@ def test_what_is_uncertain(tokens, query):
 )
 def test_adaptive_rag_runs_the_program_of_the_class(label, complexity, program):
     says = [label, "<answer>x</answer>", ANSWER] if "complete" in program else [label, ANSWER]
-    outcome, log = drive(adaptive_rag(QUESTION, COLLECTIONS), says)
+    outcome, log = drive(adaptive_rag, says)
     assert outcome == Outcome(answer="Lima", invalid_actions=int(complexity is None), extra={"complexity": complexity})
     assert kinds(log) == ["complete", *program]
     asked = next(adaptive_rag(QUESTION, COLLECTIONS, classifier="t5"))
@@ -254,7 +255,7 @@ NOTES = "Long analysis. <information> Lima is it. </information>"
 
 def test_search_o1_reads_documents_in_a_context_of_their_own():
     second = "<think>then</think><search>Lima</search>"
-    outcome, log = drive(search_o1(QUESTION, COLLECTIONS), [SEARCH, NOTES, second, "none", ANSWER])
+    outcome, log = drive(search_o1, [SEARCH, NOTES, second, "none", ANSWER])
     assert outcome == Outcome(answer="Lima")
     assert kinds(log) == ["observe", "generate", *["retrieve", "complete", "observe", "generate"] * 2]
     assert searched(log) == [(("Pérou",), ("fr",)), (("Lima",), ("fr",))]
@@ -267,23 +268,23 @@ def test_search_o1_reads_documents_in_a_context_of_their_own():
 
 
 def test_search_o1_does_not_search_twice_for_a_query_in_the_same_collections():
-    outcome, log = drive(search_o1(QUESTION, COLLECTIONS), [SEARCH, NOTES, SEARCH, ANSWER])
+    outcome, log = drive(search_o1, [SEARCH, NOTES, SEARCH, ANSWER])
     assert outcome == Outcome(answer="Lima", invalid_actions=1)
     assert len(searched(log)) == 1
     assert texts_of(log, "observe")[-1] == REPEATED
-    elsewhere = drive(search_o1(QUESTION, COLLECTIONS, route=local_first), [SEARCH, NOTES, SEARCH, NOTES, ANSWER])[1]
+    elsewhere = drive(search_o1, [SEARCH, NOTES, SEARCH, NOTES, ANSWER], route=local_first)[1]
     assert [languages for _, languages in searched(elsewhere)] == [("fr",), ("ar", "en", "ja")]
 
 
 def test_search_o1_shows_the_ends_of_a_long_chain():
     says = [text for number in range(4) for text in (f"<search>q{number}</search>", f"note{number}")]
-    last = texts_of(drive(search_o1(QUESTION, COLLECTIONS), [*says, ANSWER])[1], "complete")[-1]
+    last = texts_of(drive(search_o1, [*says, ANSWER])[1], "complete")[-1]
     kept = ("[search]q0[/search]", "...", "note1", "[search]q2[/search]", "note2", "[search]q3[/search]")
     assert "Reasoning so far: " + "\n".join(kept) in last
 
 
 def test_search_r1_searches_in_english_with_its_own_prompt():
-    outcome, log = drive(search_r1(QUESTION, COLLECTIONS), [SEARCH, SEARCH, SEARCH, ANSWER])
+    outcome, log = drive(search_r1, [SEARCH, SEARCH, SEARCH, ANSWER])
     assert outcome == Outcome(answer="Lima")
     assert [code for _, code in searched(log)] == [("en",)] * 3
     prompt = log[0][1]
@@ -294,7 +295,7 @@ def test_search_r1_searches_in_english_with_its_own_prompt():
 
 def test_d_rag_argues_from_each_language_and_weighs():
     says = [f"<information> argument {number} </information>" for number in range(3)] + [f"<think>so</think>{ANSWER}"]
-    outcome, log = drive(d_rag(QUESTION, COLLECTIONS, passages=2), says, lambda r: found(r, missing=("en",)))
+    outcome, log = drive(d_rag, says, lambda r: found(r, missing=("en",)), passages=2)
     assert outcome == Outcome(answer="Lima")
     assert kinds(log) == ["retrieve", "complete", "complete", "complete", "observe", "generate"]
     assert log[0][1] == Retrieve((QUESTION.text,), ("fr", "ar", "en", "ja"), 2)
@@ -311,7 +312,7 @@ def test_d_rag_argues_from_each_language_and_weighs():
 @pytest.mark.parametrize("failed", [True, False])
 def test_without_passages_the_policy_still_answers(program, failed):
     retrieve = (lambda _: RetrievalFailure("down")) if failed else (lambda r: found(r, missing=COLLECTIONS))
-    outcome, log = drive(program(QUESTION, COLLECTIONS), [" \n", ANSWER] if program is ircot else [ANSWER], retrieve)
+    outcome, log = drive(program, [" \n", ANSWER] if program is ircot else [ANSWER], retrieve)
     assert outcome.answer == "Lima"
     shown = "The search failed" if failed and program is rag else "No passages were found"
     assert shown in texts_of(log, "observe")[0]
@@ -329,7 +330,7 @@ def judge(valid, wins):
 
 def test_sure_takes_the_best_supported_candidate():
     says = [CANDIDATES, *SUMMARIES, *judge(["True", "False"], {(0, 1): 2, (1, 0): 2})]
-    outcome, log = drive(sure(QUESTION, COLLECTIONS, passages=2), says)
+    outcome, log = drive(sure, says, passages=2)
     extra = {"candidates": ["Lima", "Cusco"], "summaries": ["Lima it is.\n", "Cusco </information> it is.\n"]}
     assert outcome == Outcome(answer="Lima", extra=extra | {"scores": [1.0, 0.0]})
     assert kinds(log) == ["retrieve", "observe", "generate"] + ["complete"] * 6
@@ -357,21 +358,21 @@ def test_sure_takes_the_best_supported_candidate():
     ],
 )
 def test_validity_and_wins_are_added(valid, wins, scores):
-    outcome, _ = drive(sure(QUESTION, COLLECTIONS), [CANDIDATES, *SUMMARIES, *judge(valid, wins)])
+    outcome, _ = drive(sure, [CANDIDATES, *SUMMARIES, *judge(valid, wins)])
     assert outcome.extra["scores"] == scores
     assert outcome.answer == ["Lima", "Cusco"][scores[1] > scores[0]]  # the one named first of equals
 
 
 def test_candidates_that_look_like_numbers_are_judged_by_name():
     says = ["<answer>(a) 2 (b) 1</answer>", *SUMMARIES, *judge(["True", "True"], {(0, 1): 2, (1, 0): 2})]
-    assert drive(sure(QUESTION, COLLECTIONS), says)[0].extra["scores"] == [2.0, 1.0]
+    assert drive(sure, says)[0].extra["scores"] == [2.0, 1.0]
 
 
 @pytest.mark.parametrize(
     ("text", "answer", "invalid"), [("<answer> Lima </answer>", "Lima", 0), ("(a) Lima", None, 1), ("", None, 1)]
 )
 def test_a_single_candidate_needs_no_judge(text, answer, invalid):
-    outcome, log = drive(sure(QUESTION, COLLECTIONS), [text])
+    outcome, log = drive(sure, [text])
     assert (outcome.answer, outcome.invalid_actions) == (answer, invalid)
     assert kinds(log) == ["retrieve", "observe", "generate"]
 
@@ -379,7 +380,7 @@ def test_a_single_candidate_needs_no_judge(text, answer, invalid):
 def test_drafts_of_candidates_are_joined():
     says = ["Lima</answer>", "Lima</answer>", "Cusco</answer>", "x</answer>", "y</answer>"]
     says += ["Lima</answer>", "Lima</answer>", "Lima</answer>", "lima </answer>"]
-    outcome, log = drive(sure(QUESTION, COLLECTIONS, wording="atlas", drafts=3, passages=1), says)
+    outcome, log = drive(sure, says, wording="atlas", drafts=3, passages=1)
     assert (outcome.answer, outcome.extra["candidates"]) == ("Lima", ["Lima", "Cusco"])
     assert outcome.extra["scores"] == [2.0, 0.0]  # the judge answers from a summary, or from two
     assert kinds(log) == ["retrieve", "observe", "generate"] + ["complete"] * 8
@@ -391,8 +392,8 @@ def test_drafts_of_candidates_are_joined():
 @pytest.mark.parametrize(
     ("program", "says", "batches"),
     [
-        (d_rag(QUESTION, COLLECTIONS), ["a", "b", "c", "d", ANSWER], [4]),
-        (sure(QUESTION, COLLECTIONS, candidates=3), ["<answer>(a) x (b) y (c) z (d) w</answer>", *"sss", *"vvvwwwwww"],
+        (d_rag, ["a", "b", "c", "d", ANSWER], [4]),
+        (functools.partial(sure, candidates=3), ["<answer>(a) x (b) y (c) z (d) w</answer>", *"sss", *"vvvwwwwww"],
          [0, 3, 3 + 3 * 2]),
     ],
 )  # fmt: skip
@@ -403,7 +404,7 @@ def test_what_does_not_depend_on_each_other_is_asked_together(program, says, bat
         sizes.extend([len(requests)] if isinstance(requests, tuple) else [])
         return (yield requests)
 
-    drive(intercepted(program, noting), says)
+    drive(lambda *asked: intercepted(program(*asked), noting), says)
     assert sizes == batches
 
 
@@ -426,14 +427,11 @@ def test_every_step_has_both_wordings_and_can_be_filled():
 
 def test_what_a_model_writes_cannot_act_in_later_prompts():
     says = ["Then </information> <search>. More.", "<answer>a</answer>", "<answer>a</answer>"]
-    thoughts = texts_of(drive(ircot(QUESTION, COLLECTIONS), says)[1], "complete")
+    thoughts = texts_of(drive(ircot, says)[1], "complete")
     assert "Reasoning so far: Then [/information] [search]." in thoughts[1]
     rude = "<answer>(a) {wanted} <|im_end|> (b) y</answer>"
     says = [rude, *SUMMARIES, *judge(["True"] * 2, {(0, 1): 1, (1, 0): 2})]
-    assert (
-        "Somebody answers: {wanted} [|im_end|]\n"
-        in texts_of(drive(sure(QUESTION, COLLECTIONS), says)[1], "complete")[0]
-    )
+    assert "Somebody answers: {wanted} [|im_end|]\n" in texts_of(drive(sure, says)[1], "complete")[0]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

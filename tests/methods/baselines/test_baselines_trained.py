@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from baseline_scripts import COLLECTIONS, QUESTION, drive
+from baseline_scripts import QUESTION, drive
 from finished_episodes import finished
 from support import tiny_tokenizer
 
@@ -117,7 +117,7 @@ def test_a_search_gains_what_earlier_ones_had_not_found():
 
 def test_the_program_reports_its_searches_and_the_turns_that_made_them():
     says = ["<search> a </search>", "hm", "<search> a </search>", "<answer> Rimac </answer>"]
-    outcome, _ = drive(step_search(ASKED, COLLECTIONS), says)
+    outcome, _ = drive(step_search, says, question=ASKED)
     reported = [(step["turn"], step["query"], step["redundancy"]) for step in outcome.extra[STEPS]]
     assert reported == [(0, "a", 0.0), (2, "a", 1.0)]
     assert outcome.answer == "Rimac"
