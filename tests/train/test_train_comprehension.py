@@ -6,9 +6,9 @@ import json
 import gin
 import pytest
 from experiment_parts import TOKENIZER, json_lines, run
-from support import gin_files, tiny_tokenizer
+from support import tiny_tokenizer
 
-from lcrag.atlas.comprehension import HALF_KNOWN, KNOWN, LANGUAGES, comprehension_questions
+from lcrag.atlas.comprehension import LANGUAGES, comprehension_questions
 from lcrag.curation.rows import RowContext, spans_of
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.episodes import Chat
@@ -34,27 +34,18 @@ def row_context():
 def demonstrated(row_context):
     """Rows of one question of each domain in every language, with and without translation."""
     questions = comprehension_questions("demonstrations", limit=1)
-    return {
-        calls: [
-            (question, spans_of(row, row_context.tokenizer))
-            for question, row in zip(
-                questions, comprehension_demonstrations(row_context, questions, calls=calls), strict=True
-            )
-        ]
-        for calls in (0.0, 1.0)
-    }
+    rows = {calls: comprehension_demonstrations(row_context, questions, calls=calls) for calls in (0.0, 1.0)}
+    spans = {calls: [spans_of(row, row_context.tokenizer) for row in made] for calls, made in rows.items()}
+    return {calls: list(zip(questions, shown, strict=True)) for calls, shown in spans.items()}
 
 
-def test_a_native_row_is_the_question_and_an_answer(demonstrated):
-    for question, (shown, learned) in demonstrated[0.0]:
-        assert (shown["learned"], learned["learned"]) == (False, True)
+def test_rows_answer_at_once_or_copy_the_question_into_a_call_and_answer_the_english_one(demonstrated):
+    for question, (shown, answer) in demonstrated[0.0]:
+        assert (shown["learned"], answer["learned"]) == (False, True)
         assert shown["text"] == f"{question.text}\n"
-        assert learned["text"].endswith("}<eos>")
-        right = f"\\boxed{{{question.answers[0]}}}" in learned["text"]
+        assert answer["text"].endswith("}<eos>")
+        right = f"\\boxed{{{question.answers[0]}}}" in answer["text"]
         assert right or question.language in CONSTRUCTED
-
-
-def test_a_translated_row_copies_the_question_and_answers_the_english_one(demonstrated):
     english = {question.id: question.text for question, _ in demonstrated[1.0] if question.language == "en"}
     for question, (shown, call, response, answer) in demonstrated[1.0]:
         content = json.loads(call["text"].removeprefix("<tool_call>").removesuffix("</tool_call>"))
@@ -71,28 +62,14 @@ def test_an_undecided_row_learns_all_of_a_call_but_that_it_begins(row_context):
     undecided = [spans_of(row, row_context.tokenizer) for row in rows[len(questions) :]]
     assert 0.3 < len(undecided) / len(questions) < 0.7
     for shown, call, response, answer in undecided:
-        assert [each["learned"] for each in (shown, call, response, answer)] == [False, True, False, True]
+        assert [span["learned"] for span in (shown, call, response, answer)] == [False, True, False, True]
         assert shown["text"].endswith("<tool_call>")
         assert call["text"].startswith("{")
         assert call["text"].endswith("</tool_call>")
         assert answer["text"].endswith("}<eos>")
-
-
-def test_an_opening_of_several_tokens_cannot_be_hidden(row_context):
     other = dataclasses.replace(row_context, tokenizer=tiny_tokenizer(), longest_tokens=2000)
-    questions = comprehension_questions("demonstrations", limit=1, languages=("en",))
-    assert comprehension_demonstrations(other, questions, calls=1.0)
-    with pytest.raises(UserError, match="begins a call with the token '<', not with all of <tool_call>"):
-        comprehension_demonstrations(other, questions, calls=1.0, undecided=1.0)
-
-
-def test_the_cold_start_shows_each_tier_what_it_shall_know():
-    values = gin_files.bound("translate_r1/atlas_sft.gin")
-    assert values["known/comprehension_questions.languages"] == KNOWN
-    assert values["half_known/comprehension_questions.languages"] == HALF_KNOWN
-    assert values["constructed/comprehension_questions.languages"] == tuple(CONSTRUCTED)
-    splits = {values[f"{tier}/comprehension_questions.split"] for tier in ("known", "half_known", "constructed")}
-    assert splits == {"demonstrations"}
+    with pytest.raises(UserError, match="<tool_call>"):  # several tokens cannot be hidden
+        comprehension_demonstrations(other, questions[:1], calls=1.0, undecided=1.0)
 
 
 def test_a_step_of_the_cold_start(tiny, tmp_path):

@@ -3,17 +3,16 @@
 import json
 
 import jax
-import numpy as np
 import pytest
 from experiment_parts import TOKENIZER, changed, json_lines, one_device, run
 from support import tiny_config
 
 from lcrag.commands.study.tables import R_SEARCH as VARIANTS
+from lcrag.curation.playing import play
 from lcrag.data.questions import Question
-from lcrag.episodes import EpisodeRecord, Outcome
-from lcrag.methods.r_search.evidence_reader import EvidenceReader
-from lcrag.methods.r_search.program import r_search
-from lcrag.methods.r_search.rewards import r_search_reward
+from lcrag.episodes import Chat
+from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.methods.r_search import EvidenceReader, r_search, r_search_reward
 from lcrag.models.local import local_model
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face
 from lcrag.rewards import token_f1
@@ -53,25 +52,18 @@ def reader_folder(tmp_path_factory):
     return folder
 
 
-def record(number, answer, evidence, searches=1, formed=True):
-    arrays = {"tokens": np.zeros(3, np.int32), "log_probabilities": np.zeros(3, np.float32)}
-    extra = {"evidence": evidence, "valid_searches": searches, "well_formed_answer": formed}
-    return EpisodeRecord(
-        question=Question(id="1", dataset="d", language="en", text="Capital?", answers=("Lima",)),
-        prompt="Capital?",
-        turns=(),
-        by_policy=np.array([False, True, True]),
-        turn=np.array([-1, 0, 0], np.int32),
-        policy_version=0,
-        outcome=Outcome(answer=answer, extra=extra),
-        counts={"valid_searches": searches} if number else {},
-        finished=True,
-        episode=number,
-        **arrays,
-    )
+EVIDENCES = ("Peru: capital: Lima", None, "Peru: capital: Cusco", "Lima")
 
 
-def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder, monkeypatch):
+def written(question, turns, request):
+    """A policy that searches, and gives its evidence of `EVIDENCES` if it has one."""
+    evidence = EVIDENCES[int(question.id)]
+    if len(turns) == 1:
+        return "<search> Peru </search>"
+    return f"<original_evidence>{evidence}</original_evidence>" * bool(evidence) + "<answer>Lima</answer>"
+
+
+def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder):
     """Its answers are those of `generate` with the same checkpoint, and their scores are the evidence reward."""
     model = local_model(str(reader_folder), one_device(), slots=2, context=96, block=8, append_tokens=(48,))
     batches = []
@@ -84,22 +76,20 @@ def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder,
     method = Method(
         name="R-Search", program=r_search, reward=r_search_reward(reader), coupling="independent", samples=4
     )
-    evidences = ["Peru: capital: Lima", None, "Peru: capital: Cusco", "Lima"]
-    scored = method.score([record(n, "Lima", each) for n, each in enumerate(evidences)], step=3)
-    config, params = load_hugging_face(reader_folder)
-    tokenizer = load_tokenizer(reader_folder)
-    lines, answers = batches
-    for batch, stop in ((lines, ("\n", "</answer>")), (answers, ("</answer>",))):
+    (config, params), tokenizer = load_hugging_face(reader_folder), load_tokenizer(reader_folder)
+    asked = [Question(id=str(n), dataset="d", language="en", text="Capital?", answers=("Lima",)) for n in range(4)]
+    played = [(question, r_search(question, ("en",), wording="atlas")) for question in asked]
+    search = lambda queries, languages, passages: [[] for _ in queries]  # noqa: E731
+    scored = method.score(play(played, written, search, ContextTokenizer(tokenizer, Chat()), context=400), step=3)
+    for batch, stop in zip(batches, (("\n", "</answer>"), ("</answer>",)), strict=True):
         prompts = [prompt for prompt, _ in batch]
-        assert [prompt.split("\n")[2].strip() for prompt in prompts] == [each for each in evidences if each]
-        options = {"stop": stop, "max_tokens": 5, "temperature": 0.0}
-        texts = [each.text for each in generate(config, params, tokenizer, prompts, **options)]
-        assert [each.text for each in model(batch)] == texts
-    expected = token_f1([text.partition("</answer>")[0].strip() for text in texts], [["Lima"]] * 3)
+        assert [prompt.split("\n")[2].strip() for prompt in prompts] == [text for text in EVIDENCES if text]
+        texts = generate(config, params, tokenizer, prompts, stop=stop, max_tokens=5, temperature=0.0)
+        assert [completion.text for completion in model(batch)] == [completion.text for completion in texts]
+    answers = [completion.text.partition("</answer>")[0].strip() for completion in texts]
+    expected = token_f1(answers, [["Lima"]] * 3)
     assert values_of(scored, "evidence").tolist() == [expected[0], 0.0, *expected[1:]]
     assert values_of(scored, "format").tolist() == pytest.approx([0.4, 0.2, 0.4, 0.4])
-    assert episode_metrics(scored)["episode/valid_searches"] == 0.75  # not counted is 0
-    assert episode_metrics(scored)["reward/evidence"] == pytest.approx(np.mean(values_of(scored, "evidence")))
 
 
 def trained(tiny, folder, output, *bindings, gin_files=()):
@@ -110,48 +100,37 @@ def trained(tiny, folder, output, *bindings, gin_files=()):
 
 def test_it_trains_and_logs_every_reward_and_count(tiny, reader_folder, tmp_path):
     measured = trained(tiny, reader_folder, tmp_path / "run")
-    assert {"reward/total", "reward/mixed_f1", "reward/evidence", "reward/format"} <= set(measured)
-    counts = {"valid_searches", "evidence", "unfounded_evidence", "malformed_evidence", "malformed_answer"}
-    assert {f"episode/{name}" for name in (*counts, "malformed_search", "forged_observation")} <= set(measured)
-    parts = sum(measured[f"reward/{name}"] for name in ("mixed_f1", "evidence", "format"))
-    assert measured["reward/total"] == pytest.approx(parts)
+    terms = ("mixed_f1", "evidence", "format")
+    assert measured["reward/total"] == pytest.approx(sum(measured[f"reward/{name}"] for name in terms))
+    counts = {"evidence", "unfounded_evidence", "malformed_evidence", "malformed_answer", "malformed_search"}
+    assert {f"episode/{name}" for name in (*counts, "forged_observation")} <= set(measured)
     assert measured["sampling_training_gap"] <= 1e-4
     assert measured["episode/valid_searches"] > 0
     (episode, *_) = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
-    assert set(episode["rewards"]) == {"total", "mixed_f1", "evidence", "format"}
-    assert json.dumps(episode)
+    assert set(episode["rewards"]) == {"total", *terms}
     hashes = json.loads((tmp_path / "run" / "run.json").read_text())["hashes"]
     expected = parameter_fingerprint(load_hugging_face(reader_folder)[1])
     assert hashes["reader/parameters"] == expected != hashes["policy"]
     assert hashes["reader/tokenizer"] == hashes["tokenizer"]
-    assert "local_model.context = 96" in (tmp_path / "run" / "config.gin").read_text()
 
 
-@pytest.mark.parametrize(("name", "terms"), [("without_evidence", 3), ("ppo", 4)])
+@pytest.mark.parametrize(
+    ("name", "terms"), [("without_evidence", {"mixed_f1", "format"}), ("ppo", {"mixed_f1", "evidence", "format"})]
+)
 def test_the_ablation_and_ppo(tiny, reader_folder, tmp_path, name, terms):
-    bindings = [each for each in changed(VARIANTS[name]) if not each.startswith("train.questions_per_step")]
+    bindings = [binding for binding in changed(VARIANTS[name]) if not binding.startswith("train.questions_per_step")]
     measured = trained(tiny, reader_folder, tmp_path / "run", *bindings, gin_files=VARIANTS[name].files)
-    assert len([name for name in measured if name.startswith("reward/") and name != "reward/kl_penalty"]) == terms
+    rewards = {metric for metric in measured if metric.startswith("reward/")} - {"reward/kl_penalty"}
+    assert rewards == {f"reward/{term}" for term in ("total", *terms)}
     assert ("loss/value" in measured) == (name == "ppo")
 
 
-def test_on_the_atlas_a_reader_knows_every_training_question(tiny, tmp_path):
-    bindings = [each for each in SIZES if "EvidenceReader" not in each]
-    assert run("train", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "run") == 0
-    config = (tmp_path / "run" / "config.gin").read_text()
-    assert "r_search_reward.reader = @RuleReader()" in config
-    assert "RuleReader.questions = @train/atlas_questions()" in config
-
-
-def test_a_reader_that_is_not_there_is_said_before_anything_is_sampled(tiny, tmp_path, capfd):
-    bindings = (*SIZES, "local_model.folder='nowhere'")
-    assert run("train", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "run") == 2
-    assert "no model in nowhere" in capfd.readouterr().err
+def test_a_reader_is_needed_to_train_and_not_to_evaluate(tiny, tmp_path, capfd):
+    nowhere = "local_model.folder='nowhere'"
+    assert run("train", tiny, *SIZES, nowhere, gin_files=(GIN,), output=tmp_path / "run") == 2
+    assert "no model in nowhere" in capfd.readouterr().err  # before anything is sampled
     assert not (tmp_path / "run").exists()
-
-
-def test_who_only_asks_needs_no_reader(tiny, tmp_path):
-    bindings = (*SIZES[1:], "local_model.folder='nowhere'", "held_out/atlas_questions.languages=('fi',)")
+    bindings = (*SIZES[1:], nowhere, "held_out/atlas_questions.languages=('fi',)")
     assert run("evaluate", tiny, *bindings, gin_files=(GIN,), output=tmp_path / "asked") == 0
 
 
@@ -171,8 +150,8 @@ def test_the_cold_start_is_learned_from_a_player_that_gives_evidence(tiny, tmp_p
     if not evidence:
         bindings += (*changed(VARIANTS["without_evidence"]), "RandomReasoner.evidence=False")
     assert run("sft", tiny, *bindings, gin_files=("r_search/atlas_sft.gin",), output=tmp_path / "run") == 0
-    shown = [span for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"]]
-    learned, given = ("".join(span["text"] for span in shown if span["learned"] is side) for side in (True, False))
+    spans = [span for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"]]
+    learned, given = ("".join(span["text"] for span in spans if span["learned"] is side) for side in (True, False))
     assert "<observation>" in given
     assert "<observation>" not in learned
     assert "<search>" in learned

@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 from experiment_parts import assert_mistake, json_lines, run
 
 from lcrag.atlas import build_world
@@ -26,23 +25,6 @@ def test_d_rag_is_fine_tuned_on_arguments_and_answers(tiny, tmp_path):
     assert (tmp_path / "run" / "policy" / "model.safetensors").is_file()
 
 
-@pytest.fixture
-def annotated(tmp_path):
-    """Questions of the atlas with golden passages and sub-questions."""
-    passage = build_world(0).passages("en")[0]
-    extra = {
-        "golden_passages": [passage.text],
-        "decomposition": [{"question": "Where is Botswana?", "answer": "Africa", "support": None}],
-    }
-    rows = [
-        {"id": str(n), "language": "en", "question": f"What about {n}?", "answers": ["Botswana"], "extra": extra}
-        for n in range(4)
-    ]
-    path = tmp_path / "questions.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def train(tiny, output, questions, *bindings):
     given = ("train.evaluation=None", "STEPS=1", "train.questions=@jsonl_questions()", "Method.coupling='independent'",
              f"jsonl_questions.files=('{questions}',)", "jsonl_questions.dataset='own'", "train.questions_per_step=4",
@@ -50,7 +32,17 @@ def train(tiny, output, questions, *bindings):
     return run("train", tiny, *given, gin_files=("baselines/step_search.gin",), output=output)
 
 
-def test_step_search_rewards_searches_where_they_end(tiny, tmp_path, annotated, monkeypatch):
+def test_step_search_rewards_searches_where_they_end_and_needs_annotations_and_a_critic(
+    tiny, tmp_path, monkeypatch, capsys
+):
+    passage = build_world(0).passages("en")[0]
+    steps = [{"question": "Where is Botswana?", "answer": "Africa", "support": None}]
+    row = {"language": "en", "question": "What about it?", "answers": ["Botswana"]}
+    extra = {"golden_passages": [passage.text], "decomposition": steps}
+    annotated, plain = tmp_path / "annotated.jsonl", tmp_path / "plain.jsonl"
+    rows = [row | {"id": str(number), "extra": extra} for number in range(4)]
+    annotated.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    plain.write_text(json.dumps(row | {"id": "1"}) + "\n", encoding="utf-8")
     scored, set_advantages = [], Method.set_advantages
 
     def remembering_advantages(self, episodes):
@@ -61,15 +53,11 @@ def test_step_search_rewards_searches_where_they_end(tiny, tmp_path, annotated, 
     assert train(tiny, tmp_path / "run", annotated) == 0
     (measured,) = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"reward/token_f1", "reward/search_keys", "reward/search_steps", "loss/value"} <= measured.keys()
-    sums = [float(each.trajectory().step_rewards.sum()) for each in scored[0]]
+    sums = [float(episode.trajectory().step_rewards.sum()) for episode in scored[0]]
     np.testing.assert_allclose(sums, values_of(scored[0], "search_steps"), atol=1e-6)
     assert measured["update/skipped"] == 0
-
-
-def test_step_search_needs_annotated_questions_and_a_critic(tiny, tmp_path, annotated, capsys):
-    assert train(tiny, tmp_path / "run", annotated, "train.critic=None", "Method.samples=2") == 2
-    assert_mistake(capsys, "the reward of StepSearch has rewards of single turns, which only a critic credits")
-    plain = tmp_path / "plain.jsonl"
-    plain.write_text('{"id": "1", "language": "en", "question": "What?", "answers": ["A"]}\n', encoding="utf-8")
-    assert train(tiny, tmp_path / "run", plain, "train.questions_per_step=1") == 2
-    assert_mistake(capsys, "step_search_reward cannot score", "english_questions.golden_passages = True")
+    capsys.readouterr()
+    assert train(tiny, tmp_path / "other", annotated, "train.critic=None", "Method.samples=2") == 2
+    assert_mistake(capsys, "critic")
+    assert train(tiny, tmp_path / "other", plain, "train.questions_per_step=1") == 2
+    assert_mistake(capsys, "step_search_reward", "golden_passages")
