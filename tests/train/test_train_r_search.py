@@ -19,7 +19,6 @@ from lcrag.rewards import token_f1
 from lcrag.sampling import generate
 from lcrag.train.episode import values_of
 from lcrag.train.method import Method
-from lcrag.train.metrics import episode_metrics
 
 GIN = "r_search/atlas.gin"
 SIZES = (
