@@ -54,7 +54,7 @@ EXTRAS = {
     "beam": ["apache-beam==2.77.*", "sentencepiece<0.2.3"],
     # The client of endpoints that translate.
     "endpoint": ["openai==3.*"],
-    # The client of a distributed vector engine: lcrag.retrieval.remote.qdrant.
+    # The client of a distributed vector engine: lcrag.retrieval.qdrant.
     "qdrant": ["qdrant-client==1.*"],
     # The SDK of the protocol by which agents call the tool.
     "mcp": ["mcp==2.*"],
