@@ -48,12 +48,13 @@ def drive(program, says, retrieve=found, question=QUESTION, **settings):
     return outcome, log
 
 
-def kinds(log) -> list[str]:
-    return [kind for kind, _ in log]
-
-
-def searched(log) -> list[tuple]:
-    return [(request.queries, request.languages) for kind, request in log if kind == "retrieve"]
+def outline(log) -> list[str]:
+    """What was asked for: "LANGUAGES: QUERY" of a search, else the kind of the request and its number of passages."""
+    return [
+        f"{' '.join(value.languages)}: {value.queries[0]}" if kind == "retrieve"
+        else f"{kind} {value.count(' says ') if isinstance(value, str) else ''}".strip()
+        for kind, value in log
+    ]  # fmt: skip
 
 
 def texts_of(log, wanted: str) -> list[str]:

@@ -7,7 +7,7 @@ import math
 import sys
 
 import pytest
-from baseline_scripts import COLLECTIONS, QUESTION, Characters, drive, found, hit, kinds, searched, texts_of
+from baseline_scripts import COLLECTIONS, QUESTION, Characters, drive, found, hit, outline, texts_of
 from support import tiny_tokenizer
 
 from lcrag.episodes import Completion, ContextFull, Outcome, RetrievalFailure, Retrieve, all_at_once, local_first
@@ -42,14 +42,15 @@ STEPS = {
     for name, value in vars(module).items()
     if name.isupper() and isinstance(value, dict) and all(isinstance(step, Step) for step in value.values())
 }
+ASKED = QUESTION.text
 SEARCH, ANSWER = "<think>hm</think><search> Pérou </search>", "<answer> Lima </answer>"
 
 
 def test_direct_inference_never_searches():
     outcome, log = drive(direct_inference, [f"<think>hm</think> {ANSWER}"])
     assert outcome == Outcome(answer="Lima")
-    assert kinds(log) == ["observe", "generate"]
-    assert all(text in log[0][1] for text in (QUESTION.text, "must be in French", "<answer> Pékin </answer>"))
+    assert outline(log) == ["observe 0", "generate"]
+    assert all(text in log[0][1] for text in (ASKED, "must be in French", "<answer> Pékin </answer>"))
     assert log[1][1].stop == ("</answer>",)
     assert drive(direct_inference, ["Lima"])[0] == Outcome(answer=None, invalid_actions=1)
 
@@ -57,20 +58,17 @@ def test_direct_inference_never_searches():
 def test_rag_reads_what_the_question_finds():
     outcome, log = drive(rag, [ANSWER])
     assert outcome == Outcome(answer="Lima")
-    assert kinds(log) == ["retrieve", "observe", "generate"]
-    assert log[0][1] == Retrieve((QUESTION.text,), ("fr",), 3)
-    prompt = log[1][1]
-    assert prompt.count("says fr") == 3
-    assert prompt.index("</information>") < prompt.index("Question: Quelle")
+    assert outline(log) == [f"fr: {ASKED}", "observe 3", "generate"]
+    assert log[1][1].index("</information>") < log[1][1].index("Question: Quelle")
     everywhere = drive(rag, [ANSWER], route=all_at_once, passages=1)[1]
-    assert searched(everywhere) == [((QUESTION.text,), ("fr", "ar", "en", "ja"))]
+    assert outline(everywhere)[:2] == [f"fr ar en ja: {ASKED}", "observe 4"]
 
 
 def test_in_short_the_policy_notes_a_line_and_then_must_answer():
     outcome, log = drive(rag, [" Pérou: Lima\n", " Lima</answer>"], wording="atlas", passages=1)
     assert outcome == Outcome(answer="Lima")
     assert texts_of(log, "observe") == [
-        f"{QUESTION.text}\n<information>\n T0-fr: {QUESTION.text} says fr\n</information>\n", "<answer>"
+        f"{ASKED}\n<information>\n T0-fr: {ASKED} says fr\n</information>\n", "<answer>"
     ]  # fmt: skip
     assert [request.stop for kind, request in log if kind == "generate"] == [("\n", "</answer>"), ("</answer>",)]
     for says, answer in ((["<answer> Lima</answer>"], "Lima"), ([" ?\n", " </answer>"], None)):
@@ -81,18 +79,13 @@ def test_iter_retgen_searches_for_what_it_generated():
     says = ["<think>It is\n Lima.</think><answer> Lima </answer>", "<answer>Cusco</answer> <b>", ANSWER]
     outcome, log = drive(iter_retgen, says, budget=3, passages=2, route=local_first)
     assert outcome == Outcome(answer="Lima")
-    assert kinds(log) == ["retrieve", "complete"] * 2 + ["retrieve", "observe", "generate"]
-    assert searched(log) == [
-        ((QUESTION.text,), ("fr",)),
-        ((f"It is Lima. Lima {QUESTION.text}",), ("ar", "en", "ja")),
-        ((f"Cusco <b> {QUESTION.text}",), ("en",)),
+    assert outline(log) == [
+        *(f"fr: {ASKED}", "complete 2"),  # each prompt has the passages of its own search only
+        *(f"ar en ja: It is Lima. Lima {ASKED}", "complete 6"),
+        *(f"en: Cusco <b> {ASKED}", "observe 2", "generate"),
     ]
-    prompts = [*texts_of(log, "complete"), *texts_of(log, "observe")]
-    assert [text.count(" says ") for text in prompts] == [2, 6, 2]  # of their own search only
-    once = drive(iter_retgen, [ANSWER], budget=1)[1]
-    assert kinds(once) == ["retrieve", "observe", "generate"]  # RAG
-    nothing_generated = drive(iter_retgen, ["", ANSWER])[1]
-    assert searched(nothing_generated)[1][0] == (QUESTION.text,)
+    assert outline(drive(iter_retgen, [ANSWER], budget=1)[1]) == outline(drive(rag, [ANSWER], passages=5)[1])
+    assert outline(drive(iter_retgen, ["", ANSWER])[1])[2] == f"fr: {ASKED}"  # nothing was generated
 
 
 def test_ircot_searches_for_each_sentence_of_its_thought():
@@ -104,25 +97,24 @@ def test_ircot_searches_for_each_sentence_of_its_thought():
     ]
     outcome, log = drive(ircot, says, passages=1)
     assert outcome == Outcome(answer="Lima")
-    queries = [query for (query,), _ in searched(log)]
-    assert queries == [QUESTION.text, "Peru lies in South America.", "Its capital is Lima."]
-    assert kinds(log) == ["retrieve", "complete"] * 3 + ["observe", "generate"]
+    assert outline(log) == [
+        *(f"fr: {ASKED}", "complete 1", "fr: Peru lies in South America.", "complete 2"),
+        *("fr: Its capital is Lima.", "complete 3", "observe 3", "generate"),
+    ]
     thoughts = texts_of(log, "complete")
     assert "Reasoning so far: \n" in thoughts[0]
     assert "Reasoning so far: Peru lies in South America. Its capital is Lima.\n" in thoughts[2]
-    assert [text.count(" says fr") for text in thoughts] == [1, 2, 3]
-    assert log[-2][1].count(" says fr") == 3  # the answer is read from all of them
 
 
 def test_ircot_keeps_so_many_passages_and_each_search_adds_room_for_its_own():
     says = [f"Thought {number}." for number in range(4)] + [ANSWER]
     _, log = drive(ircot, says, budget=4, passages=2, max_passages=5, route=local_first)
-    assert [languages for _, languages in searched(log)] == [("fr",), ("ar", "en", "ja"), ("en",), ("en",)]
-    assert [text.count(" says ") for text in texts_of(log, "complete")] == [2, 5, 5, 5]
-    first = information(found(Retrieve((QUESTION.text,), ("fr",), 2)), "search_r1", 10_000).fit(Characters(), 10_000)
-    settings = {"budget": 3, "passages": 2, "observation_tokens": len(first)}
-    _, log = drive(ircot, says[1:], **settings)
-    assert [text.count(" says fr") for text in [*texts_of(log, "complete"), log[-2][1]]] == [2, 4, 6, 6]
+    searches = [f"fr: {ASKED}", "ar en ja: Thought 0.", "en: Thought 1.", "en: Thought 2."]
+    assert outline(log)[:8:2] == searches
+    assert outline(log)[1:8:2] == ["complete 2", "complete 5", "complete 5", "complete 5"]
+    first = information(found(Retrieve((ASKED,), ("fr",), 2)), "search_r1", 10_000).fit(Characters(), 10_000)
+    _, log = drive(ircot, says[1:], budget=3, passages=2, observation_tokens=len(first))
+    assert outline(log)[1::2] == ["complete 2", "complete 4", "complete 6", "generate"]
 
 
 @pytest.mark.parametrize(
@@ -153,13 +145,10 @@ def test_passages_are_gathered_once():
 
 def written(*tokens: tuple[str, float]) -> Completion:
     """A completion of these tokens, each with its probability."""
-    return Completion(
-        text="".join(text for text, _ in tokens),
-        finish_reason="stop",
-        tokens=len(tokens),
-        pieces=tuple(text for text, _ in tokens),
-        log_probabilities=tuple(math.log(probability) for _, probability in tokens),
-    )
+    pieces = tuple(text for text, _ in tokens)
+    logs = tuple(math.log(probability) for _, probability in tokens)
+    completion = Completion(text="".join(pieces), finish_reason="stop", tokens=len(tokens))
+    return dataclasses.replace(completion, pieces=pieces, log_probabilities=logs)
 
 
 def test_flare_searches_for_a_sentence_that_it_is_not_sure_of():
@@ -171,33 +160,25 @@ def test_flare_searches_for_a_sentence_that_it_is_not_sure_of():
     ]
     outcome, log = drive(flare, says)
     assert outcome == Outcome(answer="Lima")
-    assert kinds(log) == ["complete", "retrieve", "complete", "complete", "observe", "generate"]
-    assert searched(log) == [(("Peru's capital is.",), ("fr",))]  # the improbable token is masked
-    ahead, again, sure_of_it = texts_of(log, "complete")
-    assert [text.count(" says fr") for text in (ahead, again, sure_of_it)] == [0, 2, 0]
+    assert outline(log) == [
+        *("complete 0", "fr: Peru's capital is.", "complete 2"),  # the improbable token is masked
+        *("complete 0", "observe 2", "generate"),
+    ]
+    _, again, sure_of_it = texts_of(log, "complete")
     assert "Reasoning so far: \n" in again
     assert "Reasoning so far: Peru's capital is Lima.\n" in sure_of_it
-    (concluding,) = texts_of(log, "observe")
-    assert concluding.count(" says fr") == 2  # of the latest search
+    concluding = texts_of(log, "observe")[0]
     assert "Reasoning: Peru's capital is Lima. So the answer is [answer] Lima [/answer]\n" in concluding
 
 
-def test_flare_may_never_search_and_stops_after_its_sentences():
+def test_flare_may_never_search_or_always_and_each_search_has_its_route():
     says = [written(("Sentence.", 0.95))] * 3 + [ANSWER]
-    _, log = drive(flare, says, sentences=3)
-    assert kinds(log) == ["complete"] * 3 + ["observe", "generate"]
-    assert " says " not in texts_of(log, "observe")[0]
+    assert outline(drive(flare, says, sentences=3)[1]) == ["complete 0"] * 3 + ["observe 0", "generate"]
     always = drive(flare, [says[0], "Other.", ANSWER], sentences=1, min_probability=1.0)[1]
-    assert searched(always) == [(("Sentence.",), ("fr",))]
-
-
-def test_each_search_of_flare_has_its_route_and_a_failed_one_is_said():
+    assert outline(always) == ["complete 0", "fr: Sentence.", "complete 2", "observe 2", "generate"]
     says = [written(("One.", 0.5)), "One.", written(("Two.", 0.1)), "<answer>x</answer>", ANSWER]
-    _, log = drive(flare, says, route=local_first)
-    assert searched(log) == [(("One.",), ("fr",)), ((QUESTION.text,), ("ar", "en", "ja"))]  # all of it was masked
-    _, log = drive(flare, ["", "", ANSWER], lambda _: RetrievalFailure("down"))
-    assert searched(log) == [((QUESTION.text,), ("fr",))]
-    assert "The search failed" in texts_of(log, "observe")[0]
+    routed = outline(drive(flare, says, route=local_first)[1])
+    assert routed[1::3] == ["fr: One.", f"ar en ja: {ASKED}", "generate"]  # all of the second was masked
 
 
 @pytest.mark.parametrize(
@@ -219,17 +200,17 @@ def test_what_is_uncertain(tokens, query):
 @pytest.mark.parametrize(
     ("label", "complexity", "program"),
     [
-        ("<answer> A </answer>", "none", ["observe", "generate"]),
-        ("<answer> B </answer>", "single", ["retrieve", "observe", "generate"]),
-        ("<answer>C</answer>", "multiple", ["retrieve", "complete", "observe", "generate"]),
-        ("Well, D.", None, ["retrieve", "complete", "observe", "generate"]),
+        ("<answer> A </answer>", "none", ["observe 0", "generate"]),
+        ("<answer> B </answer>", "single", [f"fr: {ASKED}", "observe 3", "generate"]),
+        ("<answer>C</answer>", "multiple", [f"fr: {ASKED}", "complete 3", "observe 3", "generate"]),
+        ("Well, D.", None, [f"fr: {ASKED}", "complete 3", "observe 3", "generate"]),
     ],
 )
 def test_adaptive_rag_runs_the_program_of_the_class(label, complexity, program):
-    says = [label, "<answer>x</answer>", ANSWER] if "complete" in program else [label, ANSWER]
-    outcome, log = drive(adaptive_rag, says)
+    thoughts = ["<answer>x</answer>"] * program.count("complete 3")
+    outcome, log = drive(adaptive_rag, [label, *thoughts, ANSWER])
     assert outcome == Outcome(answer="Lima", invalid_actions=int(complexity is None), extra={"complexity": complexity})
-    assert kinds(log) == ["complete", *program]
+    assert outline(log) == ["complete 0", *program]
     asked = next(adaptive_rag(QUESTION, COLLECTIONS, classifier="t5"))
     assert (asked.model, asked.temperature) == ("t5", 0.0)
 
@@ -257,10 +238,10 @@ def test_search_o1_reads_documents_in_a_context_of_their_own():
     second = "<think>then</think><search>Lima</search>"
     outcome, log = drive(search_o1, [SEARCH, NOTES, second, "none", ANSWER])
     assert outcome == Outcome(answer="Lima")
-    assert kinds(log) == ["observe", "generate", *["retrieve", "complete", "observe", "generate"] * 2]
-    assert searched(log) == [(("Pérou",), ("fr",)), (("Lima",), ("fr",))]
+    search = ["complete 3", "observe 0", "generate"]
+    assert outline(log) == ["observe 0", "generate", "fr: Pérou", *search, "fr: Lima", *search]
     (documents, later), (opening, refined, forgotten) = texts_of(log, "complete"), texts_of(log, "observe")
-    assert all(text in documents for text in ("Pérou says fr", "Current query: Pérou", QUESTION.text))
+    assert all(text in documents for text in ("Pérou says fr", "Current query: Pérou", ASKED))
     assert "[think]hm[/think][search] Pérou [/search]\nLima is it.\n[think]then[/think]" in later
     assert refined.strip() == "<information>Lima is it.\n</information>"
     assert forgotten.strip() == "<information>none\n</information>"  # a forgotten tag loses nothing
@@ -270,10 +251,10 @@ def test_search_o1_reads_documents_in_a_context_of_their_own():
 def test_search_o1_does_not_search_twice_for_a_query_in_the_same_collections():
     outcome, log = drive(search_o1, [SEARCH, NOTES, SEARCH, ANSWER])
     assert outcome == Outcome(answer="Lima", invalid_actions=1)
-    assert len(searched(log)) == 1
+    assert [line for line in outline(log) if "Pérou" in line] == ["fr: Pérou"]
     assert texts_of(log, "observe")[-1] == REPEATED
-    elsewhere = drive(search_o1, [SEARCH, NOTES, SEARCH, NOTES, ANSWER], route=local_first)[1]
-    assert [languages for _, languages in searched(elsewhere)] == [("fr",), ("ar", "en", "ja")]
+    elsewhere = outline(drive(search_o1, [SEARCH, NOTES, SEARCH, NOTES, ANSWER], route=local_first)[1])
+    assert [line for line in elsewhere if "Pérou" in line] == ["fr: Pérou", "ar en ja: Pérou"]
 
 
 def test_search_o1_shows_the_ends_of_a_long_chain():
@@ -286,7 +267,7 @@ def test_search_o1_shows_the_ends_of_a_long_chain():
 def test_search_r1_searches_in_english_with_its_own_prompt():
     outcome, log = drive(search_r1, [SEARCH, SEARCH, SEARCH, ANSWER])
     assert outcome == Outcome(answer="Lima")
-    assert [code for _, code in searched(log)] == [("en",)] * 3
+    assert outline(log) == ["observe 0", "generate", *["en: Pérou", "observe 3", "generate"] * 3]
     prompt = log[0][1]
     assert prompt.startswith("Answer the given question. You must conduct reasoning inside <think> and </think> first")
     assert "You can search as many times as you want." in prompt
@@ -297,15 +278,14 @@ def test_d_rag_argues_from_each_language_and_weighs():
     says = [f"<information> argument {number} </information>" for number in range(3)] + [f"<think>so</think>{ANSWER}"]
     outcome, log = drive(d_rag, says, lambda r: found(r, missing=("en",)), passages=2)
     assert outcome == Outcome(answer="Lima")
-    assert kinds(log) == ["retrieve", "complete", "complete", "complete", "observe", "generate"]
-    assert log[0][1] == Retrieve((QUESTION.text,), ("fr", "ar", "en", "ja"), 2)
-    arguing = texts_of(log, "complete")
-    assert ["passages in French" in arguing[0], "passages in Arabic" in arguing[1]] == [True, True]
-    assert [text.count(" says fr") for text in arguing] == [2, 0, 0]
+    assert outline(log) == [f"fr ar en ja: {ASKED}", *["complete 2"] * 3, "observe 0", "generate"]
+    languages = (("fr", "French"), ("ar", "Arabic"), ("ja", "Japanese"))
+    for text, (code, language) in zip(texts_of(log, "complete"), languages, strict=True):
+        assert f"passages in {language}" in text
+        assert text.count(f" says {code}") == 2
     weighing = texts_of(log, "observe")[0]
     assert "Argument from French passages (T0-fr; T1-fr): argument 0\n" in weighing
     assert "Argument from Japanese passages (T0-ja; T1-ja): argument 2\n" in weighing
-    assert "says" not in weighing
 
 
 @pytest.mark.parametrize("program", [rag, ircot, d_rag])
@@ -333,12 +313,11 @@ def test_sure_takes_the_best_supported_candidate():
     outcome, log = drive(sure, says, passages=2)
     extra = {"candidates": ["Lima", "Cusco"], "summaries": ["Lima it is.\n", "Cusco </information> it is.\n"]}
     assert outcome == Outcome(answer="Lima", extra=extra | {"scores": [1.0, 0.0]})
-    assert kinds(log) == ["retrieve", "observe", "generate"] + ["complete"] * 6
+    judging = ["complete 0"] * 4
+    assert outline(log) == [f"fr: {ASKED}", "observe 2", "generate", "complete 2", "complete 2", *judging]
     first, second, valid, other, ranked, reverse = texts_of(log, "complete")
     assert "Somebody answers: Lima\n" in first
     assert "Somebody answers: Cusco\n" in second
-    assert first.count(" says fr") == 2
-    assert " says " not in valid + ranked
     assert "Lima it is.\n" in valid
     assert "Answer: Lima\n" in valid
     assert "Answer: Cusco\n" in other
@@ -361,20 +340,17 @@ def test_validity_and_wins_are_added(valid, wins, scores):
     outcome, _ = drive(sure, [CANDIDATES, *SUMMARIES, *judge(valid, wins)])
     assert outcome.extra["scores"] == scores
     assert outcome.answer == ["Lima", "Cusco"][scores[1] > scores[0]]  # the one named first of equals
-
-
-def test_candidates_that_look_like_numbers_are_judged_by_name():
-    says = ["<answer>(a) 2 (b) 1</answer>", *SUMMARIES, *judge(["True", "True"], {(0, 1): 2, (1, 0): 2})]
-    assert drive(sure, says)[0].extra["scores"] == [2.0, 1.0]
+    numbers = ["<answer>(a) 2 (b) 1</answer>", *SUMMARIES, *judge(["True", "True"], {(0, 1): 2, (1, 0): 2})]
+    assert drive(sure, numbers)[0].extra["scores"] == [2.0, 1.0]  # judged by name
 
 
 @pytest.mark.parametrize(
     ("text", "answer", "invalid"), [("<answer> Lima </answer>", "Lima", 0), ("(a) Lima", None, 1), ("", None, 1)]
 )
 def test_a_single_candidate_needs_no_judge(text, answer, invalid):
-    outcome, log = drive(sure, [text])
+    outcome, log = drive(sure, [text], passages=2)
     assert (outcome.answer, outcome.invalid_actions) == (answer, invalid)
-    assert kinds(log) == ["retrieve", "observe", "generate"]
+    assert outline(log) == [f"fr: {ASKED}", "observe 2", "generate"]
 
 
 def test_drafts_of_candidates_are_joined():
@@ -383,7 +359,7 @@ def test_drafts_of_candidates_are_joined():
     outcome, log = drive(sure, says, wording="atlas", drafts=3, passages=1)
     assert (outcome.answer, outcome.extra["candidates"]) == ("Lima", ["Lima", "Cusco"])
     assert outcome.extra["scores"] == [2.0, 0.0]  # the judge answers from a summary, or from two
-    assert kinds(log) == ["retrieve", "observe", "generate"] + ["complete"] * 8
+    assert len(texts_of(log, "complete")) == 8
     assert "<information>\n T0-fr: Cusco\n</information>" in texts_of(log, "complete")[5]
     assert candidates_in("<answer>( a ) x; (b) y,\n(c)</answer>") == ["x", "y"]
     assert candidates_in("<answer>x (born 1999)</answer>") == ["x (born 1999)"]
@@ -417,7 +393,7 @@ def test_every_step_has_both_wordings_and_can_be_filled():
         assert wordings.keys() == {"full", "atlas"}, name
         for wording, step in wordings.items():
             prompt = step.text(QUESTION, **values)
-            assert QUESTION.text in prompt, name
+            assert ASKED in prompt, name
             assert "{" not in prompt, name
             assert prompt.endswith(("\n", step.opened)), name
             assert wording == "full" or len(prompt) < 60
@@ -448,7 +424,7 @@ def test_an_unknown_wording_and_a_full_context(program):
 
 def test_only_passages_are_cut():
     program = rag(QUESTION, COLLECTIONS, observation_tokens=100_000)
-    framed = program.send(next(program) and found(Retrieve((QUESTION.text,), ("fr",), 30))).text
+    framed = program.send(next(program) and found(Retrieve((ASKED,), ("fr",), 30))).text
     for tokenizer in (Characters(), tiny_tokenizer()):
         frame = len(tokenizer.encode(framed.before)) + len(tokenizer.encode(framed.after))
         text = framed.fit(tokenizer, frame + 60)
