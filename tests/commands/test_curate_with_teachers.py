@@ -142,24 +142,17 @@ def interrupted_after(batches, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def demonstrated(tmp_path_factory):
-    demonstrate(output := tmp_path_factory.mktemp("demonstrated") / "run")
-    return output
+def finished(tmp_path_factory):
+    """The output folders of whole runs."""
+    folder = tmp_path_factory.mktemp("finished")
+    demonstrate(folder / "demonstrated")
+    select(folder / "selected", folder / "demonstrated")
+    plan(folder / "planned")
+    return folder
 
 
-@pytest.fixture(scope="module")
-def selected(demonstrated, tmp_path_factory):
-    select(output := tmp_path_factory.mktemp("selected") / "run", demonstrated)
-    return output
-
-
-@pytest.fixture(scope="module")
-def planned(tmp_path_factory):
-    plan(output := tmp_path_factory.mktemp("planned") / "run")
-    return output
-
-
-def test_what_demonstrations_are(demonstrated):
+def test_what_demonstrations_are(finished):
+    demonstrated = finished / "demonstrated"
     episodes, rows = json_lines(demonstrated / "episodes.jsonl"), json_lines(demonstrated / "rows.jsonl")
     report = report_of(demonstrated)
     assert report["questions"] == len(episodes) == len({episode["key"] for episode in episodes}) == 40
@@ -175,7 +168,8 @@ def test_what_demonstrations_are(demonstrated):
     assert rows[-1]["turns"][-1]["text"].endswith("</answer>")
 
 
-def test_what_a_selection_is(demonstrated, selected):
+def test_what_a_selection_is(finished):
+    demonstrated, selected = finished / "demonstrated", finished / "selected"
     first = {row["key"]: row["correct"] for row in json_lines(demonstrated / "episodes.jsonl")}
     rollouts, report = json_lines(selected / "rollouts.jsonl"), report_of(selected)
     solved, tried = {row["key"] for row in rollouts if row["correct"]}, {row["key"] for row in rollouts}
@@ -203,12 +197,13 @@ def test_what_a_selection_is(demonstrated, selected):
     assert {everything[key]["rollouts_to_right"] for key in everything.keys() - train.keys()} == {0}
 
 
-def test_rollouts_have_their_temperature_and_numbers(demonstrated, tmp_path):
-    select(tmp_path / "run", demonstrated, teacher := guessing(), batch=100)
+def test_rollouts_have_their_temperature_and_numbers(finished, tmp_path):
+    select(tmp_path / "run", finished / "demonstrated", teacher := guessing(), batch=100)
     assert teacher.played == [(1.2, 1), (1.2, 2), (1.2, 3)]
 
 
-def test_what_golden_plans_are(planned):
+def test_what_golden_plans_are(finished):
+    planned = finished / "planned"
     rows, questions = json_lines(planned / "trajectories.jsonl"), json_lines(planned / "questions.jsonl")
     report, page = report_of(planned), (planned / "report.md").read_text()
     assert (report["questions"], report["held_out"], report["trajectories"]) == (45, 2, len(rows))
@@ -221,9 +216,9 @@ def test_what_golden_plans_are(planned):
     assert f"| questions with a golden plan | {len(questions)} |" in page
 
 
-def test_planned_questions_are_read_as_they_are(planned):
+def test_planned_questions_are_read_as_they_are(finished):
     by_id = {each.coupling: each for each in PLANNED}
-    for question in jsonl_questions([planned / "questions.jsonl"], dataset="golden_plans"):
+    for question in jsonl_questions([finished / "planned" / "questions.jsonl"], dataset="golden_plans"):
         asked = by_id[question.id]
         assert (question.text, question.answers) == (asked.text, asked.answers)
         [golden] = plans_in(question.extra)
@@ -279,10 +274,9 @@ def test_a_model_behind_an_endpoint(tmp_path):
     assert "<search> Where was Steven Spielberg born?</search>" in [turn["text"] for turn in trajectory["turns"]]
 
 
-@pytest.mark.parametrize("batches", [0, 1, 2])
-@pytest.mark.parametrize("kind", ["demonstrated", "planned"])
-def test_it_goes_on_after_a_kill(kind, batches, request, tmp_path, monkeypatch):
-    output, finished = tmp_path / "run", request.getfixturevalue(kind)
+@pytest.mark.parametrize(("kind", "batches"), [("demonstrated", 0), ("demonstrated", 2), ("planned", 1)])
+def test_it_goes_on_after_a_kill(kind, batches, finished, tmp_path, monkeypatch):
+    output = tmp_path / "run"
     call, journal = (demonstrate, "episodes") if kind == "demonstrated" else (plan, "trajectories")
     with interrupted_after(batches, monkeypatch):
         call(output)
@@ -290,60 +284,50 @@ def test_it_goes_on_after_a_kill(kind, batches, request, tmp_path, monkeypatch):
         file.write('{"key": "torn')
     assert not (output / "report.json").exists()
     call(output)
-    assert results(output) == results(finished)
+    assert results(output) == results(finished / kind)
     with monkeypatch.context() as patched:  # finished, it plays nothing again
         patched.setattr(WritingTeacher, "play", lambda *arguments, **options: pytest.fail("it plays again"))
         call(output)
-    assert results(output) == results(finished)
+    assert results(output) == results(finished / kind)
     assert len(json.loads((output / "run.json").read_text())["continued"]) == 2
 
 
-@pytest.mark.parametrize("batches", [0, 1, 4])
-def test_a_selection_goes_on_after_a_kill(batches, demonstrated, selected, tmp_path):
+@pytest.mark.parametrize("batches", [0, 4])
+def test_a_selection_goes_on_after_a_kill(batches, finished, tmp_path):
     output = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        select(output, demonstrated, guessing(batches=batches))
+        select(output, finished / "demonstrated", guessing(batches=batches))
     done = json_lines(output / "rollouts.jsonl") if batches else []
-    assert len(done) < len(json_lines(selected / "rollouts.jsonl"))
+    assert len(done) < len(json_lines(finished / "selected" / "rollouts.jsonl"))
     for teacher in (guessing(), guessing(batches=0)):
-        select(output, demonstrated, teacher)
-        assert results(output) == results(selected)
+        select(output, finished / "demonstrated", teacher)
+        assert results(output) == results(finished / "selected")
 
 
-def test_another_curation_is_not_mixed_in(demonstrated, selected, planned, tmp_path):
-    for folder in (demonstrated, selected, planned):
-        shutil.copytree(folder, tmp_path / folder.parent.name)
-    copies = [tmp_path / folder.parent.name for folder in (demonstrated, selected, planned)]
-    with pytest.raises(UserError, match="questions"):
-        demonstrate(copies[0], questions=QUESTIONS[1:])
-    with pytest.raises(UserError, match="teacher"):
-        select(copies[1], demonstrated, guessing(name="another"))
-    with pytest.raises(UserError, match="held_out"):
-        plan(copies[2], held_out=[])
-
-
-@pytest.mark.parametrize("call", [demonstrate, plan])
 @pytest.mark.parametrize(
-    ("options", "clue"),
+    ("call", "options", "clue"),
     [
-        ({"temperature": 0.7}, "0.7"),
-        ({"answer": "guess"}, "'guess'"),
-        ({"questions": []}, "no question"),
-        ({"questions": QUESTIONS[:1] * 2}, "2 times"),
-        ({"batch": 0}, "batch"),
+        (demonstrate, {"questions": QUESTIONS[1:]}, "questions"),  # of another run
+        (plan, {"held_out": []}, "held_out"),
+        (demonstrate, {"temperature": 0.7}, "0.7"),
+        (plan, {"answer": "guess"}, "'guess'"),
+        (demonstrate, {"questions": []}, "no question"),
+        (plan, {"questions": QUESTIONS[:1] * 2}, "2 times"),
+        (demonstrate, {"batch": 0}, "batch"),
     ],
 )
-def test_what_cannot_be_is_refused(call, options, clue, tmp_path):
+def test_what_cannot_be_is_refused(call, options, clue, finished, tmp_path):
+    output = tmp_path / "run"
+    if clue in ("questions", "held_out"):
+        shutil.copytree(finished / ("demonstrated" if call is demonstrate else "planned"), output)
     with pytest.raises(UserError, match=clue):
-        call(tmp_path / "run", **options)
+        call(output, **options)
 
 
 def test_the_kind_may_be_bound(tiny, tmp_path, capsys):
     bindings = ("curate.kind='selection'", "selection.demonstrated='nowhere'", "COLLECTIONS=@load_collections()")
     assert run("curate", tiny, *bindings, gin_files=("rag_r1/atlas.gin",), output=tmp_path / "run") == 2
-    assert_mistake(capsys, "nowhere holds no demonstrations")
-    assert run("curate", tiny, words=("selection",), gin_files=("rag_r1/atlas.gin",)) == 2
-    assert_mistake(capsys, "folder")
+    assert_mistake(capsys, "nowhere")
 
 
 @pytest.mark.slow
@@ -375,10 +359,10 @@ def test_golden_plans_by_command(teacher, tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_training_reads_golden_plans(planned, tiny, tmp_path):
+def test_training_reads_golden_plans(finished, tiny, tmp_path):
     """A step of GlobalRAG on what was curated, by command."""
     sizes = (
-        f"train/jsonl_questions.files=('{planned / 'questions.jsonl'}',)",
+        f"train/jsonl_questions.files=('{finished / 'planned' / 'questions.jsonl'}',)",
         "train/jsonl_questions.dataset='golden_plans'",
         *("STEPS=1", "train.questions_per_step=2", "Method.samples=2", "train.evaluation=None"),
         "Runner.answer_room=16",

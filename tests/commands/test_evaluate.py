@@ -5,7 +5,7 @@ import json
 
 import gin
 import pytest
-from experiment_parts import json_lines, run
+from experiment_parts import assert_mistake, json_lines, run
 from support import gin_files
 
 from lcrag.config import configure
@@ -62,10 +62,9 @@ def test_a_file_binds_the_method_and_leaves_the_programs_settings_to_the_experim
     assert type(next(built.program(QUESTION, ("en", "fi")))).__name__ == request
 
 
-@pytest.mark.parametrize(
-    ("method", "name"), [("direct", "Direct inference"), ("adaptive_rag", "Zero-shot Adaptive-RAG")]
-)
-def test_a_baseline_is_evaluated(method, name, tiny, tmp_path, searched):
+@pytest.mark.parametrize("method", ["direct", "adaptive_rag"])
+def test_a_baseline_is_evaluated(method, tiny, tmp_path, searched):
+    name, *_ = BASELINES[method]
     bindings = ["Evaluation.temperatures={'greedy': 0.0}", "held_out/atlas_questions.languages=('fi', 'ja')"]
     bindings += ["rag.observation_tokens=40", "ircot.observation_tokens=40"]
     assert run("evaluate", tiny, *bindings, gin_files=(f"baselines/{method}.gin",), output=tmp_path) == 0
@@ -117,46 +116,28 @@ def evaluated(tiny, tmp_path_factory):
     return output
 
 
-def test_every_inference_run_has_a_file(evaluated):
+def test_episodes_are_those_of_the_answers_in_the_format_of_training(evaluated, finished):
     names = {f"my_policy_{name}.jsonl" for name in ("greedy", "sampled", "sampled_run_2")}
     assert {path.name for path in (evaluated / "episodes").iterdir()} == names
-
-
-@pytest.mark.parametrize("name", ["my_policy_greedy.jsonl", "my_policy_sampled_run_2.jsonl"])
-def test_episodes_are_those_of_the_answers(evaluated, name):
-    answers, episodes = (json_lines(evaluated / folder / name) for folder in ("answers", "episodes"))
-    identity = ("question_id", "language", "answer")
-    assert [[each[part] for part in identity] for each in episodes] == [
-        [each[part] for part in identity] for each in answers
-    ]
-    assert [episode["outcome"]["counts"]["searches"] for episode in episodes] == [each["searches"] for each in answers]
-    assert [episode["rewards"]["total"] for episode in episodes] == [each["reward"] for each in answers]
-
-
-def test_the_row_format_is_that_of_training(evaluated, finished):
+    for name in names:
+        answers, episodes = (json_lines(evaluated / folder / name) for folder in ("answers", "episodes"))
+        for answer, episode in zip(answers, episodes, strict=True):
+            assert all(episode[part] == answer[part] for part in ("question_id", "language", "answer"))
+            assert episode["outcome"]["counts"]["searches"] == answer["searches"]
+            assert episode["rewards"]["total"] == answer["reward"]
     [learned, *_] = json_lines(finished / "episodes" / "step_0.jsonl")
-    [asked, *_] = json_lines(evaluated / "episodes" / "my_policy_greedy.jsonl")
-    assert asked.keys() == learned.keys()
-    assert asked["rewards"].keys() == learned["rewards"].keys()
-    assert {turn["by"] for turn in asked["turns"]} == {"policy", "environment"}
-
-
-def test_training_writes_those_of_its_held_out_questions(finished):
+    assert episodes[0].keys() == learned.keys()
+    assert episodes[0]["rewards"].keys() == learned["rewards"].keys()
+    assert {turn["by"] for turn in episodes[0]["turns"]} == {"policy", "environment"}
     names = {path.stem for path in (finished / "episodes").iterdir()}
     assert names >= {f"{label}_{decoding}" for label in ("before", "after") for decoding in ("greedy", "sampled")}
 
 
-@pytest.fixture
-def problems(tmp_path):
-    """Two of MGSM's problems in two languages."""
-    folder = tmp_path / "mgsm"
-    folder.mkdir()
+def test_an_evaluation_notes_rewards_and_calls(tiny, tmp_path, capsys):
+    problems, files = tmp_path / "mgsm", ("translate_r1/method.gin", "data/mgsm.gin", "translator/lookup.gin")
+    problems.mkdir()
     for language in ("en", "sw"):
-        (folder / f"mgsm_{language}.tsv").write_text(f"{language} one\t1\n{language} two\t2\n")
-    return folder
-
-
-def test_an_evaluation_notes_rewards_and_calls(tiny, problems, tmp_path, capsys):
+        (problems / f"mgsm_{language}.tsv").write_text(f"{language} one\t1\n{language} two\t2\n")
     bindings = (
         "evaluate.collections=@NoCollections()",
         f"mgsm_questions.folder='{problems}'",
@@ -165,16 +146,7 @@ def test_an_evaluation_notes_rewards_and_calls(tiny, problems, tmp_path, capsys)
         "english_vocabulary.questions=@held_out/mgsm_questions()",
         "translate_r1.wording='atlas'",
     )
-    assert (
-        run(
-            "evaluate",
-            tiny,
-            *bindings,
-            gin_files=("translate_r1/method.gin", "data/mgsm.gin", "translator/lookup.gin"),
-            output=tmp_path / "out",
-        )
-        == 0
-    )
+    assert run("evaluate", tiny, *bindings, gin_files=files, output=tmp_path / "out") == 0
     answered = read_answers(answers_path(tmp_path / "out", "Translate-R1", "greedy"))
     assert [(each.domain, each.tier) for each in answered] == [("mathematics", "high"), ("mathematics", "low")] * 2
     assert all(each.reward == 0.0 and each.tool_calls == 0 for each in answered)
@@ -185,32 +157,13 @@ def test_an_evaluation_notes_rewards_and_calls(tiny, problems, tmp_path, capsys)
     assert "Translate-R1, greedy: mgsm, test" in capsys.readouterr().out
 
 
-def demonstrated(folder):
-    """Bindings of fine-tuning on a few rows."""
-    rows = [{"prompt": f"{number}?", "turns": [{"by": "policy", "text": "1"}]} for number in range(40)]
-    write_json_lines(folder / "rows.jsonl", rows)
-    return (
-        f"demonstration_files.files=('{folder / 'rows.jsonl'}',)",
-        "demonstration_files.validation_share=0.5",
-        "sft.rows_per_step=1",
-        "sft.collections=@load_collections()",
-    )
-
-
-NO_DOMAIN = "has no domain, which domain_reward needs: set its extra.domain to one of mathematics, "
-
-
 @pytest.mark.parametrize(
     ("command", "extra", "clue"),
     [
-        (
-            "train",
-            {"domain": "maths"},
-            "has the unknown domain 'maths', which domain_reward needs",
-        ),
-        ("evaluate", {"domain": "instruction_following"}, "is wrong (Input should be a valid list): correct it"),
-        ("held_out", {}, NO_DOMAIN),
-        ("sft", {}, NO_DOMAIN),
+        ("train", {"domain": "maths"}, "'maths'"),
+        ("evaluate", {"domain": "instruction_following"}, "Input should be a valid list"),
+        ("held_out", {}, "extra.domain"),
+        ("sft", {}, "extra.domain"),
     ],
 )
 def test_a_question_that_cannot_be_rewarded_is_refused_before_any_is_asked(command, extra, clue, tiny, tmp_path, capfd):
@@ -228,14 +181,14 @@ def test_a_question_that_cannot_be_rewarded_is_refused_before_any_is_asked(comma
         "cost.reward=@domain_reward()",
         "cost.minimum_native_correct=2",
     )
-    files, fine_tuned = ("baselines/direct.gin",), ()
+    files = ("baselines/direct.gin",)
     if command == "sft":
-        files, fine_tuned = ("baselines/sft.gin", *files, "data/demonstrations.gin"), demonstrated(tmp_path)
+        files = ("baselines/sft.gin", *files, "data/demonstrations.gin")
+        rows = [{"prompt": f"{number}?", "turns": [{"by": "policy", "text": "1"}]} for number in range(40)]
+        write_json_lines(tmp_path / "rows.jsonl", rows)
+        bindings += (f"demonstration_files.files=('{tmp_path / 'rows.jsonl'}',)", "sft.rows_per_step=1")
+        bindings += ("demonstration_files.validation_share=0.5", "sft.collections=@load_collections()")
     word = "train" if command == "held_out" else command
-    assert run(word, tiny, *bindings, *fine_tuned, gin_files=files, output=tmp_path / "out") == 2
-    said = capfd.readouterr().err
-    assert said.startswith("lcrag: error: the ")
-    assert "question mine/8 in en ('Name two.') " in said
-    assert clue in said
-    assert said.count("\n") == 1
+    assert run(word, tiny, *bindings, gin_files=files, output=tmp_path / "out") == 2
+    assert_mistake(capfd, "question mine/8 in en ('Name two.') ", clue)
     assert not (tmp_path / "out").exists()

@@ -16,6 +16,7 @@ from lcrag.commands import index as indexing
 from lcrag.commands.index.judging import add_rows
 from lcrag.data import corpora
 from lcrag.evaluation import read_rows
+from lcrag.files import WEIGHTS
 from lcrag.retrieval import load_collections
 from lcrag.retrieval.collections import read_meta
 
@@ -156,34 +157,25 @@ def test_judgements_of_other_passages_are_a_mistake(tiny, tmp_path, passages, mo
 def test_rows_that_are_skipped_are_counted(tiny, tmp_path, passages, capsys):
     passages.write_text(passages.read_text() + '{"docid": 5.5, "text": "x"}\n')
     assert index(tiny, tmp_path / "out", {"fi": passages}) == 2
-    assert "line 65, field" in capsys.readouterr().err
+    assert_mistake(capsys, "line 65")
     gin.clear_config()
     assert main.run([*words_of(tiny, tmp_path / "out", {"fi": passages}), "--skip_bad_rows"]) == 0
     assert "1 bad row was left out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("row", "reason"),
-    [('{"docid": 5.5, "text": "x"}', "1 bad row was left out; the first: "), ("", "no document contains text")],
-)
-def test_a_source_without_passages_is_named(tiny, tmp_path, passages, capsys, row, reason):
-    passages.write_text(f"{row}\n")
-    words = words_of(tiny, tmp_path / "out", {"fi": passages}, "index.kind='passages'")
-    gin.clear_config()
-    assert main.run([*words, "--skip_bad_rows"]) == 2
-    assert f"the source of fi, {passages}, gives no passage: {reason}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("binding", "message"),
+    ("row", "binding", "part"),
     [
-        ("index.kind='dump'", "omit the kind"),
-        ("index.encoder='nowhere'", "no encoder at nowhere"),
+        ('{"docid": 5.5, "text": "x"}', "BadRows.skip=True", "1 bad row was left out"),
+        ("", "index.kind='passages'", "no document contains text"),
+        ("", "index.kind='dump'", "kind"),
+        ("", "index.encoder='nowhere'", "nowhere"),
     ],
 )
-def test_mistakes_are_one_line(tiny, tmp_path, passages, capsys, binding, message):
-    assert index(tiny, tmp_path / "out", {"fi": passages}, binding) == 2
-    assert_mistake(capsys, message)
+def test_mistakes_are_one_line(tiny, tmp_path, passages, capsys, row, binding, part):
+    passages.write_text(f"{row}\n")
+    assert index(tiny, tmp_path / "out", {"fi": passages}, "index.kind='passages'", binding) == 2
+    assert part in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_another_configuration_is_refused(tiny, tmp_path, passages, capsys):
@@ -195,32 +187,26 @@ def test_another_configuration_is_refused(tiny, tmp_path, passages, capsys):
     assert len(load_collections(output).collection("fi").corpus) == PASSAGES
 
 
-class TestBeam:
-    """The same collections by Apache Beam's direct runner, where it is installed."""
+@pytest.mark.parametrize("language", ["fi", "bg"])
+def test_beam_makes_the_same_collection(tiny, tmp_path, passages, language):
+    pytest.importorskip("apache_beam", reason="needs lcrag[beam]")
+    source = {"fi": passages, "bg": prepared("wikidump") / "bgwiki-shortened.utf8.xml.bz2"}[language]
+    for name, bindings in (("here", ()), ("beam", ("index.beam=('--runner=DirectRunner',)",))):
+        assert index(tiny, tmp_path / name, {language: source}, *bindings) == 0
+    assert fingerprint(tmp_path / "beam", language) == fingerprint(tmp_path / "here", language)
+    assert sorted(path.name for path in (tmp_path / "beam").iterdir()) == sorted([language, "encoder"])
 
-    @pytest.fixture(autouse=True)
-    def _beam(self):
-        pytest.importorskip("apache_beam", reason="needs lcrag[beam]")
 
-    def test_makes_the_same_collection(self, tiny, tmp_path, passages):
-        dump = prepared("wikidump") / "bgwiki-shortened.utf8.xml.bz2"
-        sources = {"fi": passages, "bg": dump}
-        for name, bindings in (("here", ()), ("beam", ("index.beam=('--runner=DirectRunner',)",))):
-            assert index(tiny, tmp_path / name, sources, *bindings) == 0
-        for language in sources:
-            assert fingerprint(tmp_path / "beam", language) == fingerprint(tmp_path / "here", language)
-        assert sorted(path.name for path in (tmp_path / "beam").iterdir()) == ["bg", "encoder", "fi"]
-
-    def test_mistakes_of_workers_are_one_line(self, tiny, tmp_path, passages, capsys):
-        passages.write_text(passages.read_text() + '{"docid": "x"}\n')
-        beam = "index.beam=()"
-        assert index(tiny, tmp_path / "out", {"fi": passages}, beam) == 2
-        error = capsys.readouterr().err.splitlines()[-1]
-        assert error.startswith(f"lcrag: error: {passages}, line 65: ")
-        assert "neither text nor contents" in error
-        gin.clear_config()
-        assert main.run([*words_of(tiny, tmp_path / "out", {"fi": passages}, beam), "--skip_bad_rows"]) == 0
-        assert "1 bad row was left out" in capsys.readouterr().err
+def test_mistakes_of_beams_workers_are_one_line(tiny, tmp_path, passages, capsys):
+    pytest.importorskip("apache_beam", reason="needs lcrag[beam]")
+    passages.write_text(passages.read_text() + '{"docid": "x"}\n')
+    assert index(tiny, tmp_path / "out", {"fi": passages}, "index.beam=()") == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"lcrag: error: {passages}, line 65: ")
+    gin.clear_config()
+    words = words_of(tiny, tmp_path / "out", {"fi": passages}, "index.beam=()")
+    assert main.run([*words, "--skip_bad_rows"]) == 0
+    assert "1 bad row was left out" in capsys.readouterr().err
 
 
 def test_without_beam_the_mend_is_named(tiny, tmp_path, passages, capsys, monkeypatch):
@@ -228,4 +214,13 @@ def test_without_beam_the_mend_is_named(tiny, tmp_path, passages, capsys, monkey
     monkeypatch.delitem(sys.modules, "lcrag.data.corpora.beam", raising=False)
     monkeypatch.delattr(corpora, "beam", raising=False)
     assert index(tiny, tmp_path / "out", {"fi": passages}, "index.beam=()") == 2
-    assert "pip install 'lcrag[beam]'" in capsys.readouterr().err
+    assert_mistake(capsys, "pip install 'lcrag[beam]'")
+
+
+def test_gin_overrides_what_an_encoders_folder_says():
+    gin.parse_config(["load_encoder.pooling = 'cls'", "load_encoder.query_prefix = 'ask: '"])
+    changed = configured_encoder(WEIGHTS / "encoder").settings
+    assert (changed.pooling, changed.query_prefix) == ("cls", "ask: ")
+    gin.clear_config()
+    plain = configured_encoder(WEIGHTS / "encoder").settings
+    assert (plain.pooling, plain.passage_prefix) == ("mean", changed.passage_prefix)
