@@ -43,7 +43,7 @@ def packaged_names(folder: Path | None = None) -> list[str]:
 MODULES = """
     atlas.collections atlas.comprehension atlas.independent_facts atlas.world
     commands.benchmark commands.build commands.compile commands.curate commands.describe commands.evaluate
-    commands.export commands.index commands.index.judging commands.report.reporting commands.sample
+    commands.export commands.index commands.report.reporting commands.sample
     commands.serve.routes commands.serve.serving
     curation.oracle_demonstrations curation.rows curation.text_writers
     data.batches data.collections data.constructed data.domain_sets data.english data.jsonl_questions

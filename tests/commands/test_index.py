@@ -13,12 +13,12 @@ from prepared_data import prepared
 
 from lcrag import main
 from lcrag.commands import index as indexing
-from lcrag.commands.index.judging import add_rows
 from lcrag.data import corpora
 from lcrag.evaluation import read_rows
 from lcrag.files import WEIGHTS
 from lcrag.retrieval import load_collections
 from lcrag.retrieval.collections import read_meta
+from lcrag.retrieval.encoder_folder import configured_encoder
 
 PASSAGES = 64
 
@@ -143,7 +143,7 @@ def test_retrieval_is_judged_by_xquad(tiny, tmp_path, monkeypatch, capsys):
     assert rows["all", "recall@100"].count == 2 * rows["th", "recall@1"].count > 400
     assert 0 < rows["th", "recall@3"].value < rows["th", "recall@100"].value < 1
     assert "recall@10" in capsys.readouterr().out
-    add_rows(tmp_path / "evaluation.json", list(rows.values()))
+    assert index(tiny, tmp_path, sources, *fewer, gin_files=["judgements/xquad.gin"]) == 0  # and replaces the rows
     assert len(read_rows(tmp_path / "evaluation.json")) == len(rows)
 
 

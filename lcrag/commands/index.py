@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import operator
 import pathlib
 import shutil
 import sys
@@ -12,15 +13,25 @@ from typing import Any
 
 import gin
 import numpy as np
+from rich.table import Table
 
-from lcrag.commands.index.judging import add_rows, judge, table_of, trec_judgements
 from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit
 from lcrag.data.corpora.source import Kind, Source, find_source
-from lcrag.data.judgements import Judgements
+from lcrag.data.files import data_file, dataset_folder
+from lcrag.data.judgements import Judgements, read_trec
 from lcrag.data.rows import BadRows, counted_bad_rows
 from lcrag.errors import UserError, typed
+from lcrag.evaluation import Row, read_rows, retrieval_rows, write_rows
 from lcrag.files import plain, resolved_folder
-from lcrag.retrieval import Encoder, IndexSettings, Passage, build_collection, load_collections, load_encoder
+from lcrag.retrieval import (
+    Encoder,
+    IndexSettings,
+    Passage,
+    SearchableCollections,
+    build_collection,
+    load_collections,
+    load_encoder,
+)
 from lcrag.retrieval.collections import ENCODER, META, collection_bytes, is_language_code, keep_encoder, read_meta
 from lcrag.retrieval.corpus import Corpus
 from lcrag.retrieval.encoder_folder import configured_encoder
@@ -31,6 +42,7 @@ from lcrag.runs import operative_config, provenance
 from lcrag.runs.display import ProgressDisplay, make_console, progress_display
 
 EVALUATION = "evaluation.json"
+DEPTH = 100  # passages of a judged search
 
 
 @gin.configurable
@@ -65,9 +77,6 @@ def index(
       beam: Options of an Apache Beam pipeline that cleans and embeds; None: this machine does.
       engine: A vector engine that stores the collections too; see `lcrag.retrieval.qdrant`.
       judgements: Judged queries that measure retrieval; results are written to `evaluation.json`.
-
-    Raises:
-      UserError: There is no output folder, a language is unknown, or a source cannot be read or has changed.
     """
     if output_dir is None:
         raise UserError("lcrag index needs a folder for the collections: --output_dir=FOLDER")
@@ -115,9 +124,19 @@ def index(
             console.print(f"{plan.language}: stored in {engine.name}", highlight=False, soft_wrap=True)
 
     for judged in judgements:
-        rows = judge(load_collections(output_dir, opened), judged, encoder or ENCODER)
-        add_rows(output_dir / EVALUATION, rows)
-        console.print(table_of(rows))
+        rows, path = judge(load_collections(output_dir, opened), judged, encoder or ENCODER), output_dir / EVALUATION
+        replaced = {(row.dataset, row.split, row.model) for row in rows}
+        old = read_rows(path) if path.exists() else []
+        write_rows(path, [*(row for row in old if (row.dataset, row.split, row.model) not in replaced), *rows])
+        metrics, languages = (
+            list(dict.fromkeys(map(operator.attrgetter(name), rows))) for name in ("metric", "language")
+        )
+        values = {(row.language, row.metric): row for row in rows}
+        table = Table("language", "queries", *metrics, title=f"{judged.dataset}, {judged.split}")
+        for language in languages:
+            cells = (f"{values[language, metric].value:.3f}" for metric in metrics)
+            table.add_row(language, str(values[language, metrics[0]].count), *cells)
+        console.print(table)
 
 
 def _build(
@@ -162,24 +181,65 @@ def _build(
         display.phase("vectors")
 
     about = provenance(seed=0, hashes={"source": source, "encoder": encoder.fingerprint()})
-    records = {
-        "config.gin": operative_config(),
-        "run.json": json.dumps(plain(about), ensure_ascii=False, indent=2) + "\n",
-    }
-    build_collection(
-        checked(),
-        encoder,
-        root,
-        plan.language,
-        _percentage(display),
-        settings,
-        source=source,
-        records=records,
-        vectors=vectors,
-    )
+    records = {"run.json": json.dumps(plain(about), ensure_ascii=False, indent=2) + "\n"}
+    records["config.gin"] = operative_config()
+    parts = checked(), encoder, root, plan.language, _percentage(display), settings
+    build_collection(*parts, source=source, records=records, vectors=vectors)
     shutil.rmtree(blocks_folder, ignore_errors=True)
 
 
 def _percentage(display: ProgressDisplay) -> Callable[[int, int], Any]:
     """Returns a function that shows how many of all passages are done."""
     return lambda done, total: display.update(100 * done / total, note=f"{done:,} of {total:,} passages")
+
+
+@gin.configurable
+@typed
+def trec_judgements(
+    dataset: str, split: str, topics: str, qrels: str, languages: Sequence[str], source: str, folder: str | None = None
+) -> Judgements:
+    """Reads queries and judgements from TREC files; see `lcrag.data.judgements.read_trec`.
+
+    Args:
+      dataset: Name of the data set.
+      split: Its split.
+      topics: Name of the file of queries; `{language}` stands for the language.
+      qrels: Name of the file of judgements, also with `{language}`.
+      languages: Languages to read.
+      source: Where the files can be downloaded; for messages.
+      folder: Folder of the files; None: `$LCRAG_DATA/<dataset>`.
+    """
+    place, queries = dataset_folder(dataset, folder), []
+    with counted_bad_rows() as bad_rows:
+        for language in languages:
+            files = [data_file(place, (name.format(language=language),), source) for name in (topics, qrels)]
+            queries += read_trec(files[0], files[1], language, bad_rows)
+    return Judgements(dataset=dataset, split=split, queries=tuple(queries))
+
+
+def judge(collections: SearchableCollections, judgements: Judgements, model: str) -> list[Row]:
+    """Searches for each query in the collection of its language and scores the results.
+
+    Raises:
+      UserError: A language has no collection, or no search finds a relevant passage.
+    """
+    queries, found = judgements.queries, []
+    for start in range(0, len(queries), 512):
+        part = queries[start : start + 512]
+        hits = collections.search([query.text for query in part], [query.language for query in part], DEPTH)
+        found += [[hit.id for hit in hits_of_query] for hits_of_query in hits]
+    rows = retrieval_rows(
+        found,
+        [query.grades for query in queries],
+        [query.language for query in queries],
+        method="retrieval",
+        model=model,
+        dataset=judgements.dataset,
+        split=judgements.split,
+    )
+    if not any(row.value for row in rows):
+        raise UserError(
+            f"no passage that {judgements.dataset} judges relevant is among the first {DEPTH} of any search:"
+            " do the collections contain the judged passages?"
+        )
+    return rows
