@@ -36,7 +36,6 @@ from lcrag.learning import Layout, Supervised, Trajectory, adamw, initial_state,
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.policy import (
     DecoderConfig,
-    HuggingFaceTokenizer,
     Tokenizer,
     hidden_states,
     initialise,
@@ -81,33 +80,18 @@ Progress = Callable[[int, dict[str, float]], None]
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curriculum:
-    """Steps of the stages of training a tiny policy.
+    """Steps, learning rates and tokens of the stages of training a tiny policy; `tokens_per_step` not of copying."""
 
-    Attributes:
-      copying_steps: Copying of random spans, without text.
-      reading_steps: Reading: passages, a question, the answering passage, in all thirteen languages.
-      judging_steps: Judging: reading with the question first, where the passages may lack the answer.
-      noting_steps: Noting: after the passages of one or two searches a sentence about the fact, and its value in the
-        question's language. Some rows ask for the value alone.
-      translating_steps: Noting where half of the rows ask for the value alone.
-      short_steps: SFT of the cold start on random searches in all languages: it learns the format, not when to search.
-      long_steps: The same SFT of the reference, which is trained on demonstrations only.
-      learning_rate: Learning rate of every stage before translating.
-      later_learning_rate: Learning rate of translating.
-      searching_learning_rate: Learning rate of the SFT on random searches.
-      tokens_per_step: Tokens per step of every stage except copying.
-    """
-
-    copying_steps: int = 1200
-    reading_steps: int = 1800
-    judging_steps: int = 900
-    noting_steps: int = 5000
-    translating_steps: int = 3000
-    short_steps: int = 600
-    long_steps: int = 1200
+    copying_steps: int = 1200  # random spans, without text
+    reading_steps: int = 1800  # passages, a question, the answering passage, in all thirteen languages
+    judging_steps: int = 900  # reading with the question first, where the passages may lack the answer
+    noting_steps: int = 5000  # after the passages of one or two searches a sentence about the fact, and its value
+    translating_steps: int = 3000  # noting where half of the rows ask for the value alone
+    short_steps: int = 600  # SFT of the cold start on random searches: it learns the format, not when to search
+    long_steps: int = 1200  # the same SFT of the reference, which is trained on demonstrations only
     learning_rate: float = 2e-3
-    later_learning_rate: float = 1e-3
-    searching_learning_rate: float = 1.5e-3
+    later_learning_rate: float = 1e-3  # of translating
+    searching_learning_rate: float = 1.5e-3  # of the SFT on random searches
     tokens_per_step: int = 3600
 
 
@@ -134,9 +118,6 @@ def build(
       budget: Searches that the program allows.
       passages: Passages per searched language.
       seed: Seed of initialisation and of all draws.
-
-    Raises:
-      UserError: There is no output folder, or a part is unknown.
     """
     if output_dir is None:
         raise UserError("lcrag build needs an output folder: --output_dir=FOLDER")
@@ -163,17 +144,33 @@ def build(
     config = atlas_decoder(tokenizer.vocabulary_size)
 
     def stage(name: str, params, rows: Iterator[Trajectory], steps: int, **options):
-        defaults: dict[str, Any] = {
-            "tokens_per_step": curriculum.tokens_per_step,
-            "learning_rate": curriculum.learning_rate,
-        }
+        defaults = {"tokens_per_step": curriculum.tokens_per_step, "learning_rate": curriculum.learning_rate}
+        settings: dict[str, Any] = defaults | options
         with progress_display(name, steps) as display:
-            about: dict[str, Any] = {"steps": steps, "progress": display.update, "folder": output_dir / "stages" / name}
-            return fit(config, params, rows, **about, **(defaults | options))
+            folder = output_dir / "stages" / name
+            return fit(config, params, rows, steps=steps, progress=display.update, folder=folder, **settings)
+
+    def save(name: str, params, dtype: str) -> None:
+        stored = dataclasses.replace(config, unroll_layers=False)
+        save_hugging_face(folders[name], stored, params, dtype=dtype, eos_ids=tokenizer.eos_ids)
+        tokenizer.save(folders[name])
 
     if "pretrained" in wanted:
-        params = pretrain(config, curriculum, world, tokenizer, seed, stage)
-        save_policy(folders["pretrained"], config, params, tokenizer, dtype="float32")
+        plan, params = curriculum, initialise(config, jax.random.key(seed))
+        rows = copying_rows(tokenizer.vocabulary_size, COPYING_ROWS, seed)
+        copying = {"tokens_per_step": COPYING_ROWS * COPYING_TOKENS, "layout": COPYING_LAYOUT, "decay": "constant"}
+        params = stage("copying", params, rows, plan.copying_steps, **copying)
+        echoes = echo_rows(world, tokenizer, seed)
+        rows = mixed(reading_rows(world, tokenizer, seed), echoes, ECHO_SHARE, seed)
+        params = stage("reading", params, rows, plan.reading_steps)
+        rows = mixed(judging_rows(world, tokenizer, seed), echoes, ECHO_SHARE, seed)
+        params = stage("judging", params, rows, plan.judging_steps)
+        translating = translating_rows(world, tokenizer, seed)
+        rows = mixed(noting_rows(world, tokenizer, seed), translating, TRANSLATING_SHARE, seed)
+        params = stage("noting", params, mixed(rows, echoes, NOTING_ECHO_SHARE, seed), plan.noting_steps)
+        rows = mixed(noting_rows(world, tokenizer, seed + 1), translating, LATER_TRANSLATING_SHARE, seed + 1)
+        later = {"learning_rate": plan.later_learning_rate}
+        save("pretrained", stage("translating", params, rows, plan.translating_steps, **later), dtype="float32")
     if "policies" in wanted:
         collections = atlas_collections(encoder=str(folders["encoder"]))
         _, pretrained = load_hugging_face(folders["pretrained"])
@@ -191,13 +188,13 @@ def build(
             only_correct=False,
         )
         for name, steps in (("cold_start", curriculum.short_steps), ("long_sft", curriculum.long_steps)):
-            rows = (  # malformed actions carry no loss
+            demonstrated = (  # malformed actions carry no loss
                 Trajectory(record.tokens, record.by_policy & ~slips_in(record), record.log_probabilities)
                 for record in demonstrated()
             )
             copy = jax.tree.map(lambda leaf: leaf + 0, pretrained)  # `fit` donates them
-            params = stage(name, copy, rows, steps, learning_rate=curriculum.searching_learning_rate)
-            save_policy(folders[name], config, params, tokenizer, dtype="bfloat16")
+            params = stage(name, copy, demonstrated, steps, learning_rate=curriculum.searching_learning_rate)
+            save(name, params, dtype="bfloat16")
             stages = "".join(f"| {key} | {value:g} |\n" for key, value in dataclasses.asdict(curriculum).items())
             fingerprints = f"tokenizer {tokenizer.fingerprint()}, encoder {collections.encoder.fingerprint()}"
             (folders[name] / "README.md").write_text(
@@ -227,42 +224,6 @@ def atlas_decoder(vocabulary_size: int) -> DecoderConfig:
         max_positions=1024,
         unroll_layers=True,
     )
-
-
-def save_policy(
-    folder: pathlib.Path, config: DecoderConfig, params, tokenizer: HuggingFaceTokenizer, dtype: str
-) -> None:
-    """Writes a Hugging Face folder with the tokenizer."""
-    stored = dataclasses.replace(config, unroll_layers=False)
-    save_hugging_face(folder, stored, params, dtype=dtype, eos_ids=tokenizer.eos_ids)
-    tokenizer.save(folder)
-
-
-def pretrain(
-    config: DecoderConfig,
-    curriculum: Curriculum,
-    world: World,
-    tokenizer: HuggingFaceTokenizer,
-    seed: int,
-    stage: Callable,
-):
-    """Returns parameters after copying, reading, judging, noting and translating."""
-    plan, per_batch = curriculum, COPYING_ROWS * COPYING_TOKENS
-    params = initialise(config, jax.random.key(seed))
-    rows = copying_rows(tokenizer.vocabulary_size, COPYING_ROWS, seed)
-    copying = {"tokens_per_step": per_batch, "layout": COPYING_LAYOUT, "decay": "constant"}
-    params = stage("copying", params, rows, plan.copying_steps, **copying)
-    echoes = echo_rows(world, tokenizer, seed)
-    rows = mixed(reading_rows(world, tokenizer, seed), echoes, ECHO_SHARE, seed)
-    params = stage("reading", params, rows, plan.reading_steps)
-    rows = mixed(judging_rows(world, tokenizer, seed), echoes, ECHO_SHARE, seed)
-    params = stage("judging", params, rows, plan.judging_steps)
-    translating = translating_rows(world, tokenizer, seed)
-    rows = mixed(noting_rows(world, tokenizer, seed), translating, TRANSLATING_SHARE, seed)
-    params = stage("noting", params, mixed(rows, echoes, NOTING_ECHO_SHARE, seed), plan.noting_steps)
-    noting = noting_rows(world, tokenizer, seed + 1)
-    rows = mixed(noting, translating, LATER_TRANSLATING_SHARE, seed + 1)
-    return stage("translating", params, rows, plan.translating_steps, learning_rate=plan.later_learning_rate)
 
 
 def fit(
