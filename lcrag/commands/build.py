@@ -188,12 +188,12 @@ def build(
             only_correct=False,
         )
         for name, steps in (("cold_start", curriculum.short_steps), ("long_sft", curriculum.long_steps)):
-            demonstrated = (  # malformed actions carry no loss
+            learned = (  # malformed actions carry no loss
                 Trajectory(record.tokens, record.by_policy & ~slips_in(record), record.log_probabilities)
                 for record in demonstrated()
             )
             copy = jax.tree.map(lambda leaf: leaf + 0, pretrained)  # `fit` donates them
-            params = stage(name, copy, demonstrated, steps, learning_rate=curriculum.searching_learning_rate)
+            params = stage(name, copy, learned, steps, learning_rate=curriculum.searching_learning_rate)
             save(name, params, dtype="bfloat16")
             stages = "".join(f"| {key} | {value:g} |\n" for key, value in dataclasses.asdict(curriculum).items())
             fingerprints = f"tokenizer {tokenizer.fingerprint()}, encoder {collections.encoder.fingerprint()}"
