@@ -71,7 +71,7 @@ class RemoteTranslator:
         return list(itertools.chain.from_iterable(self._executor.map(ask, parts)))
 
     def _ask(self, service: HttpService, texts: list[str], source: str | None, target: str) -> list[Translated]:
-        response = service.post(self._url, {"texts": texts, "source": source, "target": target})
+        response = service.request("POST", self._url, json={"texts": texts, "source": source, "target": target})
         try:
             translations = TranslateAnswer.model_validate_json(response.content).translations
             if len(translations) != len(texts):

@@ -59,9 +59,9 @@ class BertConfig:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            least, value = int(field.name != "pad_token_id"), getattr(self, field.name)
-            if field.type is int and value < least:
-                raise UserError(f"{field.name} is {value}: it must be at least {least}")
+            minimum, value = int(field.name != "pad_token_id"), getattr(self, field.name)
+            if field.type is int and value < minimum:
+                raise UserError(f"{field.name} is {value}: it must be at least {minimum}")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
@@ -132,29 +132,11 @@ def write_config(path: pathlib.Path, config: BertConfig, dtype: str) -> None:
     path.write_text(json.dumps(kind | dataclasses.asdict(config), indent=2) + "\n")
 
 
-def _attention(
-    query: Float[Array, "rows width"],
-    key: Float[Array, "rows width"],
-    value: Float[Array, "rows width"],
-    mask: Bool[Array, "batch time"],
-    heads: int,
-) -> Float[Array, "rows width"]:
-    """Softmax attention within each row of the mask, with heads before time.
-
-    XLA's CPU backend is 2.4 times as fast with this layout as with that of `jax.nn.dot_product_attention` (forward and
-    backward, 512 x 24 x 4 heads).
-    """
-    split = (*mask.shape, heads, -1)
-    query, key, value = (side.reshape(split).swapaxes(1, 2) for side in (query, key, value))
-    scores = query @ key.swapaxes(2, 3) / math.sqrt(query.shape[-1])
-    weights = jax.nn.softmax(jnp.where(mask[:, None, None, :], scores, jnp.finfo(scores.dtype).min))
-    return (weights @ value).swapaxes(1, 2).reshape(mask.size, -1)
-
-
 class _Layer(nn.Module):
     """Self-attention and feed-forward, each followed by a residual sum and a layer norm.
 
-    Batch and time are one axis: XLA's CPU backend multiplies matrices twice as fast as stacks of matrices.
+    Batch and time are one axis: XLA's CPU backend multiplies matrices twice as fast as stacks of matrices. Heads come
+    before time, 2.4 times as fast there as `jax.nn.dot_product_attention` (forward and backward, 512 x 24 x 4 heads).
     """
 
     config: BertConfig
@@ -162,8 +144,12 @@ class _Layer(nn.Module):
     @nn.compact
     def __call__(self, hidden: Float[Array, "rows width"], mask: Bool[Array, "batch time"]):
         config = self.config
-        query, key, value = (nn.Dense(config.hidden_size, name=name)(hidden) for name in ("query", "key", "value"))
-        attended = _attention(query, key, value, mask, config.num_attention_heads)
+        sides = (nn.Dense(config.hidden_size, name=name)(hidden) for name in ("query", "key", "value"))
+        split = (*mask.shape, config.num_attention_heads, -1)
+        query, key, value = (side.reshape(split).swapaxes(1, 2) for side in sides)
+        scores = query @ key.swapaxes(2, 3) / math.sqrt(query.shape[-1])
+        weights = jax.nn.softmax(jnp.where(mask[:, None, None, :], scores, jnp.finfo(scores.dtype).min))
+        attended = (weights @ value).swapaxes(1, 2).reshape(mask.size, -1)
         update = nn.Dense(config.hidden_size, name="attention_output")(attended)
         hidden = nn.LayerNorm(config.layer_norm_eps, name="attention_norm")(hidden + update)
         update = ACTIVATIONS[config.hidden_act](nn.Dense(config.intermediate_size, name="intermediate")(hidden))

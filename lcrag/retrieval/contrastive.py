@@ -27,23 +27,14 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ContrastiveConfig:
-    """Settings of contrastive training.
-
-    Attributes:
-      steps: Updates.
-      batch: Pairs per update.
-      tokens: Texts are truncated and padded to this length, so one shape is compiled.
-      learning_rate: Peak; linear warm-up over the first 5 % of the steps, then a cosine to zero.
-      temperature: Similarities are divided by it.
-      weight_decay: AdamW's, on matrices only.
-    """
+    """Settings of contrastive training."""
 
     steps: int
-    batch: int = 256
-    tokens: int = 64
-    learning_rate: float = 2e-3
-    temperature: float = 0.05
-    weight_decay: float = 0.01
+    batch: int = 256  # pairs per update
+    tokens: int = 64  # texts are truncated and padded to this length, so one shape is compiled
+    learning_rate: float = 2e-3  # linear warm-up over the first 5 % of the steps, then a cosine to zero
+    temperature: float = 0.05  # similarities are divided by it
+    weight_decay: float = 0.01  # on matrices only
 
 
 def info_nce(
@@ -75,9 +66,6 @@ def train_encoder(
 
     `encoder` itself is left unchanged. `progress` is called after each update with its number (from 1) and
     `{"loss": ...}`.
-
-    Raises:
-      UserError: There are fewer than steps x batch pairs.
     """
     warm_up = max(1, config.steps // 20)
     schedule = optax.warmup_cosine_decay_schedule(0.0, config.learning_rate, warm_up, max(config.steps, warm_up + 1))

@@ -20,13 +20,9 @@ _SCHEMA = pa.schema([(name, pa.large_string()) for name in ("id", "title", "text
 
 
 def write_passages(passages: Iterable[Passage], path: pathlib.Path) -> tuple[int, str]:
-    """Streams passages into an Arrow IPC file.
+    """Streams passages into an Arrow IPC file; returns their number and a fingerprint of their content.
 
-    Returns:
-      Their number, and a fingerprint of their content (16 hexadecimal digits).
-
-    Raises:
-      UserError: A passage is not valid Unicode, two have one id, or there are no passages.
+    A passage that is not valid Unicode, two with one id, or no passages are a UserError.
     """
     digest, hashes = hashlib.sha256(), array.array("q")  # of the ids
     iterator = iter(passages)
@@ -58,11 +54,7 @@ def write_passages(passages: Iterable[Passage], path: pathlib.Path) -> tuple[int
 
 
 class Corpus(Sequence[Passage]):
-    """The passages of a collection's folder in the order written, memory-mapped.
-
-    Raises:
-      UserError: The folder has no readable `passages.arrow`.
-    """
+    """The passages of a collection's folder in the order written, memory-mapped."""
 
     def __init__(self, folder: str | pathlib.Path):
         self.folder = pathlib.Path(folder)

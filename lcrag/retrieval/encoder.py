@@ -147,11 +147,8 @@ def _compiled_embed(
 class Encoder:
     """A dual encoder whose sides share their weights and differ in the prefix; thread-safe.
 
-    Attributes:
-      config: Sizes of the body.
-      settings: Pooling, prefixes, longest text.
-      params: Parameters of the body (a pytree of arrays), replicated on every device that encodes.
-      tokenizer: A `tokenizers.Tokenizer`; its post-processor adds the special tokens.
+    The parameters of the body are replicated on every device that encodes. The tokenizer's post-processor adds the
+    special tokens.
     """
 
     def __init__(

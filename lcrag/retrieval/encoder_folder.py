@@ -42,10 +42,9 @@ _LOGGER = logging.getLogger(__name__)
 def save_encoder(
     folder: str | pathlib.Path, encoder: Encoder, dtype: Literal["float32", "float16", "bfloat16"] = "float32"
 ) -> None:
-    """Writes an encoder; `folder` is replaced atomically, or left unchanged on an error.
+    """Writes an encoder with weights of type `dtype`; `folder` is replaced atomically, or left unchanged on an error.
 
-    `dtype` is that of the stored weights; an encoder read back from float16 or bfloat16 has rounded weights and thus
-    another fingerprint.
+    An encoder read back from float16 or bfloat16 has rounded weights and thus another fingerprint.
     """
     settings, stored = encoder.settings, _DTYPES[dtype]
     # Without a class, transformers assumes BERT's WordPiece tokenizer. sentence-transformers looks up the prompt
@@ -85,21 +84,11 @@ def load_encoder(
 ) -> Encoder:
     """Reads an encoder written by `save_encoder`, `sentence-transformers` or `transformers`.
 
-    `config.json` determines the body. Settings that are not given come from the files of `sentence-transformers`
-    (`modules.json`, `1_Pooling/config.json`, `config_sentence_transformers.json`, `sentence_bert_config.json`), else
-    they are those of E5, whose folders leave them to the model card. One line logs the settings: a warning if some come
-    from neither the caller nor a file.
-
-    Args:
-      folder: The encoder's folder.
-      pooling: "mean" or "cls".
-      query_prefix: Prepended to a query; may be empty.
-      passage_prefix: Prepended to a passage; may be empty.
-      max_tokens: Longer texts are truncated on the right.
-      devices: Where it encodes; see `lcrag.retrieval.encoder.rows_mesh`.
-
-    Raises:
-      UserError: A file is missing, damaged, inconsistent with the others, or not supported.
+    `config.json` determines the body. Settings that are not given (see `EncoderSettings`) come from the files of
+    `sentence-transformers`, else they are those of E5, whose folders leave them to the model card. One line logs the
+    settings: a warning if some come from neither the caller nor a file. For `devices`, see
+    `lcrag.retrieval.encoder.rows_mesh`. A file that is missing, damaged, inconsistent with the others, or not supported
+    is a UserError.
     """
     folder = readable(folder)
     if not folder.is_dir():

@@ -49,16 +49,13 @@ Quantize: TypeAlias = Literal["none", "bfloat16", "int8"]
 class IndexSettings:
     """Settings of the index of collections with more than `LARGEST_EXACT` passages.
 
-    Attributes:
-      recall: Required recall@10 against exact search, as measured; between 0 and 1.
-      quantize: Type of the vectors that re-rank the candidates: "none" keeps float32; "bfloat16" halves the memory of
-        an index and "int8" quarters it. Scores are then those of the rounded vectors.
-      leaves: Leaves of the tree; None: by the number of vectors.
+    Candidates are re-ranked by vectors of type `quantize`: "none" keeps float32; "bfloat16" halves the memory of an
+    index and "int8" quarters it. Scores are then those of the rounded vectors.
     """
 
-    recall: float = 0.95
+    recall: float = 0.95  # required recall@10 against exact search, as measured
     quantize: Quantize = "none"
-    leaves: int | None = None
+    leaves: int | None = None  # of the tree; None: by the number of vectors
 
     def __post_init__(self) -> None:
         if not 0.0 < self.recall < 1.0:
@@ -74,23 +71,16 @@ USUAL_INDEX = IndexSettings()
 class IndexFacts:
     """Recorded properties of an index.
 
-    Attributes:
-      kind: "exact" or "tree".
-      leaves_to_search: Leaves of the tree that a query visits; 0 without a tree.
-      recall: Measured recall@10 against exact search, with passages of the collection as queries (excluded from their
-        own neighbours); 1.0 for an exact index.
-      leaves: Leaves of the tree; 0 without a tree.
-      reordered: Candidates of a query that are re-ranked.
-      quantize: Type of the re-ranking vectors.
-      tried: Settings that reach the wanted recall (or the largest setting), the one with the least work, which was
-        chosen, first. Work is the size of codes that take as long to read as a query, in `kilobytes` of 1000 bytes.
+    Recall@10 is measured against exact search, with passages of the collection as queries (excluded from their own
+    neighbours). `tried` are settings that reach the wanted recall (or the largest setting), the one with the least
+    work, which was chosen, first. Work is the size of codes that take as long to read as a query, in `kilobytes`.
     """
 
-    kind: str
-    leaves_to_search: int
+    kind: str  # "exact" or "tree"
+    leaves_to_search: int  # of a query; 0 without a tree
     recall: float
     leaves: int = 0
-    reordered: int = 100
+    reordered: int = 100  # candidates of a query that are re-ranked
     quantize: Quantize = "none"
     tried: Sequence[Mapping[str, Any]] = ()
 
@@ -98,10 +88,7 @@ class IndexFacts:
 class Index:
     """A ScaNN searcher over `count` unit vectors; thread-safe.
 
-    Args:
-      searcher: ScaNN's.
-      count: Number of vectors.
-      work: Leaves that a query visits and candidates that it re-ranks; None: an exact search.
+    `work` are the leaves that a query visits and the candidates that it re-ranks; None: an exact search.
     """
 
     def __init__(self, searcher: Any, count: int, work: tuple[int, int] | None = None):
@@ -176,11 +163,7 @@ def write_index(folder: pathlib.Path, settings: IndexSettings = USUAL_INDEX) -> 
 
 
 def read_index(folder: pathlib.Path, facts: IndexFacts) -> Index:
-    """Opens the index of `folder`.
-
-    Raises:
-      ValueError, RuntimeError, OSError: Its files are damaged.
-    """
+    """Opens the index of `folder`; a ValueError, RuntimeError or OSError says that its files are damaged."""
     if facts.kind == "exact":
         with _OPENING:
             vectors = np.load(folder / VECTORS, mmap_mode="r")

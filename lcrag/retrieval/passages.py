@@ -58,11 +58,6 @@ class NoCollections:
         return {}
 
     def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
-        """Returns no result for no query.
-
-        Raises:
-          UserError: There is a query.
-        """
         if queries:
             raise UserError("a program searches, but there are no collections: bind some in place of @NoCollections()")
         return []

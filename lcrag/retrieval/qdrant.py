@@ -15,7 +15,12 @@ import numpy as np
 import tenacity
 
 from lcrag.errors import UserError, typed
+from lcrag.retrieval.collections import read_meta
+from lcrag.retrieval.corpus import Corpus
+from lcrag.retrieval.encoder import Encoder
 from lcrag.retrieval.encoder_folder import named_encoder
+from lcrag.retrieval.folders import readable
+from lcrag.retrieval.index import VECTORS
 from lcrag.retrieval.passages import Hit
 from lcrag.retrieval.remote import (
     LATER,
@@ -25,7 +30,6 @@ from lcrag.retrieval.remote import (
     RemoteCollections,
     ServiceRefusal,
     ServiceUnavailable,
-    cut_by_language,
     key_from,
     shown,
 )
@@ -33,8 +37,6 @@ from lcrag.retrieval.wire import one_line
 
 if TYPE_CHECKING:
     from qdrant_client import QdrantClient
-
-    from lcrag.retrieval.encoder import Encoder
 
 _POINTS_PER_REQUEST = 512
 _LATER = LATER | {500}
@@ -51,9 +53,6 @@ class Qdrant:
       shards: Shards of a new collection; None: Qdrant's default, one for each of its hosts.
       replicas: Copies of each shard.
       patience: Timeouts and retries.
-
-    Raises:
-      UserError: qdrant-client is not installed, or there is no key.
     """
 
     def __init__(
@@ -82,24 +81,13 @@ class Qdrant:
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Returns language -> the metadata that `store` has written."""
-        names = [each.name for each in self._call("get_collections").collections]
-        ours = {name.removeprefix(self.prefix): name for name in names if name.startswith(self.prefix)}
-        noted = {code: self._call("get_collection", name).config.metadata or {} for code, name in sorted(ours.items())}
-        return {code: metadata for code, metadata in noted.items() if "fingerprint" in metadata}
-
-    def count(self, language: str) -> int:
-        """Returns how many passages are stored."""
-        return self._call("count", self.prefix + language, exact=True).count
-
-    def query(self, language: str, vectors: np.ndarray, k: int) -> list[list[Hit]]:
-        """Returns the best passages of each query vector."""
-        models = _library().models
-        requests = [models.QueryRequest(query=vector, limit=k, with_payload=True) for vector in vectors.tolist()]
-        answers = self._call("query_batch_points", self.prefix + language, requests)
-        return [
-            [Hit(**point.payload, score=point.score, language=language) for point in answer.points]
-            for answer in answers
-        ]
+        described = {}
+        for name in sorted(collection.name for collection in self.call("get_collections").collections):
+            if name.startswith(self.prefix):
+                metadata = self.call("get_collection", name).config.metadata or {}
+                if "fingerprint" in metadata:
+                    described[name.removeprefix(self.prefix)] = metadata
+        return described
 
     def store(self, folder: pathlib.Path, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
         """Stores a collection that `lcrag index` has built, continuing an interrupted attempt.
@@ -110,15 +98,7 @@ class Qdrant:
 
         Returns:
           The number of passages that this call has stored.
-
-        Raises:
-          UserError: Other content is stored under this name, or Qdrant does not answer.
         """
-        from lcrag.retrieval.collections import read_meta
-        from lcrag.retrieval.corpus import Corpus
-        from lcrag.retrieval.folders import readable
-        from lcrag.retrieval.index import VECTORS
-
         folder = readable(folder)
         meta = read_meta(folder)
         total, name = meta.count, self.prefix + meta.language
@@ -129,7 +109,7 @@ class Qdrant:
             raise UserError(f"{self.name} has other content in {name}: delete that, or set another Qdrant.prefix")
         if there is None:
             int8 = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, always_ram=True)
-            self._call(
+            self.call(
                 "create_collection",
                 name,
                 vectors_config=models.VectorParams(size=meta.dimension, distance=models.Distance.DOT, on_disk=True),
@@ -139,7 +119,7 @@ class Qdrant:
                 replication_factor=self._replicas,
                 metadata=noted,
             )
-        begun = self.count(meta.language)
+        begun = self.call("count", name, exact=True).count
         vectors = np.load(folder / VECTORS, mmap_mode="r")
         points = zip(Corpus(folder).rows(begun, total), vectors[begun:], strict=True)
         numbered = enumerate(points, start=begun)
@@ -148,22 +128,12 @@ class Qdrant:
                 models.PointStruct(id=row, vector=vector.tolist(), payload=dict(vars(passage)))
                 for row, (passage, vector) in batch
             ]
-            self._call("upsert", name, structs, wait=True)
+            self.call("upsert", name, structs, wait=True)
             progress(batch[-1][0] + 1, total)
         return total - begun
 
-    def close(self) -> None:
-        """Releases the folder of a client that searches by itself."""
-        self._client.close()
-
-    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """Calls the client; a failure that may pass is retried.
-
-        Raises:
-          ServiceUnavailable: Qdrant does not answer after all attempts.
-          UserError: The key is wrong.
-          ServiceRefusal: It refuses this request.
-        """
+    def call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Calls the client; a failure that may pass is retried. Errors are those of `HttpService.request`."""
         patience, exceptions = self._patience, _library().http.exceptions
 
         def may_pass(error: BaseException) -> bool:
@@ -194,30 +164,16 @@ class Qdrant:
 
 
 class QdrantBackend:
-    """Searches collections in Qdrant; a `Backend` of `RemoteCollections`.
+    """Searches collections in Qdrant, whose vectors `encoder` has made; a `Backend` of `RemoteCollections`.
 
-    Args:
-      engine: Qdrant.
-      encoder: The encoder of the stored vectors, which encodes queries.
-      languages: Languages to search; None: all that are there.
-      queries: Largest number of queries of a request.
-      connections: Concurrent requests.
-
-    Raises:
-      UserError: There is no collection, or one is incomplete or of another encoder.
+    A collection that is missing, incomplete or of another encoder is a UserError.
     """
 
     max_passages: int | None = None
+    max_queries, one_language, connections = 256, True, 8
 
-    def __init__(
-        self,
-        engine: Qdrant,
-        encoder: "Encoder",
-        languages: Sequence[str] | None = None,
-        queries: int = 256,
-        connections: int = 8,
-    ):
-        self._engine, self._encoder, self._queries, self.connections = engine, encoder, queries, connections
+    def __init__(self, engine: Qdrant, encoder: Encoder, languages: Sequence[str] | None = None):
+        self._engine, self._encoder = engine, encoder
         described = engine.described()
         if missing := sorted(set(languages or ()) - set(described)) or ([] if described else ["any language"]):
             raise UserError(f"{engine.name} has no collection of {missing[0]}: store it with index.engine = @Qdrant()")
@@ -229,7 +185,8 @@ class QdrantBackend:
                     f"{engine.name}: the vectors of {language} are of encoder {noted['encoder']}, not of"
                     f" {encoder.fingerprint()}: name theirs with qdrant_collections.encoder"
                 )
-            if (stored := engine.count(language)) != noted["count"]:
+            stored = engine.call("count", engine.prefix + language, exact=True).count
+            if stored != noted["count"]:
                 raise UserError(
                     f"{engine.name} holds {stored:,} of the {noted['count']:,} passages of {language}: run the same"
                     " `lcrag index` again to store the rest"
@@ -240,13 +197,16 @@ class QdrantBackend:
         """Returns the fingerprints of the encoder and of each collection."""
         return {"encoder": self._encoder.fingerprint()} | self._hashes
 
-    def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        """Returns requests of many queries in one language."""
-        return cut_by_language(pairs, self._queries)
-
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
         """Encodes the queries of one language and searches once (see `Backend.fetch`)."""
-        return self._engine.query(pairs[0][1], self._encoder.encode([query for query, _ in pairs], "query"), k)
+        language, vectors = pairs[0][1], self._encoder.encode([query for query, _ in pairs], "query")
+        models = _library().models
+        requests = [models.QueryRequest(query=vector, limit=k, with_payload=True) for vector in vectors.tolist()]
+        answers = self._engine.call("query_batch_points", self._engine.prefix + language, requests)
+        return [
+            [Hit(**point.payload, score=point.score, language=language) for point in answer.points]
+            for answer in answers
+        ]
 
 
 @gin.configurable

@@ -38,6 +38,7 @@ _MISCONFIGURED = frozenset({401, 403, 404, 405})
 _WRONG_KEY = "API_KEY_INVALID"
 # A client started before its server should fail soon.
 _FIRST_ATTEMPTS = 3
+_QUERIES, _CONNECTIONS = 256, 4  # of a request; concurrent requests, which a service batches into one search
 
 
 @gin.register
@@ -46,20 +47,15 @@ _FIRST_ATTEMPTS = 3
 class Patience:
     """Timeouts and retries of requests to a service.
 
-    Attributes:
-      connect_seconds: Timeout of a connection.
-      answer_seconds: Timeout of each part of an answer.
-      attempts: Requests in all.
-      first_wait_seconds: Wait before the second attempt, doubled before each later one; random jitter up to this value
-        is added, so clients do not retry in step.
-      longest_wait_seconds: Upper bound of every wait, including those that the service asks for.
+    The wait before the second attempt doubles before each later one; random jitter up to the first wait is added, so
+    clients do not retry in step.
     """
 
     connect_seconds: float = 5.0
-    answer_seconds: float = 90.0
+    answer_seconds: float = 90.0  # for each part of an answer
     attempts: int = 8
     first_wait_seconds: float = 0.5
-    longest_wait_seconds: float = 30.0
+    longest_wait_seconds: float = 30.0  # also for waits that the service asks for
 
     def __post_init__(self) -> None:
         if min(self.connect_seconds, self.answer_seconds, self.attempts) <= 0:
@@ -87,12 +83,7 @@ class ServiceUnavailable(UserError):
 
 
 class _TemporaryFailure(Exception):
-    """A temporary failure of an attempt.
-
-    Attributes:
-      broken: Whether the service had an internal error, which this request may have caused.
-      wait_seconds: The wait that the service asks for; 0 if it does not.
-    """
+    """A temporary failure of an attempt: an internal error (`broken`), or a service that asks to wait."""
 
     def __init__(self, reason: str, *, broken: bool = False, wait_seconds: float = 0.0):
         super().__init__(reason)
@@ -110,11 +101,7 @@ def hide_addresses() -> None:
 
 
 def key_from(variable: str) -> str:
-    """Reads a key from the environment, since a configuration is stored with every result.
-
-    Raises:
-      UserError: The variable is not set, or a key was given in place of its name.
-    """
+    """Reads a key from an environment variable, since a configuration is stored with every result."""
     if not re.fullmatch(r"[A-Z][A-Z0-9_]*", variable):
         raise UserError(
             "a key_variable is not the name of an environment variable: export KEY_NAME=KEY, and bind KEY_NAME"
@@ -126,13 +113,7 @@ def key_from(variable: str) -> str:
 
 
 class HttpService:
-    """A client of one service; thread-safe.
-
-    Args:
-      name: Its name in messages, with the address, whose user and password are not shown.
-      patience: Timeouts and retries.
-      connections: Largest number of concurrent connections.
-    """
+    """A client of one service, whose name in messages shows no user and password; thread-safe."""
 
     def __init__(self, name: str, patience: Patience, connections: int = 8):
         self.name, self._patience = shown(name), patience
@@ -142,21 +123,13 @@ class HttpService:
         )
         hide_addresses()
 
-    def get(self, url: str, parameters: Mapping[str, Any] | None = None) -> httpx2.Response:
-        """Returns the successful answer to a GET request.
+    def request(self, method: str, url: str, **content: Any) -> httpx2.Response:
+        """Returns the successful answer to a request with `params` or `json`, after retries.
 
         Raises:
           UserError: The service is unreachable after all attempts, or its address or key is wrong.
           ServiceRefusal: The service refuses this request.
         """
-        return self._request("GET", url, {"params": dict(parameters or {})})
-
-    def post(self, url: str, payload: Any) -> httpx2.Response:
-        """Returns the successful answer to a POST request with a JSON value; errors are those of `get`."""
-        return self._request("POST", url, {"json": payload})
-
-    def _request(self, method: str, url: str, content: dict[str, Any]) -> httpx2.Response:
-        """Tries a request until it succeeds, fails for good, or has failed as often as patience allows."""
         patience, backoff = self._patience, self._patience.backoff()
 
         def failure(state: tenacity.RetryCallState) -> Any:
@@ -211,26 +184,19 @@ class HttpService:
 
 @runtime_checkable
 class Backend(Protocol):
-    """One kind of service.
-
-    Attributes:
-      languages: Languages that can be searched.
-      max_passages: Largest number of passages per query; None: no limit.
-      connections: Largest number of concurrent requests.
-    """
+    """One kind of service."""
 
     languages: tuple[str, ...]
-    max_passages: int | None
-    connections: int
+    max_passages: int | None  # of a query; None: no limit
+    max_queries: int  # of a request
+    one_language: bool  # whether all queries of a request must have one language
+    connections: int  # largest number of concurrent requests
 
     def content_hashes(self) -> dict[str, str]:
         """Returns hashes, or other identification, of the searched content, by name."""
 
-    def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        """Splits distinct pairs into requests."""
-
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
-        """Sends one request; returns at most `k` hits of each pair, best first.
+        """Sends one request of distinct pairs; returns at most `k` hits of each, best first.
 
         Raises:
           UserError: The service is unreachable or misconfigured.
@@ -241,11 +207,7 @@ class Backend(Protocol):
 class RemoteCollections:
     """The collections of several languages at a service; thread-safe.
 
-    Answers to distinct (query, language) pairs are cached.
-
-    Args:
-      backend: The service.
-      cached_searches: Capacity of the cache, in answers.
+    The latest `cached_searches` answers to distinct (query, language) pairs are cached.
     """
 
     def __init__(self, backend: Backend, cached_searches: int = 1 << 16):
@@ -260,15 +222,13 @@ class RemoteCollections:
         return tuple(sorted(self._backend.languages))
 
     def content_hashes(self) -> dict[str, str]:
-        """Returns the content hashes that the service reports, by name."""
+        """Returns the hashes of the content that the service reports, by name."""
         return self._backend.content_hashes()
 
     def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
         """Returns at most `k` best passages of each pair (queries[i], languages[i]), best first.
 
-        Raises:
-          UserError: A language has no collection, `k` is out of range, or the service is unreachable or misconfigured.
-          ServiceRefusal: The service refuses one of the requests; the answers to the others are cached.
+        A UserError ends the run; a ServiceRefusal concerns one of the requests, and the answers to others are cached.
         """
         if missing := sorted(set(languages) - set(self.languages)):
             raise UserError(f"no collection in language {missing[0]!r}: the service has {', '.join(self.languages)}")
@@ -276,9 +236,18 @@ class RemoteCollections:
         if k < 1 or (most is not None and k > most):
             upto = " or more" if most is None else f" to {most}"
             raise UserError(f"a search for {k} passages: ask this service for 1{upto}")
-        pairs = list(dict.fromkeys(zip(queries, languages, strict=True)))
+        found: dict[Pair, list[Hit]] = {}
+        missing_of: dict[str, list[Pair]] = {}
         with self._lock:
-            found = {pair: self._cache[pair, k] for pair in pairs if (pair, k) in self._cache}
+            for pair in dict.fromkeys(zip(queries, languages, strict=True)):
+                if (pair, k) in self._cache:
+                    found[pair] = self._cache[pair, k]
+                else:
+                    missing_of.setdefault(pair[1] if self._backend.one_language else "", []).append(pair)
+        size = self._backend.max_queries
+        requests = [
+            pairs[start : start + size] for pairs in missing_of.values() for start in range(0, len(pairs), size)
+        ]
 
         def fetch(request: Sequence[Pair]) -> Mapping[Pair, list[Hit]]:
             answered = dict(zip(request, self._backend.fetch(request, k), strict=True))
@@ -286,50 +255,26 @@ class RemoteCollections:
                 self._cache.update({(pair, k): hits for pair, hits in answered.items()})
             return answered
 
-        for answered in self._executor.map(fetch, self._backend.batches([pair for pair in pairs if pair not in found])):
+        for answered in self._executor.map(fetch, requests):
             found |= answered
         return [list(found[pair]) for pair in zip(queries, languages, strict=True)]
 
 
-def cut(pairs: Sequence[Pair], size: int) -> list[list[Pair]]:
-    """Splits pairs into pieces of at most `size`."""
-    return [list(pairs[start : start + size]) for start in range(0, len(pairs), size)]
-
-
-def cut_by_language(pairs: Sequence[Pair], size: int) -> list[list[Pair]]:
-    """Splits pairs into pieces of one language and at most `size`."""
-    languages = dict.fromkeys(language for _, language in pairs)
-    return [piece for code in languages for piece in cut([pair for pair in pairs if pair[1] == code], size)]
-
-
 class LcragService:
-    """A service started by `lcrag serve`; queries are cut to the length that it accepts.
+    """A service started by `lcrag serve` at `http://HOST:PORT`; queries are cut to the length that it accepts.
 
-    Args:
-      url: Its address, `http://HOST:PORT`.
-      languages: Languages to use; None: all of its collections.
-      patience: Timeouts and retries.
-      queries: Largest number of queries per request, within the service's own limit.
-      connections: Concurrent requests; the service batches them into one search.
-
-    Raises:
-      UserError: There is no such service, or it lacks a language.
+    Without `languages`, all of its collections are searched.
     """
 
-    def __init__(
-        self,
-        url: str,
-        languages: Sequence[str] | None = None,
-        patience: Patience = USUAL_PATIENCE,
-        queries: int = 256,
-        connections: int = 4,
-    ):
-        self._url, self.connections = url.rstrip("/").removesuffix("/retrieve"), connections
-        self._service = HttpService(f"the retrieval service at {self._url}", patience, connections)
+    connections, one_language = _CONNECTIONS, False
+
+    def __init__(self, url: str, languages: Sequence[str] | None = None, patience: Patience = USUAL_PATIENCE):
+        self._url = url.rstrip("/").removesuffix("/retrieve")
+        self._service = HttpService(f"the retrieval service at {self._url}", patience, self.connections)
         name = self._service.name
         try:
-            response = HttpService(name, patience.at_the_start()).get(f"{self._url}/collections")
-            described = wire.Description.model_validate_json(response.content)
+            response = HttpService(name, patience.at_the_start()).request("GET", f"{self._url}/collections")
+            self._described = wire.Description.model_validate_json(response.content)
         except ServiceRefusal as error:
             raise UserError(f"{error}: it cannot list its collections: look at its log") from error
         except pydantic.ValidationError as error:
@@ -337,54 +282,43 @@ class LcragService:
                 f"{name} does not describe its collections ({wire.first_problem(error)}): is it a Search-R1 server,"
                 " which search_r1_collections is for?"
             ) from error
-        self.languages: tuple[str, ...] = tuple(described.languages if languages is None else languages)
-        if missing := sorted(set(self.languages) - set(described.languages)):
-            raise UserError(f"{name} has no collection in {missing[0]!r}: there are {', '.join(described.languages)}")
-        self.max_passages: int | None = described.most_passages
-        self._queries = min(queries, described.most_queries)
-        self._characters = described.most_query_characters
-        self._hashes, self._content = described.hashes, wire.digest(described.hashes)
+        present = self._described.languages
+        self.languages: tuple[str, ...] = tuple(present if languages is None else languages)
+        if missing := sorted(set(self.languages) - set(present)):
+            raise UserError(f"{name} has no collection in {missing[0]!r}: there are {', '.join(present)}")
+        self.max_passages: int | None = self._described.most_passages
+        self.max_queries = min(_QUERIES, self._described.most_queries)
+        self._content = wire.digest(self._described.hashes)
 
     def content_hashes(self) -> dict[str, str]:
         """Returns the service's hashes of its encoder and of the collections in use."""
         used = {"encoder", *(f"collection/{language}" for language in self.languages)}
-        return {name: value for name, value in self._hashes.items() if name in used}
-
-    def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        return cut(pairs, self._queries)
+        return {name: value for name, value in self._described.hashes.items() if name in used}
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
         """Sends one request (see `Backend.fetch`); changed collections are a UserError."""
-        languages = [language for _, language in pairs]
-        queries = [query[: self._characters] for query, _ in pairs]
-        payload = {"queries": queries, "languages": languages, "topk": k, "return_scores": True}
-        response = self._service.post(f"{self._url}/retrieve", payload)
+        cut = [(query[: self._described.most_query_characters], language) for query, language in pairs]
+        languages = {"languages": [language for _, language in pairs]}
+        response, hits = _retrieve(self._service, f"{self._url}/retrieve", cut, k, languages)
         if response.headers.get(wire.CONTENT_HEADER, self._content) != self._content:
             raise UserError(
                 f"the collections of {self._service.name} have changed since this command began: serve the earlier"
                 " ones, or start again"
             )
-        return _read_hits(response, self._service.name, languages, k)
+        return hits
 
 
 class SearchR1Servers:
     """One server with Search-R1's protocol for each language; its content is unknown.
 
-    Args:
-      urls: Language -> address, with or without the path `/retrieve`.
-      patience: Timeouts and retries.
-      queries: Largest number of queries per request.
-      connections: Concurrent requests to all servers together.
-
-    Raises:
-      UserError: There is no address.
+    `urls` maps each language to an address, with or without the path `/retrieve`.
     """
 
+    connections, one_language = _CONNECTIONS, True  # of all servers together
     max_passages: int | None = None
+    max_queries = _QUERIES
 
-    def __init__(
-        self, urls: Mapping[str, str], patience: Patience = USUAL_PATIENCE, queries: int = 256, connections: int = 4
-    ):
+    def __init__(self, urls: Mapping[str, str], patience: Patience = USUAL_PATIENCE):
         if not urls:
             raise UserError("search_r1_collections.urls is empty: give an address for each language")
         self._urls = {
@@ -392,34 +326,31 @@ class SearchR1Servers:
             for language, url in urls.items()
         }
         self._services = {
-            url: HttpService(f"the retrieval server at {url}", patience, connections) for url in self._urls.values()
+            language: HttpService(f"the retrieval server at {url}", patience, self.connections)
+            for language, url in self._urls.items()
         }
-        self._queries, self.connections = queries, connections
         self.languages: tuple[str, ...] = tuple(urls)
 
     def content_hashes(self) -> dict[str, str]:
         """Returns the addresses: such servers do not describe their content."""
         return {f"collection/{language}": f"unknown, at {shown(url)}" for language, url in self._urls.items()}
 
-    def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        """Returns requests of many queries in one language."""
-        return cut_by_language(pairs, self._queries)
-
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
         """Sends one request, whose pairs have one language (see `Backend.fetch`)."""
-        languages = [language for _, language in pairs]
-        url = self._urls[languages[0]]
-        payload = {"queries": [query for query, _ in pairs], "topk": k, "return_scores": True}
-        service = self._services[url]
-        return _read_hits(service.post(url, payload), service.name, languages, k)
+        language = pairs[0][1]
+        return _retrieve(self._services[language], self._urls[language], pairs, k, {})[1]
 
 
-def _read_hits(response: httpx2.Response, name: str, languages: Sequence[str], k: int) -> list[list[Hit]]:
-    """Reads the hits of an answer; another API than `/retrieve` is a UserError."""
+def _retrieve(
+    service: HttpService, url: str, pairs: Sequence[Pair], k: int, more: Mapping[str, Any]
+) -> tuple[httpx2.Response, list[list[Hit]]]:
+    """Sends pairs, and `more` fields than Search-R1's, to `/retrieve`; another API there is a UserError."""
+    body = {"queries": [query for query, _ in pairs], "topk": k, "return_scores": True, **more}
+    response = service.request("POST", url, json=body)
     try:
-        return wire.hits_of(response.content, languages, k)
+        return response, wire.hits_of(response.content, [language for _, language in pairs], k)
     except ValueError as error:
-        raise UserError(f"{name} does not implement the /retrieve API ({error}): check its address") from error
+        raise UserError(f"{service.name} does not implement the /retrieve API ({error}): check its address") from error
 
 
 @gin.configurable

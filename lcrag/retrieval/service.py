@@ -11,11 +11,12 @@ import collections
 import contextlib
 import dataclasses
 import ipaddress
+import itertools
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gin
 import pydantic
@@ -27,11 +28,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lcrag.errors import UserError, typed
 from lcrag.retrieval import wire
-from lcrag.retrieval.passages import Hit, SearchableCollections
+from lcrag.retrieval.passages import SearchableCollections
 from lcrag.retrieval.remote import ServiceUnavailable
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 RequestModel = TypeVar("RequestModel", bound=pydantic.BaseModel)
 # The number of passages for a request that names none, as in Search-R1's server.
 PASSAGES = 3
@@ -44,27 +43,16 @@ _RETRY = {"Retry-After": "1"}
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServiceLimits:
-    """Limits of requests.
+    """Limits of requests; all must be positive."""
 
-    Attributes:
-      body_bytes: Longest body of any request.
-      arrival_seconds: Time for a body to arrive.
-      queries: Largest number of queries in a request.
-      query_characters: Longest query.
-      passages: Largest number of passages per query.
-      answer_passages: Largest number of passages of all queries of a request.
-      waiting_queries: Largest number of unanswered queries, over all requests; further ones are refused with 503.
-      search_seconds: Time limit of an answer, including the wait.
-    """
-
-    body_bytes: int = 1 << 22
-    arrival_seconds: float = 10.0
-    queries: int = 2048
+    body_bytes: int = 1 << 22  # of any request
+    arrival_seconds: float = 10.0  # for a body to arrive
+    queries: int = 2048  # of a request
     query_characters: int = 1 << 13
-    passages: int = 100
-    answer_passages: int = 1 << 15
-    waiting_queries: int = 1 << 14
-    search_seconds: float = 60.0
+    passages: int = 100  # of a query
+    answer_passages: int = 1 << 15  # of all queries of a request
+    waiting_queries: int = 1 << 14  # unanswered, over all requests; further ones are refused with 503
+    search_seconds: float = 60.0  # for an answer, including the wait
 
     def __post_init__(self) -> None:
         check_positive(self)
@@ -80,20 +68,7 @@ def check_positive(limits: Any) -> None:
 USUAL_LIMITS = ServiceLimits()
 
 
-class Overloaded(Exception):
-    """Too many items are unanswered."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Ask(Generic[Item, Answer]):
-    """Items of one request, at most one batch, and the future of their answers."""
-
-    items: Sequence[Item]
-    kind: Hashable
-    answers: asyncio.Future[Sequence[Answer]]
-
-
-class Batcher(Generic[Item, Answer]):
+class Batcher:
     """Answers many small requests with few large calls, one at a time.
 
     Requests that arrive during a call form the next batch. Requests of different kinds are answered separately, so an
@@ -112,7 +87,7 @@ class Batcher(Generic[Item, Answer]):
 
     def __init__(
         self,
-        serve: Callable[[Sequence[Item], Any], Sequence[Answer]],
+        serve: Callable[[Sequence[Any], Any], Sequence[Any]],
         *,
         called: str,
         window_seconds: float,
@@ -121,33 +96,34 @@ class Batcher(Generic[Item, Answer]):
     ):
         self._serve, self._called, self._window, self._batch = serve, called, window_seconds, batch_items
         self._max_waiting, self.unanswered = waiting_items, 0
-        self._queue: collections.deque[_Ask[Item, Answer]] = collections.deque()
+        self._queue: collections.deque[_Part] = collections.deque()
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=called)
         self._task: asyncio.Task[None] | None = None
 
-    async def ask(self, items: Sequence[Item], kind: Hashable = None) -> Sequence[Answer]:
+    async def ask(self, items: Sequence[Any], kind: Hashable = None) -> list[Any]:
         """Returns the answer to each item; a cancelled request leaves the queue.
 
         Raises:
-          Overloaded: too many items are waiting; a request is always accepted if no items are waiting.
-          Exception: the error of the call for this request alone.
+          HTTPException: Too many items are waiting; a request is always accepted if no items are waiting.
+          Exception: The error of the call for this request alone.
         """
         if self.unanswered and self.unanswered + len(items) > self._max_waiting:
-            raise Overloaded(f"{self.unanswered} {self._called} are waiting")
-        answers: list[Answer] = []
+            refusal = f"{self.unanswered} {self._called} are waiting: come back later"
+            raise HTTPException(503, refusal, headers=_RETRY)
+        answers: list[Any] = []
         self.unanswered += len(items)
         try:
             for start in range(0, len(items), self._batch):
-                part = items[start : start + self._batch]
-                ask: _Ask[Item, Answer] = _Ask(part, kind, asyncio.get_running_loop().create_future())
-                self._queue.append(ask)
+                future = asyncio.get_running_loop().create_future()
+                part = _Part(items[start : start + self._batch], kind, future)
+                self._queue.append(part)
                 if self._task is None or self._task.done():
                     self._task = asyncio.create_task(self._run(), name=f"batches of {self._called}")
                 try:
-                    answers += await ask.answers
+                    answers += await future
                 except asyncio.CancelledError:
                     with contextlib.suppress(ValueError):  # a call has taken it
-                        self._queue.remove(ask)
+                        self._queue.remove(part)
                     raise
         finally:
             self.unanswered -= len(items)
@@ -157,38 +133,47 @@ class Batcher(Generic[Item, Answer]):
         """Answers batch after batch until the queue is empty."""
         while self._queue:
             await asyncio.sleep(self._window)
-            by_kind: dict[Hashable, list[_Ask[Item, Answer]]] = {}
+            by_kind: dict[Hashable, list[_Part]] = {}
             size = 0
             while self._queue and (size := size + len(self._queue[0].items)) <= self._batch:
-                ask = self._queue.popleft()
-                by_kind.setdefault(ask.kind, []).append(ask)
-            for asks in by_kind.values():
-                await self._answer(asks)
+                part = self._queue.popleft()
+                by_kind.setdefault(part.kind, []).append(part)
+            for parts in by_kind.values():
+                await self._answer(parts)
 
-    async def _answer(self, asks: Sequence[_Ask[Item, Answer]]) -> None:
-        """Makes one call for all requests, and if it fails, one for each, so only the faulty request fails."""
-        asks = [ask for ask in asks if not ask.answers.done()]  # the others were cancelled
-        if not asks:
+    async def _answer(self, parts: Sequence["_Part"]) -> None:
+        """Makes one call for all parts, and if it fails, one for each, so only the faulty request fails."""
+        parts = [part for part in parts if not part.answers.done()]  # the others were cancelled
+        items = [item for part in parts for item in part.items]
+        if not parts:
             return
-        items = [item for ask in asks for item in ask.items]
         try:
-            results = await asyncio.get_running_loop().run_in_executor(self._executor, self._serve, items, asks[0].kind)
+            loop = asyncio.get_running_loop()
+            results = await loop.run_in_executor(self._executor, self._serve, items, parts[0].kind)
             if len(results) != len(items):
                 raise RuntimeError(f"{len(results)} of {len(items)} {self._called} were answered")
         except Exception as error:
-            if len(asks) > 1:
-                for ask in asks:
-                    await self._answer([ask])
+            if len(parts) > 1:
+                for part in parts:
+                    await self._answer([part])
                 return
             logging.exception("a request of %d %s failed", len(items), self._called)
-            if not asks[0].answers.done():
-                asks[0].answers.set_exception(error)
+            if not parts[0].answers.done():
+                parts[0].answers.set_exception(error)
             return
         answers = iter(results)
-        for ask in asks:
-            own = [next(answers) for _ in ask.items]
-            if not ask.answers.done():
-                ask.answers.set_result(own)
+        for part in parts:
+            of_part = list(itertools.islice(answers, len(part.items)))
+            if not part.answers.done():
+                part.answers.set_result(of_part)
+
+
+class _Part(NamedTuple):
+    """Items of one request, at most one batch, and the future of their answers."""
+
+    items: Sequence[Any]
+    kind: Hashable
+    answers: asyncio.Future[list[Any]]
 
 
 def make_application(
@@ -204,13 +189,9 @@ def make_application(
     Args:
       collections: The collections to search.
       limits: Limits of a request.
-      default_language: Searched for a request without languages; None: English if it has a collection, or the only
-        language.
+      default_language: Searched for a request without languages; None: see `default_among`.
       window_seconds: How long a request waits for others to share its search.
-      batch_queries: A batch takes no further request once it holds this many queries.
-
-    Raises:
-      UserError: The default language has no collection.
+      batch_queries: Largest number of queries of a search.
     """
     languages = list(collections.languages)
     description = wire.Description(
@@ -222,7 +203,7 @@ def make_application(
         most_passages=limits.passages,
     )
     content = wire.digest(description.hashes)
-    batcher: Batcher[tuple[str, str], Sequence[Hit]] = Batcher(
+    batcher = Batcher(
         lambda pairs, passages: collections.search(
             [query for query, _ in pairs], [code for _, code in pairs], passages
         ),
@@ -269,7 +250,7 @@ def make_application(
 
     @application.get("/healthz")
     async def healthz() -> dict[str, Any]:
-        unanswered = sum(each.unanswered for each in application.state.batchers)
+        unanswered = sum(batcher.unanswered for batcher in application.state.batchers)
         health = {"status": "ok", "languages": languages, "unanswered": unanswered}
         return health | ({"content": content} if description.hashes else {})
 
@@ -277,11 +258,7 @@ def make_application(
 
 
 def default_among(languages: Sequence[str], wanted: str | None) -> str | None:
-    """Returns the language of a request that names none: `wanted`, else English if present, else the only language.
-
-    Raises:
-      UserError: The wanted language has no collection.
-    """
+    """Returns the language of a request that names none: `wanted`, else English if present, else the only language."""
     if wanted is None:
         return "en" if "en" in languages else languages[0] if len(languages) == 1 else None
     if wanted not in languages:
@@ -302,13 +279,8 @@ def add_json_route(
 ) -> None:
     """Adds `POST path` with JSON in and out, of any content type, since `curl -d` sends none of JSON's.
 
-    Args:
-      application: Receives the route.
-      path: Its path.
-      request: Type of the requests.
-      answer: Maps a request to the content of its answer; an `HTTPException` refuses it.
-      headers: Headers of every answer.
-      answer_model: Type of the answers, for the API's schema.
+    `answer` maps a request to the content of its answer; an `HTTPException` refuses it. `answer_model` is the type of
+    the answers in the API's schema.
     """
 
     async def post(http: Request) -> JSONResponse:
@@ -327,9 +299,7 @@ def add_json_route(
 async def refusing(failure: str, seconds: float) -> AsyncIterator[None]:
     """Converts errors to HTTP errors: 504 after `seconds`, 503 if too many wait or no host answers, otherwise 500.
 
-    Args:
-      failure: Beginning of the message of a failure, "the search failed" for example.
-      seconds: Time limit, waiting included.
+    The message of a failure begins with `failure`, "the search failed" for example.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -338,8 +308,6 @@ async def refusing(failure: str, seconds: float) -> AsyncIterator[None]:
         raise
     except TimeoutError as error:
         raise HTTPException(504, f"no answer within {seconds} seconds") from error
-    except Overloaded as error:
-        raise HTTPException(503, f"{error}: come back later", headers=_RETRY) from error
     except ServiceUnavailable as error:
         raise HTTPException(503, f"{failure}: {wire.one_line(error)}", headers=_RETRY) from error
     except Exception as error:  # the batcher has logged it
@@ -403,11 +371,7 @@ class WholeRequests:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a listening socket; port 0 takes any free port.
-
-    Raises:
-      UserError: The address does not exist on this machine, or is taken.
-    """
+    """Returns a listening socket; port 0 takes any free port."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
         return socket.create_server((address[0], port), family=family)

@@ -18,7 +18,6 @@ from lcrag.retrieval.remote import (
     Patience,
     RemoteCollections,
     ServiceRefusal,
-    cut,
     key_from,
     shown,
 )
@@ -42,12 +41,8 @@ class SerpApi:
         return {"engine": self.engine, "q": query, "num": count, "api_key": self.key} | languages
 
     def results(self, page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Returns the results of a page (`link`, `title`, `snippet`), best first.
-
-        Raises:
-          ServiceRefusal: The page reports a failed search.
-        """
-        # an empty result page, with status 200
+        """Returns the results of a page (`link`, `title`, `snippet`), best first."""
+        # An empty page has an error too, with status 200.
         if "error" in page and "hasn't returned any results" not in str(page["error"]):
             raise ServiceRefusal(f"SerpAPI failed: {page['error']}")
         box = page.get("answer_box") or {}
@@ -80,36 +75,25 @@ WebEngine: TypeAlias = SerpApi | GoogleCustomSearch
 
 
 class WebSearch:
-    """A search engine as the collection of every language; a `Backend` of `RemoteCollections`.
-
-    Args:
-      engine: The search engine.
-      languages: Languages of results; each search names its own.
-      patience: Timeouts and retries.
-      connections: Concurrent requests, each of one query.
-    """
+    """A search engine as the collection of every language; a `Backend` of `RemoteCollections`."""
 
     max_passages: int | None = 10  # results per page of both engines; one page is requested
+    max_queries, one_language, connections = 1, True, 4
 
-    def __init__(
-        self, engine: WebEngine, languages: Sequence[str], patience: Patience = USUAL_PATIENCE, connections: int = 4
-    ):
-        self._engine, self.languages, self.connections = engine, tuple(languages), connections
-        self._service = HttpService(f"the search engine at {engine.url}", patience, connections)
+    def __init__(self, engine: WebEngine, languages: Sequence[str], patience: Patience = USUAL_PATIENCE):
+        self._engine, self.languages = engine, tuple(languages)
+        self._service = HttpService(f"the search engine at {engine.url}", patience, self.connections)
 
     def content_hashes(self) -> dict[str, str]:
         """Returns the engine's address in place of hashes: the content of the web is unknown."""
         return {f"collection/{language}": f"the web, by {shown(self._engine.url)}" for language in self.languages}
-
-    def batches(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
-        return cut(pairs, 1)
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
         """Sends one request for one pair; engines give no scores, so a score is the reciprocal of the rank."""
         [(query, language)] = pairs
         if not query.strip():
             raise ServiceRefusal(f"{self._service.name} rejects empty queries")
-        response = self._service.get(self._engine.url, self._engine.parameters(query, language, k))
+        response = self._service.request("GET", self._engine.url, params=self._engine.parameters(query, language, k))
         hits = []
         try:
             for rank, result in enumerate(self._engine.results(response.json())[:k], start=1):

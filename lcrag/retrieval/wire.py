@@ -31,19 +31,10 @@ class RetrieveRequest(pydantic.BaseModel, strict=True, extra="forbid"):
 
 
 class Description(pydantic.BaseModel):
-    """Answer of `GET /collections`.
-
-    Attributes:
-      languages: Languages with a collection.
-      default_language: Searched for requests without languages; None: requests must name them.
-      hashes: Content hash of the encoder and of each collection.
-      most_queries: Largest number of queries in a request.
-      most_query_characters: Longest query.
-      most_passages: Largest number of passages for a query.
-    """
+    """Answer of `GET /collections`: what can be searched, hashes of the content, and limits of a request."""
 
     languages: list[str]
-    default_language: str | None
+    default_language: str | None  # None: requests must name languages
     hashes: dict[str, str]
     most_queries: int
     most_query_characters: int = 1 << 13
@@ -103,12 +94,12 @@ def title_and_text(contents: str) -> tuple[str, str]:
 
 def answer_of(results: Sequence[Sequence[Hit]], return_scores: bool) -> dict[str, Any]:
     """Returns the answer to a request: one list of documents per query."""
-    return {"result": [[_sent(hit, return_scores) for hit in hits] for hits in results]}
 
+    def sent(hit: Hit) -> dict[str, Any]:
+        document = {"id": hit.id, "contents": contents_of(hit), "language": hit.language}
+        return {"document": document, "score": hit.score} if return_scores else document
 
-def _sent(hit: Hit, return_scores: bool) -> dict[str, Any]:
-    document = {"id": hit.id, "contents": contents_of(hit), "language": hit.language}
-    return {"document": document, "score": hit.score} if return_scores else document
+    return {"result": [[sent(hit) for hit in hits] for hits in results]}
 
 
 def hits_of(answer: bytes, languages: Sequence[str], k: int) -> list[list[Hit]]:
@@ -126,26 +117,25 @@ def hits_of(answer: bytes, languages: Sequence[str], k: int) -> list[list[Hit]]:
         raise ValueError(first_problem(error)) from error
     if len(result) != len(languages):
         raise ValueError(f"it answers {len(result)} queries of {len(languages)}")
+
+    def hit(received: _Scored | _Document, language: str, rank: int) -> Hit:
+        document = received.document if isinstance(received, _Scored) else received
+        score = received.score if isinstance(received, _Scored) else None
+        title, text = document.title, document.text or ""
+        if document.contents is not None:
+            title, text = title_and_text(document.contents)
+        return Hit(
+            id=digest({"title": title, "text": text}) if document.id is None else str(document.id),
+            title=title,
+            text=text,
+            score=1.0 / rank if score is None else score,
+            language=document.language or language,
+        )
+
     return [
-        [_hit(received, language, rank) for rank, received in enumerate(hits[:k], start=1)]
+        [hit(received, language, rank) for rank, received in enumerate(hits[:k], start=1)]
         for hits, language in zip(result, languages, strict=True)
     ]
-
-
-def _hit(received: _Scored | _Document, language: str, rank: int) -> Hit:
-    document = received.document if isinstance(received, _Scored) else received
-    score = received.score if isinstance(received, _Scored) else None
-    if document.contents is None:
-        title, text = document.title, document.text or ""
-    else:
-        title, text = title_and_text(document.contents)
-    return Hit(
-        id=str(document.id) if document.id is not None else digest({"title": title, "text": text}),
-        title=title,
-        text=text,
-        score=1.0 / rank if score is None else score,
-        language=document.language or language,
-    )
 
 
 def digest(values: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 import types
 
 import jax
@@ -128,10 +129,15 @@ def test_saved_encoders_are_read_back(encoder, tmp_path, dtype, tolerance):
     assert load_encoder(tmp_path / "e", pooling="cls").fingerprint() != loaded.fingerprint()
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
     """An XLM-R without settings."""
-    return write_checkpoint(tmp_path / "model", "xlm-roberta")
+    return write_checkpoint(tmp_path_factory.mktemp("checkpoint"), "xlm-roberta")
+
+
+@pytest.fixture
+def folder(tmp_path, checkpoint):
+    return shutil.copytree(checkpoint, tmp_path / "model")
 
 
 def test_sources_of_settings(folder, caplog):
@@ -174,8 +180,8 @@ def test_old_and_new_poolings_are_read(folder, values, pooling):
     assert load_encoder(folder, query_prefix="", passage_prefix="").settings.pooling == pooling
 
 
-def test_a_body_in_a_folder_of_its_own_is_found(tmp_path):
-    write_checkpoint(tmp_path / "e5" / "0_Transformer", "bert")
+def test_a_body_in_a_folder_of_its_own_is_found(tmp_path, checkpoint):
+    shutil.copytree(checkpoint, tmp_path / "e5" / "0_Transformer")
     write_json(tmp_path / "e5" / MODULES_FILE, [MODULES[0] | {"path": "0_Transformer"}, MODULES[1]])
     write_json(tmp_path / "e5" / POOLING_FILE, {"pooling_mode_mean_tokens": True})
     assert load_encoder(tmp_path / "e5").settings == EncoderSettings(max_tokens=64)

@@ -1,21 +1,27 @@
-"""Remote collections: the same answers as local ones, retries, and errors instead of empty results."""
+"""Remote collections: the same answers as local ones, retries, restarts, and errors instead of empty results."""
 
+import concurrent.futures
 import contextlib
 import json
 import logging
 import re
 import threading
 import time
+import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from support.local_server import served
+from support import tiny_tokenizer
+from support.local_server import refuses, served, wait_until
 from support.pretended_collections import PretendedCollections
+from support.scripted_sampler import ScriptedSampler
 
+from lcrag.data.questions import Question
+from lcrag.episodes import Observe, Outcome, Runner
 from lcrag.episodes.host_services import Retries, answer_batch
 from lcrag.episodes.requests import RetrievalFailure, Retrieve
 from lcrag.errors import UserError
-from lcrag.retrieval import Hit, SearchableCollections, build_collection, load_collections
+from lcrag.retrieval import Hit, SearchableCollections, build_collection, load_collections, remote
 from lcrag.retrieval.remote import LcragService, Patience, RemoteCollections, SearchR1Servers, ServiceRefusal
 from lcrag.retrieval.service import ServiceLimits, make_application
 
@@ -24,7 +30,7 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 @contextlib.contextmanager
-def scripted(answers):
+def scripted(*answers):
     """A server that gives the answers one after the other, the last one for ever: (status, headers, body) each.
 
     Gives its address and what it is asked: (time, path, JSON).
@@ -77,12 +83,12 @@ def search_r1_answer(request):
     }
 
 
-def remote(url, **options):
+def lcrag_service(url, **options):
     return RemoteCollections(LcragService(url, patience=QUICK), **options)
 
 
-def search_r1(urls, patience=QUICK, **options):
-    return RemoteCollections(SearchR1Servers(urls, patience, **options))
+def search_r1(url, patience=QUICK):
+    return RemoteCollections(SearchR1Servers({"en": url}, patience))
 
 
 def test_they_answer_like_collections_here(encoder, passages, tmp_path):
@@ -90,7 +96,7 @@ def test_they_answer_like_collections_here(encoder, passages, tmp_path):
         build_collection(rows, encoder, tmp_path, language=language)
     here = load_collections(tmp_path)
     with served(make_application(here)) as url:
-        there = remote(url)
+        there = lcrag_service(url)
         assert isinstance(there, SearchableCollections)
         assert isinstance(here, SearchableCollections)
         queries, languages = ["Title 4", "Text of number 7919.", "Title 4", "Title 4"], ["en", "fi", "fi", "en"]
@@ -102,7 +108,7 @@ def test_they_answer_like_collections_here(encoder, passages, tmp_path):
 def test_nothing_is_asked_twice():
     collections = PretendedCollections()
     with served(make_application(collections)) as url:
-        there = remote(url, cached_searches=3)
+        there = lcrag_service(url, cached_searches=3)
         there.search(["a", "b", "a", "a"], ["en", "en", "fi", "en"], 2)
         assert there.search(["a", "c"], ["fi", "en"], 2)[0] == collections.hits("a", "fi", 2)
         there.search(["c"], ["en"], 1)
@@ -116,86 +122,74 @@ def test_nothing_is_asked_twice():
     ]
 
 
-def test_requests_are_as_large_as_the_service_takes():
-    collections = PretendedCollections()
-    limits = ServiceLimits(queries=3, passages=4)
+def test_requests_are_what_the_service_takes():
+    collections, limits = PretendedCollections(), ServiceLimits(queries=3, passages=4, query_characters=3)
     with served(make_application(collections, limits=limits, batch_queries=3, window_seconds=0)) as url:
-        there = remote(url)
+        there = lcrag_service(url)
         queries = [f"q{number}" for number in range(8)]
         assert [hits[0].text for hits in there.search(queries, ["zh"] * 8, 1)] == [f"{q} in zh,\n0" for q in queries]
         assert sorted(len(queries) for queries, *_ in collections.calls) == [2, 3, 3]
-        with pytest.raises(UserError, match="a search for 5 passages: ask this service for 1 to 4"):
-            there.search(["a"], ["en"], 5)
-        with pytest.raises(UserError, match="a search for 0 passages"):
-            there.search(["a"], ["en"], 0)
-        with pytest.raises(UserError, match="no collection in language 'de': the service has en, fi, zh"):
-            there.search(["a"], ["de"], 1)
-
-
-def test_long_queries_are_cut_to_what_the_service_takes():
-    collections = PretendedCollections()
-    with served(make_application(collections, limits=ServiceLimits(query_characters=3))) as url:
-        [[hit]] = remote(url).search(["日本の通貨"], ["zh"], 1)
-    assert hit == collections.hits("日本の", "zh", 1)[0]
-
-
-def test_some_of_the_languages():
-    with served(make_application(PretendedCollections())) as url:
-        service = LcragService(f"{url}/retrieve/", ["zh", "en"], QUICK)
-        assert RemoteCollections(service).languages == ("en", "zh")
-        assert set(service.content_hashes()) == {"encoder", "collection/en", "collection/zh"}
-        with pytest.raises(UserError, match="has no collection in 'de': there are en, fi, zh"):
+        assert there.search(["日本の通貨"], ["zh"], 1) == [collections.hits("日本の", "zh", 1)]
+        for k, language, named in ((5, "en", "1 to 4"), (0, "en", "for 0 passages"), (1, "de", "'de'")):
+            with pytest.raises(UserError, match=named):
+                there.search(["a"], [language], k)
+        some = LcragService(f"{url}/retrieve/", ["zh", "en"], QUICK)
+        assert RemoteCollections(some).languages == ("en", "zh")
+        assert set(some.content_hashes()) == {"encoder", "collection/en", "collection/zh"}
+        with pytest.raises(UserError, match="'de'"):
             LcragService(url, ["en", "de"], QUICK)
+        there._backend._content = "another"
+        with pytest.raises(UserError, match="have changed since"):
+            there.search(["b"], ["en"], 1)
 
 
 def test_it_comes_back_to_a_service_that_is_out_for_a_while():
-    broken = (200, {"content-encoding": "gzip"}, b"no gzip")
-    late = [(429, {}, b""), (None, {}, b""), broken, (200, {}, search_r1_answer)]
-    with scripted(late) as (url, asked):
-        [[hit]] = search_r1({"en": url}).search(["a"], ["en"], 1)
+    """It waits as long as the service asks."""
+    broken, busy = (200, {"content-encoding": "gzip"}, b"no gzip"), (503, {"retry-after": "1"}, b"")
+    with scripted((429, {}, b""), (None, {}, b""), broken, busy, (200, {}, search_r1_answer)) as (url, asked):
+        [[hit]] = search_r1(url, Patience(first_wait_seconds=0.001)).search(["a"], ["en"], 1)
         assert hit == Hit(id="7", title="a", text="found 0", score=0.9, language="en")
-    assert len(asked) == 4
-
-
-def test_it_waits_as_long_as_it_is_asked_to():
-    with scripted([(503, {"retry-after": "1"}, b""), (200, {}, search_r1_answer)]) as (url, asked):
-        search_r1({"en": url}, Patience(first_wait_seconds=0.001)).search(["a"], ["en"], 1)
-    (first, *_), (second, *_) = asked
-    assert second - first >= 0.99
+    assert len(asked) == 5
+    assert asked[4][0] - asked[3][0] >= 0.99
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "error", "parts", "attempts"),
+    ("status", "body", "error", "part", "attempts"),
     [
-        (503, {"detail": "busy"}, UserError, ("after 4 attempts (status 503: busy)", "start it"), 4),
-        (None, b"", UserError, ("after 4 attempts (RemoteProtocolError",), 4),
-        (500, b"Internal Server Error", ServiceRefusal, ("failed 3 times: status 500: Internal",), 3),
-        (422, {"detail": "topk"}, ServiceRefusal, ("refuses (status 422: topk)",), 1),
-        (404, {"detail": "Not Found"}, UserError, ("status 404: Not Found", "check its address"), 1),
-        (302, b"", UserError, ("status 302",), 1),
-        (200, b"<html>", UserError, ("does not implement the /retrieve API", "Invalid JSON"), 1),
-        (200, {"result": []}, UserError, ("it answers 0 queries of 1",), 1),
-        (200, {"result": [[{"score": 1.0}]]}, UserError, ("does not implement the /retrieve API",), 1),
-        (200, {"result": [[{"document": {"id": "1"}}]]}, UserError, ("neither contents nor text",), 1),
+        (503, {"detail": "busy"}, UserError, "after 4 attempts (status 503: busy)", 4),
+        (None, b"", UserError, "after 4 attempts (RemoteProtocolError", 4),
+        (500, b"Internal Server Error", ServiceRefusal, "failed 3 times: status 500: Internal", 3),
+        (422, {"detail": "topk"}, ServiceRefusal, "refuses (status 422: topk)", 1),
+        (404, {"detail": "Not Found"}, UserError, "check its address", 1),
+        (302, b"", UserError, "status 302", 1),
+        (200, b"<html>", UserError, "Invalid JSON", 1),
+        (200, {"result": []}, UserError, "it answers 0 queries of 1", 1),
+        (200, {"result": [[{"score": 1.0}]]}, UserError, "does not implement the /retrieve API", 1),
+        (200, {"result": [[{"document": {"id": "1"}}]]}, UserError, "neither contents nor text", 1),
     ],
 )
-def test_failures_are_clear_and_never_empty(status, body, error, parts, attempts):
-    with scripted([(status, {}, body)]) as (url, asked):
+def test_failures_are_clear_and_never_empty(status, body, error, part, attempts):
+    with scripted((status, {}, body)) as (url, asked):
         with pytest.raises(error) as caught:
-            search_r1({"en": url}).search(["a"], ["en"], 1)
+            search_r1(url).search(["a"], ["en"], 1)
         message = str(caught.value)
         assert url in message, message
-        assert all(part in message for part in parts), message
+        assert part in message, message
         assert "\n" not in message
         assert len(asked) == attempts
 
 
-def test_a_service_that_is_not_there():
-    with pytest.raises(UserError, match=r"service at http://127.0.0.1:9 does not answer after 3 attempts \(ConnectErr"):
-        LcragService(NOWHERE, patience=QUICK)
-    with pytest.raises(UserError, match="is not an address: write http://HOST:PORT"):
-        LcragService("localhost:8000", patience=QUICK)
-    with pytest.raises(UserError, match="search_r1_collections.urls is empty"):
+@pytest.mark.parametrize(
+    ("status", "body", "named"),
+    [(500, b"oops", "failed 3 times"), (422, b"oops", "status 422"), (200, {"result": []}, "search_r1_collections")],
+)
+def test_services_that_are_not_there_or_cannot_describe_themselves(status, body, named):
+    with scripted((status, {}, body)) as (url, _), pytest.raises(UserError, match=named):
+        LcragService(url, patience=QUICK)
+    for address, problem in ((NOWHERE, "after 3 attempts"), ("localhost:8000", "is not an address")):
+        with pytest.raises(UserError, match=problem):
+            LcragService(address, patience=QUICK)
+    with pytest.raises(UserError, match="search_r1_collections.urls"):
         SearchR1Servers({})
 
 
@@ -210,7 +204,7 @@ def test_a_service_that_is_not_there():
     ],
 )
 def test_passwords_and_keys_in_addresses_are_not_shown(address):
-    there = search_r1({"en": address})
+    there = search_r1(address)
     with pytest.raises(UserError) as raised:
         there.search(["a"], ["en"], 1)
     for shown in (str(raised.value), *there.content_hashes().values()):
@@ -221,45 +215,22 @@ def test_passwords_and_keys_in_addresses_are_not_shown(address):
 
 def test_a_refusal_that_repeats_an_address_does_not_show_its_key(caplog):
     body = {"error": "no results for http://ann:hunter2@search.example/?key=hunter2"}
-    with caplog.at_level(logging.INFO), scripted([(422, {}, body)]) as (url, _):
+    with caplog.at_level(logging.INFO), scripted((422, {}, body)) as (url, _):
         with pytest.raises(ServiceRefusal) as raised:
-            search_r1({"en": url.replace("//", "//ann:hunter2@")}).search(["a"], ["en"], 1)
+            search_r1(url.replace("//", "//ann:hunter2@")).search(["a"], ["en"], 1)
     assert "no results for http://***@search.example/?key=***" in str(raised.value)
     assert "hunter2" not in str(raised.value) + caplog.text
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "part"),
-    [
-        (500, b"oops", "failed 3 times: status 500: oops"),
-        (422, b"oops", "status 422: oops"),
-        (200, {"result": []}, "does not describe its collections .* search_r1_collections"),
-    ],
-)
-def test_a_service_that_cannot_describe_itself(status, body, part):
-    with scripted([(status, {}, body)]) as (url, _), pytest.raises(UserError, match=part):
-        LcragService(url, patience=QUICK)
-
-
-def test_collections_that_change_under_a_run():
-    collections = PretendedCollections()
-    with served(make_application(collections)) as url:
-        there = remote(url)
-        there.search(["a"], ["en"], 1)
-        [service] = [there._backend]
-        service._content = "another"
-        with pytest.raises(UserError, match="have changed since this command began"):
-            there.search(["b"], ["en"], 1)
-
-
-def test_search_r1s_servers_a_language_each():
-    with scripted([(200, {}, search_r1_answer)]) as (english, asked_english):
-        with scripted([(200, {}, search_r1_answer)]) as (finnish, asked_finnish):
-            there = search_r1({"fi": f"{finnish}/retrieve", "en": english}, queries=2)
-            queries, languages = ["a", "b", "c", "d", "a"], ["en", "en", "fi", "en", "fi"]
-            found = there.search(queries, languages, 2)
-            assert there.languages == ("en", "fi")
-            assert there.content_hashes()["collection/fi"] == f"unknown, at {finnish}/retrieve"
+def test_search_r1s_servers_a_language_each(monkeypatch):
+    monkeypatch.setattr(SearchR1Servers, "max_queries", 2)
+    answer = (200, {}, search_r1_answer)
+    with scripted(answer) as (english, asked_english), scripted(answer) as (finnish, asked_finnish):
+        there = RemoteCollections(SearchR1Servers({"fi": f"{finnish}/retrieve", "en": english}, QUICK))
+        queries, languages = ["a", "b", "c", "d", "a"], ["en", "en", "fi", "en", "fi"]
+        found = there.search(queries, languages, 2)
+        assert there.languages == ("en", "fi")
+        assert there.content_hashes()["collection/fi"] == f"unknown, at {finnish}/retrieve"
     assert [(hits[0].title, hits[1].text, hits[0].language, len(hits)) for hits in found] == [
         (query, "found 1", language, 2) for query, language in zip(queries, languages, strict=True)
     ]
@@ -274,27 +245,84 @@ def test_search_r1s_servers_a_language_each():
         ({"document": {"id": 3, "contents": "T\nx"}, "score": "0.25"}, ("3", "T", "x", 0.25)),
         ({"id": "3", "contents": '"T"\nx'}, ("3", "T", "x", 0.5)),
         ({"document": {"id": "3", "title": "T", "text": "x"}}, ("3", "T", "x", 0.5)),
-        ({"document": {"contents": "x"}, "score": 1}, ("1ff6ffa17c5ce95b", "", "x", 1.0)),
+        ({"document": {"contents": "x"}, "score": 1}, (None, "", "x", 1.0)),
     ],
 )
 def test_the_dialects_of_search_r1s_servers(found, expected):
     first = {"document": {"id": "1", "contents": "T\nfirst"}, "score": 1.0}
-    with scripted([(200, {}, {"result": [[first, found, first]]})]) as (url, _):
-        [[_, hit]] = search_r1({"en": url}).search(["a"], ["en"], 2)
-    identity, title, text, score = expected
-    assert (hit.title, hit.text, hit.score) == (title, text, score)
-    assert hit.id == identity or not ("id" in found or "id" in found["document"])
+    with scripted((200, {}, {"result": [[first, found, first]]})) as (url, _):
+        [[_, hit]] = search_r1(url).search(["a"], ["en"], 2)
+    assert (hit.title, hit.text, hit.score) == expected[1:]
+    assert hit.id == (expected[0] or hit.id)
 
 
 def test_episodes_see_failures_where_they_are():
     """What the policy wrote cannot end a run: its search fails alone."""
-    collections = PretendedCollections()
-    with served(make_application(collections, window_seconds=0)) as url:
+    with served(make_application(PretendedCollections(), window_seconds=0)) as url:
         requests = [Retrieve((query,), ("en",), 1) for query in ("a", "break", "b")]
-        answers = answer_batch(remote(url).search, requests, Retries(attempts=1))
-    assert [[[[hit.text]]] for hit in (answers[0][0][0][0], answers[2][0][0][0])] == [
-        [[["a in en,\n0"]]],
-        [[["b in en,\n0"]]],
-    ]
-    assert isinstance(answers[1], RetrievalFailure)
-    assert "something broke" in answers[1].reason
+        first, broken, last = answer_batch(lcrag_service(url).search, requests, Retries(attempts=1))
+    assert [hits[0][0][0].text for hits in (first, last)] == ["a in en,\n0", "b in en,\n0"]
+    assert isinstance(broken, RetrievalFailure)
+    assert "something broke" in broken.reason
+
+
+def search_twice(question):
+    """An episode whose second search needs the first one's passages."""
+    yield Observe(f"{question.text}\n")
+    [[[first]]] = yield Retrieve((question.text,), ("en",), 1)
+    [[[second]]] = yield Retrieve((first.title,), ("fi",), 1)
+    return Outcome(answer=second.text)
+
+
+def run(search):
+    """The outcomes of eight episodes."""
+    tokenizer = tiny_tokenizer()
+    sampler = ScriptedSampler(tokenizer, script=lambda context, generation: "", slots=8)
+    questions = [Question(id=f"{n}", dataset="d", language="en", text=f"Who {n}?", answers=()) for n in range(8)]
+    runner = Runner(sampler=sampler, tokenizer=tokenizer, search=search)
+    return [record.outcome for record in runner.run([(question, search_twice(question), 0) for question in questions])]
+
+
+@contextlib.contextmanager
+def stopped_while_searching(patience):
+    """Gives the outcomes to come of a run whose service stops after its first searches, and the service's port."""
+    collections = PretendedCollections()
+    collections.gate.clear()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        with contextlib.ExitStack() as service:
+            url = service.enter_context(served(make_application(collections)))
+            there = RemoteCollections(LcragService(url, patience=patience))
+            outcomes = pool.submit(run, there.search)
+            wait_until(lambda: collections.calls)
+            stopping = pool.submit(service.close)
+            port = urllib.parse.urlsplit(url).port
+            wait_until(lambda: refuses("127.0.0.1", port))
+            collections.gate.set()
+            stopping.result()
+        yield outcomes, port
+
+
+def test_a_restart_costs_retries_and_no_episode(monkeypatch):
+    failed, attempt = threading.Event(), remote.HttpService._once
+
+    def observed(self, *arguments):
+        try:
+            return attempt(self, *arguments)
+        except remote._TemporaryFailure:
+            failed.set()
+            raise
+
+    monkeypatch.setattr(remote.HttpService, "_once", observed)
+    patience = Patience(attempts=10_000, first_wait_seconds=0.001, longest_wait_seconds=0.01)
+    with stopped_while_searching(patience) as (outcomes, port):
+        assert failed.wait(20.0)
+        with served(make_application(PretendedCollections()), port=port):
+            found = outcomes.result(timeout=20.0)
+    assert found == run(PretendedCollections().search)
+    assert found[0].answer == 'About "Who 0?" in fi,\n0'
+
+
+def test_a_service_that_does_not_come_back_ends_the_run():
+    with stopped_while_searching(Patience(attempts=3, first_wait_seconds=0.001)) as (outcomes, port):
+        with pytest.raises(UserError, match=f"127.0.0.1:{port} does not answer after 3 attempts"):
+            outcomes.result(timeout=20.0)

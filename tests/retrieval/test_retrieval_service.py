@@ -1,32 +1,42 @@
-"""The HTTP service: answers, refusals, and a client of Search-R1."""
+"""The HTTP service: answers, refusals, a client of Search-R1, shared searches, and many concurrent clients."""
 
+import asyncio
 import concurrent.futures
+import dataclasses
 import json
+import pathlib
+import re
+import subprocess
+import sys
+import time
 
 import httpx2
+import numpy as np
 import pytest
 import requests
+from fastapi import HTTPException
 from hypothesis import given
 from hypothesis import strategies as st
 from support.local_server import served, wait_until
 from support.pretended_collections import PretendedCollections
 
+from lcrag.atlas.collections import atlas_collections
 from lcrag.errors import UserError
 from lcrag.retrieval import Passage, build_collection, load_collections, wire
-from lcrag.retrieval.service import ServiceLimits, default_among, is_loopback, listen, make_application
-from lcrag.retrieval.wire import digest
+from lcrag.retrieval.service import Batcher, ServiceLimits, default_among, is_loopback, listen, make_application
 
 LIMITS = ServiceLimits(body_bytes=2000, queries=5, passages=4, waiting_queries=6, search_seconds=0.5)
+PASSAGES = 3
 
 
 @pytest.fixture(scope="module")
-def collections():
+def served_collections():
     return PretendedCollections()
 
 
 @pytest.fixture(scope="module")
-def url(collections):
-    with served(make_application(collections, limits=LIMITS, window_seconds=0.0)) as url:
+def url(served_collections):
+    with served(make_application(served_collections, limits=LIMITS, window_seconds=0.0)) as url:
         yield url
 
 
@@ -38,13 +48,6 @@ def client():
 
 def ask(url, **body):
     return httpx2.post(f"{url}/retrieve", json=body)
-
-
-def search_r1_documents(url, queries, topk):
-    """As Search-R1's rollout asks and reads: title on the first line, text below."""
-    payload = {"queries": queries, "topk": topk, "return_scores": True}
-    results = requests.post(url, json=payload).json()["result"]
-    return [[item["document"]["contents"].partition("\n")[::2] for item in found] for found in results]
 
 
 def test_answers_are_those_of_the_collections(encoder, passages, tmp_path):
@@ -70,34 +73,28 @@ def test_answers_are_those_of_the_collections(encoder, passages, tmp_path):
     assert wire.hits_of(answer.content, languages, 5) == expected
 
 
-def test_search_r1s_client_is_served(url, collections):
-    [[first, second], other] = search_r1_documents(f"{url}/retrieve", ["who?", "when?"], 2)
-    assert first == ('"About "who?""', "who? in en,\n0")
-    assert second[1] == "who? in en,\n1"
-    assert [text for _, text in other] == ["when? in en,\n0", "when? in en,\n1"]
+def test_search_r1s_client_is_served(url):
+    """It asks and reads as Search-R1's rollout: title on the first line, text below."""
+    payload = {"queries": ["who?", "when?"], "topk": 2, "return_scores": True}
+    result = requests.post(f"{url}/retrieve", json=payload).json()["result"]
+    found = [[item["document"]["contents"].partition("\n")[::2] for item in hits] for hits in result]
+    assert found[0] == [('"About "who?""', f"who? in en,\n{rank}") for rank in range(2)]
+    assert [text for _, text in found[1]] == ["when? in en,\n0", "when? in en,\n1"]
 
 
-def test_what_a_request_leaves_out(url, collections):
+def test_what_a_request_leaves_out(url):
     result = ask(url, queries=["why?"]).json()["result"]
     assert [document["id"] for document in result[0]] == ["en-0", "en-1", "en-2"], "three bare documents in English"
     assert ask(url, queries=[]).json() == {"result": []}
     assert ask(url, queries=["a"], languages=["zh"]).json()["result"][0][0]["language"] == "zh"
-
-
-@pytest.mark.parametrize(
-    ("languages", "wanted", "expected"),
-    [(("fi", "en"), None, "en"), (("fi",), None, "fi"), (("fi", "zh"), "zh", "zh"), (("fi", "zh"), None, None)],
-)
-def test_the_default_language(languages, wanted, expected):
-    assert default_among(languages, wanted) == expected
-
-
-def test_no_default_language():
-    with served(make_application(PretendedCollections(("fi", "zh")))) as url:
-        answer = ask(url, queries=["a"])
-    assert answer.status_code == 422
-    assert "there are fi, zh" in answer.json()["detail"]
-    with pytest.raises(UserError, match="default language 'de': choose one of en, fi, zh"):
+    for present, wanted, default in (
+        (("fi", "en"), None, "en"), (("fi",), None, "fi"), (("fi", "zh"), "zh", "zh"), (("fi", "zh"), None, None),
+    ):  # fmt: skip
+        assert default_among(present, wanted) == default
+    with served(make_application(PretendedCollections(("fi", "zh")))) as no_default:
+        answer = ask(no_default, queries=["a"])
+    assert (answer.status_code, "there are fi, zh" in answer.json()["detail"]) == (422, True)
+    with pytest.raises(UserError, match="default language 'de'"):
         make_application(PretendedCollections(), default_language="de")
 
 
@@ -108,12 +105,10 @@ def test_no_default_language():
         (b"[]", 422, "Input should be an object"),
         (b'{"topk": 2}', 422, "queries: Field required"),
         (b'{"queries": "a"}', 422, "queries: Input should be a valid array"),
-        (b'{"queries": [1]}', 422, "queries.0: Input should be a valid string"),
         (b'{"queries": ["\\ud800"]}', 422, "Invalid JSON"),
         (b'{"queries": ["a"], "top_k": 2}', 422, "top_k: Extra inputs are not permitted"),
         (b'{"queries": ["a"], "topk": true}', 422, "topk: Input should be a valid integer"),
         (b'{"queries": ["a"], "topk": 0}', 422, "ask for 1 to 4 passages"),
-        (b'{"queries": ["a"], "topk": 5}', 422, "ask for 1 to 4 passages"),
         (b'{"queries": ["a"], "languages": []}', 422, "0 languages for 1 queries"),
         (b'{"queries": ["a"], "languages": ["de"]}', 422, "no collection in language 'de': there are en, fi, zh"),
         (b'{"queries": ["a", "b", "c", "d", "e", "f"]}', 413, "ask at most 5"),
@@ -121,19 +116,19 @@ def test_no_default_language():
         (b'{"queries": ["break it"]}', 500, "RuntimeError: something broke"),
     ],
 )
-def test_refusals_are_one_sentence(url, collections, body, status, part):
-    before = len(collections.calls)
+def test_refusals_are_one_sentence(url, served_collections, body, status, part):
+    before = len(served_collections.calls)
     answer = httpx2.post(f"{url}/retrieve", content=body)
     assert answer.status_code == status, answer.text
     assert part in answer.json()["detail"], answer.text
-    assert status == 500 or len(collections.calls) == before, "nothing was searched"
+    assert status == 500 or len(served_collections.calls) == before, "nothing was searched"
     assert "\n" not in answer.json()["detail"]
 
 
 @given(st.one_of(st.binary(max_size=60), st.recursive(
     st.none() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda each: st.lists(each, max_size=3) | st.dictionaries(
-        st.sampled_from(["queries", "topk", "languages", "return_scores", "x"]), each, max_size=4),
+    lambda value: st.lists(value, max_size=3) | st.dictionaries(
+        st.sampled_from(["queries", "topk", "languages", "return_scores", "x"]), value, max_size=4),
 ).map(lambda value: json.dumps(value).encode())))  # fmt: skip
 def test_no_body_breaks_it(url, client, body):
     assert client.post(f"{url}/retrieve", content=body).status_code in (200, 413, 422)
@@ -161,7 +156,7 @@ def test_time_outs_and_overload():
 
 
 def test_health_and_description(url):
-    content = digest(PretendedCollections().content_hashes())
+    content = wire.digest(PretendedCollections().content_hashes())
     health = {"status": "ok", "languages": ["en", "fi", "zh"], "unanswered": 0, "content": content}
     assert httpx2.get(f"{url}/healthz").json() == health
     assert httpx2.get(f"{url}/collections").json() == {
@@ -174,36 +169,170 @@ def test_health_and_description(url):
     }
     assert httpx2.get(f"{url}/retrieve").status_code == 405
     schema = httpx2.get(f"{url}/openapi.json").json()["paths"]["/retrieve"]["post"]["requestBody"]
-    assert set(schema["content"]["application/json"]["schema"]["properties"]) == {
-        "queries", "topk", "return_scores", "languages",
-    }  # fmt: skip
+    properties = schema["content"]["application/json"]["schema"]["properties"]
+    assert set(properties) == {"queries", "topk", "return_scores", "languages"}
 
 
 def test_addresses():
-    with listen("127.0.0.1", 0) as taken:
+    with listen("127.0.0.1", 0) as taken, listen("0.0.0.0", 0) as everywhere:
         assert is_loopback(taken)
-        with pytest.raises(UserError, match=r"cannot listen on 127.0.0.1:\d+ .*serve.port"):
-            listen("127.0.0.1", taken.getsockname()[1])
-    with pytest.raises(UserError, match="cannot listen on 203.0.113.1:8000"):
-        listen("203.0.113.1", 8000)
-    with listen("0.0.0.0", 0) as everywhere:
         assert not is_loopback(everywhere)
+        for host, port in (("127.0.0.1", taken.getsockname()[1]), ("203.0.113.1", 8000)):
+            with pytest.raises(UserError, match=f"{host}:{port} .*serve.port"):
+                listen(host, port)
 
 
 @given(title=st.text().filter(lambda text: "\n" not in text), text=st.text())
 def test_contents_are_read_back(title, text):
     assert wire.title_and_text(wire.contents_of(Passage(id="p", title=title, text=text))) == (title, text)
+    assert wire.title_and_text("Title\ntext") == ("Title", "text")
+    assert wire.title_and_text("only text") == ("", "only text")
+    assert wire.title_and_text('"\ntext') == ('"', "text")
 
 
-@pytest.mark.parametrize(
-    ("contents", "expected"),
-    [
-        ('"Title"\ntext\nmore', ("Title", "text\nmore")),
-        ("Title\ntext", ("Title", "text")),
-        ("only text", ("", "only text")),
-        ('"\ntext', ('"', "text")),
-        ("", ("", "")),
-    ],
-)
-def test_contents_of_others_are_read(contents, expected):
-    assert wire.title_and_text(contents) == expected
+def batched(collections, *requests, **options):
+    """The answers of a batcher to concurrent requests of (queries, languages, k), or their exceptions."""
+
+    async def answers():
+        batcher = Batcher(
+            lambda pairs, k: collections.search([query for query, _ in pairs], [code for _, code in pairs], k),
+            called="queries",
+            **{"window_seconds": 0.0, "batch_items": 100, "waiting_items": 100} | options,
+        )
+        asked = (batcher.ask(list(zip(queries, codes, strict=True)), k) for queries, codes, k in requests)
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    return asyncio.run(answers())
+
+
+def test_a_batch_is_one_search_and_each_gets_its_own():
+    collections = PretendedCollections()
+    answers = batched(collections, (["a", "b"], ["en", "fi"], 2), (["c"], ["zh"], 2), (["a"], ["fi"], 2))
+    assert collections.calls == [(["a", "b", "c", "a"], ["en", "fi", "zh", "fi"], 2)]
+    hits = collections.hits
+    assert answers == [[hits("a", "en", 2), hits("b", "fi", 2)], [hits("c", "zh", 2)], [hits("a", "fi", 2)]]
+
+
+def test_other_numbers_of_passages_are_searched_apart():
+    collections = PretendedCollections()
+    answers = batched(collections, *((["a"], ["en"], k) for k in (1, 3, 1)))
+    assert [len(found[0]) for found in answers] == [1, 3, 1]
+    assert [(queries, k) for queries, _, k in collections.calls] == [(["a", "a"], 1), (["a"], 3)]
+
+
+def test_a_request_that_breaks_the_search_or_is_answered_too_little_fails_alone():
+    collections = PretendedCollections()
+    first, broken, last = batched(collections, *(([query], ["en"], 1) for query in ("a", "break", "b")))
+    assert (first, last) == ([collections.hits("a", "en", 1)], [collections.hits("b", "en", 1)])
+    assert isinstance(broken, RuntimeError)
+    collections.search = lambda *_: []
+    [error] = batched(collections, (["a"], ["en"], 1))
+    assert isinstance(error, RuntimeError)
+
+
+def test_batches_have_a_size_and_a_larger_request_is_searched_in_parts():
+    collections = PretendedCollections()
+    numbers = [f"{number}" for number in range(10)]
+    large, small = batched(collections, (numbers, ["en"] * 10, 1), (["small"], ["fi"], 1), batch_items=4)
+    assert large == [collections.hits(number, "en", 1) for number in numbers]
+    assert small == [collections.hits("small", "fi", 1)]
+    # The small one waits for one part of the large request, not for all.
+    assert [queries for queries, *_ in collections.calls] == [numbers[:4], ["small"], numbers[4:8], numbers[8:]]
+
+
+def test_too_many_unanswered_are_refused():
+    """A request of more than may wait is accepted if it is alone."""
+    collections = PretendedCollections()
+    large, small = (["b"] * 9, ["en"] * 9, 1), (["c"], ["en"], 1)
+    answers, refusal = batched(collections, large, small, waiting_items=3)
+    assert len(answers) == 9
+    assert isinstance(refusal, HTTPException)
+    assert (refusal.status_code, "9 queries are waiting" in refusal.detail) == (503, True)
+
+
+def latencies(url, clients, requests, expected, seconds=float("inf")):
+    """Seconds of every request of concurrent clients, each of which checks its replies.
+
+    Args:
+      url: The service's address.
+      clients: How many.
+      requests: Most of a client.
+      expected: Number of a request among all -> (query, language, ids of its passages).
+      seconds: When clients start no further request.
+    """
+    deadline = time.monotonic() + seconds
+
+    async def client(connections, number):
+        taken = []
+        for turn in range(requests):
+            if time.monotonic() > deadline:
+                break
+            query, language, ids = expected(number * requests + turn)
+            body = {"queries": [query], "languages": [language], "topk": PASSAGES, "return_scores": True}
+            start = time.monotonic()
+            answer = await connections.post(f"{url}/retrieve", json=body)
+            taken.append(time.monotonic() - start)
+            [hits] = wire.hits_of(answer.raise_for_status().content, [language], PASSAGES)
+            assert [(hit.id, hit.language) for hit in hits] == [(name, language) for name in ids], query
+        return taken
+
+    async def all_clients():
+        limits = httpx2.Limits(max_connections=clients, max_keepalive_connections=clients)
+        async with httpx2.AsyncClient(limits=limits, timeout=60.0) as connections:
+            return await asyncio.gather(*(client(connections, number) for number in range(clients)))
+
+    return np.concatenate(asyncio.run(all_clients()))
+
+
+class Labelled(PretendedCollections):
+    """Its passages' ids name their query."""
+
+    def hits(self, query, language, k):
+        return [dataclasses.replace(hit, id=f"{query} {hit.id}") for hit in super().hits(query, language, k)]
+
+
+def test_every_reply_belongs_to_its_query():
+    def expected(number):
+        query, language = f"query {number}", ("en", "fi", "zh")[number % 3]
+        return query, language, [f"{query} {language}-{rank}" for rank in range(PASSAGES)]
+
+    collections = Labelled()
+    with served(make_application(collections)) as url:
+        assert latencies(url, 32, 16, expected).size == 32 * 16
+        assert httpx2.get(f"{url}/healthz").json()["unanswered"] == 0
+    searched = [query for queries, *_ in collections.calls for query in queries]
+    assert sorted(searched) == sorted(f"query {number}" for number in range(32 * 16)), "each was searched once"
+    assert len(collections.calls) < 32 * 16, "clients share searches"
+
+
+def resident_mb(process):
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024
+
+
+@pytest.mark.slow
+def test_load_of_two_hundred_clients_for_a_minute():
+    """Prints the figures of docs/service.md: run with -s."""
+    collections = atlas_collections()
+    languages = [collections.languages[number % len(collections.languages)] for number in range(2000)]
+    queries = [f"currency of country {number}" for number in range(2000)]
+    found = collections.search(queries, languages, PASSAGES)
+
+    def expected(number):
+        number %= len(queries)
+        return queries[number], languages[number], [hit.id for hit in found[number]]
+
+    words = ["-m", "lcrag.main", "serve", "--gin.serve.collections=@atlas_collections()", "--gin.serve.port=0"]
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as server:
+        try:
+            url = re.search(r"at (http://127.0.0.1:\d+)/retrieve", server.stdout.readline())[1]
+            latencies(url, 200, 5, expected)
+            before = resident_mb(server)
+            taken = latencies(url, 200, 10_000, expected, seconds=60.0)
+            growth = resident_mb(server) - before
+        finally:
+            server.terminate()
+            server.wait(30)
+    p50, p99 = np.percentile(taken, (50, 99))
+    print(f"\n{taken.size} requests of 200 clients: p50 {p50:.3f} s, p99 {p99:.3f} s; memory +{growth:.0f} MB")
+    assert growth < 200

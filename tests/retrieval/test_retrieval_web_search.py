@@ -83,7 +83,7 @@ def test_serpapi(serpapi, asked):
     assert nothing == []
     there.search(["capital of Chad"], ["en"], 2)
     assert len(asked) == 3, "a search that costs money is not repeated"
-    english, mandarin = sorted((each for each in asked if each["q"] != "zzzz"), key=lambda each: each["hl"])
+    english, mandarin = sorted((body for body in asked if body["q"] != "zzzz"), key=lambda body: body["hl"])
     expected = {"engine": "google", "q": "capital of Chad", "num": "2", "api_key": KEY}
     assert english == expected | {"hl": "en", "lr": "lang_en"}
     assert mandarin == expected | {"hl": "zh-cn", "lr": "lang_zh-CN"}
@@ -96,27 +96,27 @@ def test_google(google, asked):
         Hit(id="https://c", title="", text="", score=0.5, language="zh"),
     ]
     assert nothing == []
-    assert next(each for each in asked if each["hl"] == "zh-CN") == {
+    assert next(body for body in asked if body["hl"] == "zh-CN") == {
         "key": KEY, "cx": "an-engine", "q": "capital of Chad", "num": "3", "hl": "zh-CN", "lr": "lang_zh-CN",
     }  # fmt: skip
 
 
 def test_refused_searches(serpapi):
-    with pytest.raises(ServiceRefusal, match="SerpAPI failed: Unsupported `lr`"):
-        web(serpapi).search(["wrong"], ["en"], 1)
-    with pytest.raises(ServiceRefusal, match="rejects empty queries"):
-        web(serpapi).search([" "], ["en"], 1)
-    with pytest.raises(UserError, match="a search for 11 passages: ask this service for 1 to 10"):
-        web(serpapi).search(["capital of Chad"], ["en"], 11)
-    with pytest.raises(UserError, match="no collection in language 'fi'"):
-        web(serpapi).search(["capital of Chad"], ["fi"], 1)
+    for query, k, language, error, named in (
+        ("wrong", 1, "en", ServiceRefusal, "Unsupported `lr`"),
+        (" ", 1, "en", ServiceRefusal, "empty queries"),
+        ("capital of Chad", 11, "en", UserError, "1 to 10"),
+        ("capital of Chad", 1, "fi", UserError, "'fi'"),
+    ):
+        with pytest.raises(error, match=named):
+            web(serpapi).search([query], [language], k)
 
 
 def test_the_key_is_never_shown(serpapi, google, caplog, monkeypatch):
     caplog.set_level(logging.DEBUG)
     web(serpapi).search(["capital of Chad"], ["en"], 1)
     wrong = SerpApi(key="another-key", url=serpapi.url)
-    with pytest.raises(UserError, match=r"status 401: Invalid API key.*check its address and key") as caught:
+    with pytest.raises(UserError, match="check its address and key") as caught:
         web(wrong).search(["capital of Chad"], ["en"], 1)
     away = GoogleCustomSearch(key=KEY, engine_id="e", url="http://127.0.0.1:9/search")
     with pytest.raises(UserError, match="does not answer after 3 attempts") as unanswered:
@@ -128,7 +128,7 @@ def test_the_key_is_never_shown(serpapi, google, caplog, monkeypatch):
     monkeypatch.setenv("SOME_KEY", f" {KEY} ")
     assert key_from("SOME_KEY") == KEY
     monkeypatch.delenv("SOME_KEY")
-    with pytest.raises(UserError, match="the environment variable SOME_KEY is not set: export SOME_KEY=KEY"):
+    with pytest.raises(UserError, match="SOME_KEY is not set"):
         key_from("SOME_KEY")
 
 

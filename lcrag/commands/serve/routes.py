@@ -14,7 +14,6 @@ import pydantic
 from fastapi import FastAPI, HTTPException
 
 from lcrag.commands.serve.search_tool import Findings, SearchTool
-from lcrag.data.questions import Question
 from lcrag.episodes import Translated, TranslationFailure, Translator
 from lcrag.errors import UserError, typed
 from lcrag.models.translation_service import PATH, TranslateAnswer, Translation
@@ -87,7 +86,7 @@ class ToolService:
 
     def __init__(self, tool: SearchTool, *, limits: ToolLimits = USUAL_TOOL_LIMITS, window_seconds: float = 0.02):
         self.tool, self._limits = tool, limits
-        self.batcher: Batcher[Question, Findings] = Batcher(
+        self.batcher = Batcher(
             lambda questions, _: tool.answer(questions),
             called="questions",
             window_seconds=window_seconds,
@@ -128,7 +127,7 @@ def add_translate_route(
     batch_texts: int = 256,
 ) -> None:
     """Adds `POST /translate`; the translator is called on one thread, for all waiting texts of a direction."""
-    batcher: Batcher[str, Translated] = Batcher(
+    batcher = Batcher(
         lambda texts, direction: translator(texts, *direction),
         called="texts",
         window_seconds=window_seconds,
