@@ -30,19 +30,14 @@ from lcrag.evaluation import Table, to_markdown, to_rich
 from lcrag.files import write_json, write_json_lines, write_text
 from lcrag.methods.globalrag import golden_trajectory as golden
 from lcrag.methods.rag_r1 import curation as rag_r1
-from lcrag.methods.translate_r1.pipeline.checks import Thresholds
 from lcrag.methods.translate_r1.pipeline.models import JUDGE, TRANSLATOR, Model, RequestCache
 from lcrag.methods.translate_r1.pipeline.report import attempt_rows, question_rows, report_tables, translation_report
 from lcrag.methods.translate_r1.pipeline.stages import (
-    AttemptResult,
-    Attempts,
     Stages,
-    exact_rendering,
+    Thresholds,
     fill_quotas,
     filter_sources,
     languages_to_translate,
-    prompted_judge,
-    prompted_rendering,
     quotas_of,
 )
 from lcrag.retrieval import SearchableCollections
@@ -421,21 +416,18 @@ def translations(
                 outcomes[filled] += 1
                 display.update(outcomes[True], note=f"{outcomes.total():,} sources tried")
 
-            async def tried_sources() -> list[list[AttemptResult[Attempts]]]:
+            async def fill() -> None:
                 answered = {row["key"]: row["answer"] for row in journal.rows}
+                width = max((model.in_flight for model in models.values()), default=EXACT_AT_A_TIME)
                 async with RequestCache(models, answered, journal.append) as ask:
-                    rendering = prompted_rendering(ask)
-                    codes = {code for quota in quotas for code in quota.languages}
-                    renderings = {code: exact_rendering(exact[code]) if code in exact else rendering for code in codes}
-                    stages = Stages(renderings=renderings, judge=prompted_judge(ask), thresholds=thresholds)
-                    width = max((model.in_flight for model in models.values()), default=EXACT_AT_A_TIME)
-                    return await fill_quotas(quotas, sources, stages, attempts=attempts, width=width, seen=seen)
+                    stages = Stages(ask, thresholds, exact)
+                    await fill_quotas(quotas, sources, stages, attempts=attempts, width=width, seen=seen)
 
-            tried = asyncio.run(tried_sources())
-        write_json_lines(run.path / "attempts.jsonl", attempt_rows(sources, tried))
-        rows = question_rows(tried)
+            asyncio.run(fill())
+        write_json_lines(run.path / "attempts.jsonl", attempt_rows(sources, quotas))
+        rows = question_rows(quotas)
         write_json_lines(run.path / QUESTIONS, rows)
-        report = translation_report(sources, quotas, tried, [row["role"] for row in journal.rows])
+        report = translation_report(sources, quotas, [row["role"] for row in journal.rows])
         write_json(run.path / REPORT, report)
         _write_tables(run.path / PAGE, "Translations", report_tables(report))
         if not rows:

@@ -23,12 +23,11 @@ from lcrag.episodes.search_log import intercepted
 from lcrag.episodes.tags import ANSWER, TAGS, closing, opening
 from lcrag.methods import baselines
 from lcrag.methods.baselines.search_agents import REPEATED
-from lcrag.methods.globalrag.program import globalrag
+from lcrag.methods.globalrag import globalrag
 from lcrag.methods.lcrl import hierarchical_search
 from lcrag.methods.r_search import answer_from_evidence, r_search
 from lcrag.methods.rag_r1 import rag_r1
-from lcrag.methods.translate_r1.program import translate_r1
-from lcrag.methods.translate_r1.translate_and_search import translate_and_search
+from lcrag.methods.translate_r1 import translate_and_search, translate_r1
 from lcrag.policy import ChatTemplate
 from lcrag.retrieval.passages import Hit
 

@@ -22,8 +22,15 @@ from lcrag.evaluation.training_log import Curve, rewards_table
 from lcrag.files import file_name, write_text
 from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_table, phase_table, plan_diversity
 from lcrag.methods.globalrag.figures import draw_costs, draw_searches, has_costs, has_searches
-from lcrag.methods.translate_r1.tool_report import draw_pareto, draw_selectivity, draw_tool_rates, tiers_in, tool_tables
-from lcrag.methods.translate_r1.tool_use import asked_repeatedly, has_tool_use
+from lcrag.methods.translate_r1.tool_report import (
+    asked_repeatedly,
+    draw_pareto,
+    draw_selectivity,
+    draw_tool_rates,
+    has_tool_use,
+    tiers_in,
+    tool_tables,
+)
 
 REPORT, LATEX, CURVES = "report.md", "tables.tex", "curves.png"
 

@@ -9,11 +9,11 @@ Its text names neither authors nor an arXiv number. Commands and results: `docs/
 | section 4.3: cost-sensitive rewards (flat, OTC, group-relative, gated) | `cost_adjusted_rewards`, `call_costs.cost` |
 | section 4.3, appendix G, equation 4: when the gate opens | `gate_firing_probability` |
 | section 4.4: the rollout with the tool | `program.translate_r1`, `translation_tool` |
-| appendix A: prompts | `prompts` |
+| appendix A: prompts | `program.domain_prompt`, `program.tool_prompt` |
 | section 6, figure 6: reward and tool rate during training | `tool_use.tool_rates`, `tool_report.draw_tool_rates` |
 | section 6.3, figure 1: Pareto shares | `tool_use.pareto_shares`, `tool_report.draw_pareto` |
-| tables 3 to 5, figure 7: by domain, selectivity | `tool_report.tool_tables`, `tool_report.draw_selectivity` |
-| translation before a search (not in the paper) | `translate_and_search.translate_and_search` |
+| tables 3 to 5, figure 7: by domain, selectivity | `tool_report.tool_tables`, `draw_selectivity` |
+| translation before a search (not in the paper) | `program.translate_and_search` |
 | the atlas's players | `oracles.ComprehensionOracle`, `oracles.TranslatingSearcher` |
 
 Domains, tiers and constructed languages, which other methods use too, are in `lcrag.data`; the domains' rewards are in
@@ -21,5 +21,4 @@ Domains, tiers and constructed languages, which other methods use too, are in `l
 """
 
 from lcrag.methods.translate_r1.call_costs import cost, cost_adjusted_rewards, gate_firing_probability
-from lcrag.methods.translate_r1.program import translate_r1
-from lcrag.methods.translate_r1.translate_and_search import translate_and_search
+from lcrag.methods.translate_r1.program import translate_and_search, translate_r1

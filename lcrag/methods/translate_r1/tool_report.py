@@ -3,15 +3,17 @@
 Translate-R1, tables 3 to 5 and figures 1, 6 and 7.
 """
 
+import collections
 import math
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import matplotlib
 import matplotlib.ticker
 import numpy as np
 
+from lcrag.data.questions import DOMAINS
 from lcrag.data.tiers import ALL_TIERS
 from lcrag.evaluation.paper_tables import INTERVAL
 from lcrag.evaluation.plots import (
@@ -25,69 +27,117 @@ from lcrag.evaluation.plots import (
     series_style,
     smoothed,
 )
-from lcrag.evaluation.scoreboard import Scoreboard
+from lcrag.evaluation.scoreboard import Scoreboard, System, SystemScore
 from lcrag.evaluation.tables import Cell, Rank, Table
 from lcrag.evaluation.training_log import Curve
-from lcrag.methods.translate_r1.tool_use import (
-    REWARD,
-    TOOL_RATE,
-    WHOLE,
-    asked_repeatedly,
-    domains_of,
-    frontier,
-    has_tool_use,
-    pareto_shares,
-    points_of,
-    question_rates,
-    score_of,
-    system_name,
-    tiers_of,
-)
+from lcrag.methods.translate_r1.tool_use import Point, frontier, pareto_shares
 
-Logs = Mapping[str, Sequence[Mapping[str, Curve]]]
-"""Method -> the training log of each of its runs."""
+Logs = Mapping[str, Sequence[Mapping[str, Curve]]]  # method -> the training log of each of its runs
 
-TIER_RATE = "tools/{}/rate"
+REWARD, TOOL_RATE = "reward", "tool_rate"
+WHOLE = ""  # the subset of all questions
 PANELS_IN_ROW = 5
 MIN_SHARE = 0.05  # smaller Pareto shares are not written into the figure
+
+
+def has_tool_use(board: Scoreboard) -> bool:
+    """Returns whether any system has both rewards and tool calls."""
+    return bool(points_of(board, WHOLE))
+
+
+def asked_repeatedly(board: Scoreboard) -> bool:
+    """Returns whether any run sampled its questions several times."""
+    return max(collections.Counter((trial.system, trial.run) for trial in board.trials).values()) > 1
+
+
+def domains_of(board: Scoreboard) -> list[str]:
+    """Returns the domains of a board's questions: the paper's in its order, then others."""
+    return _in_order(board.questions.domains, DOMAINS)
+
+
+def tiers_of(board: Scoreboard) -> list[str]:
+    """Returns the tiers of a board's questions: the paper's from high to low, then others."""
+    return _in_order(board.questions.tiers, ALL_TIERS)
+
+
+def _in_order(names: Iterable[str], order: Iterable[str]) -> list[str]:
+    ordered = list(order)
+    return sorted(
+        dict.fromkeys(filter(None, names)),
+        key=lambda name: ordered.index(name) if name in ordered else len(ordered),
+    )
+
+
+def points_of(board: Scoreboard, subset: str) -> dict[str, Point]:
+    """Returns system -> (reward, tool rate) on a subset of the questions, for systems that have both."""
+    points = {}
+    for system in board.systems:
+        reward, rate = (_score(board, system, metric, subset) for metric in (REWARD, TOOL_RATE))
+        if reward is not None and rate is not None:
+            points[_name(board, system)] = (reward.value, rate.value)
+    return points
+
+
+def question_rates(board: Scoreboard, system: System, domain: str = "") -> list[tuple[float, float]]:
+    """Returns (tool rate, weight) of each question of each of a system's runs, in one domain or all (figure 7).
+
+    A question's rate is the share of its samples (the inference runs of one run) with a tool call. The weights sum to 1
+    in total, and to the same value for each tier.
+    """
+    called: dict[tuple[str, ...], list[float]] = collections.defaultdict(list)
+    asked = board.questions
+    for trial in board.trials:
+        if trial.system == system and TOOL_RATE in trial.scores:
+            rows = zip(asked.domains, asked.tiers, asked.clusters, asked.languages, strict=True)
+            for (asked_domain, *question), rate in zip(rows, trial.scores[TOOL_RATE], strict=True):
+                if domain in ("", asked_domain) and not np.isnan(rate):
+                    called[*question, trial.run].append(float(rate))
+    sizes = collections.Counter(tier for tier, *_ in called)
+    return [(sum(rates) / len(rates), 1 / (len(sizes) * sizes[tier])) for (tier, *_), rates in called.items()]
+
+
+def _name(board: Scoreboard, system: System) -> str:
+    return system[1] if len({model for model, _ in board.systems}) == 1 else f"{system[1]}, {system[0]}"
+
+
+def _score(board: Scoreboard, system: System, metric: str, subset: str) -> SystemScore | None:
+    return board.score(system, metric, (subset, "all")) if subset in (WHOLE, *board.subsets) else None
+
+
+def _tier_parts(board: Scoreboard) -> dict[str, str]:
+    """Title -> subset of the questions, for each tier and for all questions."""
+    return {**{tier.replace("_", " "): tier for tier in tiers_of(board)}, "all": WHOLE}
 
 
 def tool_tables(board: Scoreboard, where: str) -> list[Table]:
     """Returns every table of tool use for which a scoreboard has data; `where` is appended to the titles."""
     if not has_tool_use(board):
         return []
-    tables = [
-        reward_and_rate_table(board, f"Reward and tool rate by domain and tier, {where}"),
-        pareto_table(board, f"Pareto share by tier, {where}"),
-    ]
-    if asked_repeatedly(board):
-        tables.append(selectivity_table(board, f"Questions by tool rate, {where}"))
-    return tables
+    names = {system: _name(board, system) for system in board.systems}
+    tiers = _tier_parts(board)
 
-
-def reward_and_rate_table(board: Scoreboard, title: str) -> Table:
-    """Returns a table of rewards and tool rates in percent: by domain and tier, by tier, and over all questions."""
+    # Rewards and tool rates in percent: by domain and tier, by tier, and over all questions.
     groups = [
-        {_read(f"{domain}, {tier}"): f"{domain}/{tier}" for tier in tiers_of(board)} for domain in domains_of(board)
+        {f"{domain}, {tier}".replace("_", " "): f"{domain}/{tier}" for tier in tiers_of(board)}
+        for domain in domains_of(board)
     ]
     sections = []
-    for parts in (*groups, tier_parts(board)):
+    for parts in (*groups, tiers):
         lines = []
-        for name, subset in parts.items():
+        for title, subset in parts.items():
             if subset not in (WHOLE, *board.subsets):
                 continue
-            cells = [Cell(name)]
+            cells = [Cell(title)]
             for system in board.systems:
                 for metric in (REWARD, TOOL_RATE):
-                    score = score_of(board, system, metric, subset)
+                    score = _score(board, system, metric, subset)
                     half = "" if score is None or math.isnan(score.half) else f" ±{100 * score.half:.1f}"
                     cells.append(Cell("–" if score is None else f"{100 * score.value:.1f}{half}"))
             lines.append(tuple(cells))
         sections.append(tuple(lines))
-    names = [system_name(board, system) for system in board.systems]
-    return Table(
-        title=title,
-        header=("", *(f"{name} {unit}" for name in names for unit in ("R %", "C %"))),
+    rewards_and_rates = Table(
+        title=f"Reward and tool rate by domain and tier, {where}",
+        header=("", *(f"{name} {unit}" for name in names.values() for unit in ("R %", "C %"))),
         sections=tuple(filter(None, sections)),
         note=(
             f"R: mean reward; C: the share of answers with a call of the tool. {INTERVAL} Of one run: over questions"
@@ -95,51 +145,39 @@ def reward_and_rate_table(board: Scoreboard, title: str) -> Table:
         ),
     )
 
-
-def pareto_table(board: Scoreboard, title: str) -> Table:
-    """Returns a table of the share of cost sensitivities at which each system is best, by tier and overall."""
-    shares = {name: pareto_shares(points_of(board, subset)) for name, subset in tier_parts(board).items()}
+    # The share of cost sensitivities at which each system is best.
+    shares = {title: pareto_shares(points_of(board, subset)) for title, subset in tiers.items()}
     lines = []
-    for system in (system_name(board, system) for system in board.systems):
-        cells = [Cell(system)]
-        for own in shares.values():
-            best: Rank = "best" if system in own and own[system] == max(own.values()) else ""
-            cells.append(Cell(f"{100 * own[system]:.0f}", rank=best) if system in own else Cell("–"))
+    for name in names.values():
+        cells = [Cell(name)]
+        for of_tier in shares.values():
+            best: Rank = "best" if name in of_tier and of_tier[name] == max(of_tier.values()) else ""
+            cells.append(Cell(f"{100 * of_tier[name]:.0f}", rank=best) if name in of_tier else Cell("–"))
         lines.append(tuple(cells))
-    return Table(
-        title=title,
+    pareto = Table(
+        title=f"Pareto share by tier, {where}",
         header=("", *shares),
         sections=(tuple(lines),),
         note="The share, in percent, of alpha in [0, 1] for which R - alpha C is the highest; equals divide it.",
     )
+    if not asked_repeatedly(board):
+        return [rewards_and_rates, pareto]
 
-
-def selectivity_table(board: Scoreboard, title: str) -> Table:
-    """Returns a table of the share of questions for which each system calls the tool never, sometimes or always."""
+    # The share of questions for which each system calls the tool never, sometimes or always.
     lines = []
-    for system in board.systems:
+    for system, name in names.items():
         rates = question_rates(board, system)
-        kinds = [0 if rate == 0 else 2 if rate == 1 else 1 for rate, _ in rates]
-        shares = [
-            sum(weight for own, (_, weight) in zip(kinds, rates, strict=True) if own == kind) for kind in range(3)
-        ]
-        cells = (Cell(f"{100 * share:.1f}") if rates else Cell("–") for share in shares)
-        lines.append((Cell(system_name(board, system)), *cells))
-    return Table(
-        title=title,
+        of_kind = [0.0, 0.0, 0.0]
+        for rate, weight in rates:
+            of_kind[0 if rate == 0 else 2 if rate == 1 else 1] += weight
+        lines.append((Cell(name), *(Cell(f"{100 * share:.1f}" if rates else "–") for share in of_kind)))
+    selectivity = Table(
+        title=f"Questions by tool rate, {where}",
         header=("", "never", "sometimes", "always"),
         sections=(tuple(lines),),
         note="Questions, in percent, by the share of their samples with a call of the tool; all tiers weigh the same.",
     )
-
-
-def tier_parts(board: Scoreboard) -> dict[str, str]:
-    """Returns title -> subset of the questions, for each tier and for all questions."""
-    return {**{_read(tier): tier for tier in tiers_of(board)}, "all": WHOLE}
-
-
-def _read(name: str) -> str:
-    return name.replace("_", " ")
+    return [rewards_and_rates, pareto, selectivity]
 
 
 def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
@@ -148,8 +186,8 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
     Thin lines are 95 % intervals. A line joins the systems with a positive share, see `pareto_shares`; shares below
     `MIN_SHARE` are not written.
     """
-    parts = tier_parts(board)
-    names = {system_name(board, system): system for system in board.systems}
+    parts = _tier_parts(board)
+    names = {_name(board, system): system for system in board.systems}
     with matplotlib.rc_context(STYLE):
         figure, panels = make_panels(len(parts), a_row=PANELS_IN_ROW)
         for (title, subset), axes in zip(parts.items(), panels, strict=True):
@@ -162,7 +200,7 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
                     reward, rate = points[name]
                     place, style = (100 * rate, 100 * reward), series_style(number, "marker")
                     axes.scatter(*place, s=60, label=name, zorder=2, **style)
-                    scores = (score_of(board, system, metric, subset) for metric in (TOOL_RATE, REWARD))
+                    scores = (_score(board, system, metric, subset) for metric in (TOOL_RATE, REWARD))
                     across, up = (100 * float(np.nan_to_num(score.half)) for score in scores if score is not None)
                     axes.errorbar(
                         *place, up, across, fmt="none", ecolor=style["color"], linewidth=1, alpha=0.6, zorder=1
@@ -185,16 +223,14 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure, panels = make_panels(len(domains), a_row=PANELS_IN_ROW)
         for domain, axes in zip(domains, panels, strict=True):
-            rates = {system: question_rates(board, system, domain) for system in board.systems}
-            places = np.unique([rate for own in rates.values() for rate, _ in own])
-            for number, (system, own) in enumerate(rates.items()):
-                if own:
-                    found = np.searchsorted(places, [rate for rate, _ in own])
-                    shares = 100 * np.bincount(found, [weight for _, weight in own], len(places))
+            of_systems = {system: question_rates(board, system, domain) for system in board.systems}
+            places = np.unique([rate for rates in of_systems.values() for rate, _ in rates])
+            for number, (system, rates) in enumerate(of_systems.items()):
+                if rates:
+                    bins = np.searchsorted(places, [rate for rate, _ in rates])
+                    shares = 100 * np.bincount(bins, [weight for _, weight in rates], len(places))
                     style = series_style(number, "linestyle") | series_style(number, "marker")
-                    axes.plot(
-                        100 * places, shares, markersize=4, linewidth=2, label=system_name(board, system), **style
-                    )
+                    axes.plot(100 * places, shares, markersize=4, linewidth=2, label=_name(board, system), **style)
             finish(axes, domain.replace("_", " ") or "all questions", "tool rate of a question (%)", "questions (%)")
         add_legend(figure, panels)
         save_figure(figure, path)
@@ -202,10 +238,8 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
 
 def tiers_in(logs: Logs) -> list[str]:
     """Returns the tiers with logged tool rates: the paper's from high to low, then others by name."""
-    pattern = re.compile(TIER_RATE.format("([^/]+)"))
-    names = sorted({name for own in logs.values() for log in own for name in log})
-    found = [match[1] for match in map(pattern.fullmatch, names) if match]
-    return sorted(found, key=lambda tier: list(ALL_TIERS).index(tier) if tier in ALL_TIERS else len(ALL_TIERS))
+    names = sorted({name for method_logs in logs.values() for log in method_logs for name in log})
+    return _in_order([match[1] for name in names if (match := re.fullmatch("tools/([^/]+)/rate", name))], ALL_TIERS)
 
 
 def draw_tool_rates(logs: Logs, path: str | pathlib.Path) -> None:
@@ -217,8 +251,8 @@ def draw_tool_rates(logs: Logs, path: str | pathlib.Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure, panels = make_panels(len(tiers), a_row=PANELS_IN_ROW)
         for tier, axes in zip(tiers, panels, strict=True):
-            for number, (method, own) in enumerate(logs.items()):
-                curves = [log[TIER_RATE.format(tier)] for log in own if TIER_RATE.format(tier) in log]
+            for number, (method, method_logs) in enumerate(logs.items()):
+                curves = [log[f"tools/{tier}/rate"] for log in method_logs if f"tools/{tier}/rate" in log]
                 if curves:
                     steps = np.unique(np.concatenate([logged for logged, _ in curves]))
                     values = np.stack([np.interp(steps, logged, smoothed(rates)) for logged, rates in curves])

@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import functools
 import json
 from collections.abc import Collection, Generator, Sequence
 from typing import NamedTuple
@@ -35,19 +34,18 @@ MALFORMED = ToolError("malformed_call", f"A call stands between {opening(TOOL_CA
 INVALID_JSON = ToolError("invalid_json", 'A call is a JSON object with a "name" and "arguments".')
 OVER_LIMIT = ToolError("over_limit", "No call is left. Give the answer.")
 FAILED = ToolError("failed", "The text could not be translated.")
-EMPTY_TEXT = ToolError("empty_text", 'The "text" is empty.')
 CAUSES = (
-    "malformed_call",
-    "invalid_json",
-    "unknown_tool",
-    "missing_argument",
-    "extra_argument",
-    "wrong_type",
-    "empty_text",
-    "long_text",
-    "unknown_target",
-    "over_limit",
-    "failed",
+    *("malformed_call", "invalid_json", "unknown_tool", "missing_argument", "extra_argument", "wrong_type"),
+    *("empty_text", "long_text", "unknown_target", "over_limit", "failed"),
+)
+# Code, English name or endonym of a language, case-folded -> its code.
+_CODES = {
+    name.casefold(): code for code, language in LANGUAGES.items() for name in (language.endonym, language.name, code)
+}
+RESPONSE = Style(
+    before=f"{opening(TOOL_RESPONSE)}\n",
+    after=f"{closing(TOOL_RESPONSE)}\n",
+    passage=lambda number, title, text: f"{text}\n",
 )
 
 
@@ -91,29 +89,13 @@ def call_in(
         return ToolError("wrong_type", f'The argument "{wrong[0]}" must be a text.')
     said, target = (without_surrogates(arguments[name]).strip() for name in ARGUMENTS)
     if not said:
-        return EMPTY_TEXT
+        return ToolError("empty_text", 'The "text" is empty.')
     if len(said) > text_characters:
         return ToolError("long_text", f"The text has {len(said)} characters. The most is {text_characters}.")
-    code = _codes().get(target.casefold())
+    code = _CODES.get(target.casefold())
     if code is None or (targets is not None and code not in targets):
         return ToolError("unknown_target", "The target is not a known language. Name one such as English.")
     return TranslateCall(said, code)
-
-
-@functools.cache
-def _codes() -> dict[str, str]:
-    """Code, English name or endonym of a language, case-folded -> its code."""
-    names: dict[str, str] = {}
-    for code, language in LANGUAGES.items():
-        names |= dict.fromkeys((language.endonym.casefold(), language.name.casefold(), code), code)
-    return names
-
-
-RESPONSE = Style(
-    before=f"{opening(TOOL_RESPONSE)}\n",
-    after=f"{closing(TOOL_RESPONSE)}\n",
-    passage=lambda number, title, text: f"{text}\n",
-)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -121,15 +103,9 @@ class ToolUse:
     """The limits of the tool, and its calls in one episode.
 
     Attributes:
-      calls: Calls that are carried out; 0: there is no tool, and calls are ordinary text.
-      targets: Codes of the allowed target languages; None: all known ones.
-      text_characters: Maximum length of a text to translate.
-      response_tokens: Maximum tokens of a response, tags included.
+      calls, targets, text_characters, response_tokens: See `translate_r1`; without calls, they are ordinary text.
       made: Number of calls so far, including malformed and refused ones.
       errors: Cause -> number of calls that got no translation.
-
-    Raises:
-      UserError: a target is not a known language.
     """
 
     calls: int
@@ -157,14 +133,16 @@ class ToolUse:
     def respond(self, call: TranslateCall | ToolError) -> Generator[Translate, Translated, Information]:
         """Carries out a call; returns the observation."""
         self.made += 1
-        error = OVER_LIMIT if self.over else call
-        if isinstance(error, TranslateCall):
-            answer = yield Translate(error.text, None, error.target)
-            if not isinstance(answer, TranslationFailure):
-                return self._shown(answer)
-            error = FAILED
-        self.errors[error.cause] += 1
-        return self._shown(f"Error: {error.message}")
+        response: Translated | ToolError = OVER_LIMIT
+        if not self.over and isinstance(call, ToolError):
+            response = call
+        elif not self.over:
+            translated = yield Translate(call.text, None, call.target)
+            response = FAILED if isinstance(translated, TranslationFailure) else translated
+        if isinstance(response, ToolError):
+            self.errors[response.cause] += 1
+            response = f"Error: {response.message}"
+        return statements([f"{response}\n"], RESPONSE, self.response_tokens)
 
     def unanswered(self) -> None:
         """Counts a call in the last turn, which gets no response."""
@@ -184,6 +162,3 @@ class ToolUse:
     def mistakes(self) -> int:
         """Number of calls with an error of the policy's."""
         return self.errors.total() - self.errors[FAILED.cause]
-
-    def _shown(self, text: str) -> Information:
-        return statements([f"{text}\n"], RESPONSE, self.response_tokens)

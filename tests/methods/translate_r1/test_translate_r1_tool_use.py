@@ -1,7 +1,6 @@
 """Tool use by domain, tier and question: against counts by hand, and Pareto shares against a grid."""
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pytest
@@ -10,16 +9,19 @@ from hypothesis import strategies as st
 
 from lcrag.evaluation import Answered, question_metrics, to_markdown
 from lcrag.evaluation.scoreboard import Scoreboard, Trial
-from lcrag.methods.translate_r1.tool_report import draw_pareto, draw_selectivity, draw_tool_rates, tiers_in, tool_tables
-from lcrag.methods.translate_r1.tool_use import (
+from lcrag.methods.translate_r1.tool_report import (
     domains_of,
-    frontier,
+    draw_pareto,
+    draw_selectivity,
+    draw_tool_rates,
     has_tool_use,
-    pareto_shares,
     points_of,
     question_rates,
+    tiers_in,
     tiers_of,
+    tool_tables,
 )
+from lcrag.methods.translate_r1.tool_use import frontier, pareto_shares
 
 PNG = b"\x89PNG"
 TIERS = {"en": "high", "ha": "low"}
@@ -42,7 +44,7 @@ def trial(method, chance, *, run=None, sample=0, questions=24, scored=True, tool
             tool_calls=2 * int(chance[language][(number + sample) % len(chance[language])]) if tool else None,
         )
         for language in TIERS
-        for number, domain in zip(range(questions), itertools.cycle(("multiple_choice", "mathematics")))  # noqa: B905
+        for number, domain in enumerate(("multiple_choice", "mathematics") * (questions // 2))
     ]
     return Trial.of(
         answered, method=method, model="m", dataset="toy", split="held_out", decoding="sampled", run=run or method,
@@ -53,12 +55,6 @@ def trial(method, chance, *, run=None, sample=0, questions=24, scored=True, tool
 FREE = [trial("free", {"en": (1,), "ha": (1,)}, sample=sample) for sample in range(4)]
 GATED = [trial("gated", {"en": (0,), "ha": (1, 1, 0, 0)}, sample=sample) for sample in range(4)]
 BOARD = Scoreboard([*FREE, *GATED, trial("none", {"en": (0,), "ha": (0,)}, tool=False)])
-
-
-def labels(own):
-    """The fields of a trial that do not come from its answers."""
-    derived = ("questions", "scores", "answered")
-    return {each.name: getattr(own, each.name) for each in dataclasses.fields(own) if each.name not in derived}
 
 
 def cells(table):
@@ -113,30 +109,29 @@ def test_reward_and_rate_by_domain_and_tier():
         "free": ["0.0", "0.0", "100.0"], "gated": ["50.0", "50.0", "0.0"], "none": ["–", "–", "–"]
     }  # fmt: skip
     assert "tool rate" in to_markdown(selectivity)
+    assert (domains_of(BOARD), tiers_of(BOARD)) == (["mathematics", "multiple_choice"], ["high", "low"])  # the paper's
+    assert points_of(BOARD, "low") == {"free": (1.0, 1.0), "gated": (0.5, 0.5)}
+    assert points_of(BOARD, "xlow") == {}
 
 
 def test_rates_of_questions_weigh_every_tier_the_same():
-    few = [trial("gated", {"en": (1,), "ha": (1, 0)}, sample=sample) for sample in range(2)]
+    full = [trial("gated", {"en": (1,), "ha": (1, 0)}, sample=sample) for sample in range(2)]
+    fields = ("method", "model", "dataset", "split", "decoding", "run", "seen_languages")
     few = [
-        Trial.of([a for a in each.answered if a.tier == "high" or int(a.question_id) < 6], **labels(each))
-        for each in few
+        Trial.of(
+            [answer for answer in each.answered if answer.tier == "high" or int(answer.question_id) < 6],
+            **{name: getattr(each, name) for name in fields},
+        )
+        for each in full
     ]
     rates = question_rates(Scoreboard(few), ("m", "gated"))
     assert sorted({rate for rate, _ in rates}) == [0.5, 1.0]
     assert len(rates) == 30
     assert sum(weight for rate, weight in rates if rate == 1.0) == pytest.approx(0.5)
-    assert sum(weight for _, weight in question_rates(Scoreboard(few), ("m", "gated"), "mathematics")) == pytest.approx(
-        1
-    )
+    of_domain = question_rates(Scoreboard(few), ("m", "gated"), "mathematics")
+    assert sum(weight for _, weight in of_domain) == pytest.approx(1)
     two_seeds = [*GATED[:2], *(dataclasses.replace(each, run="seed 1") for each in GATED[:2])]
     assert len(question_rates(Scoreboard(two_seeds), ("m", "gated"))) == 2 * 48
-
-
-def test_domains_and_tiers_come_in_the_paper_s_order():
-    assert domains_of(BOARD) == ["mathematics", "multiple_choice"]
-    assert tiers_of(BOARD) == ["high", "low"]
-    assert points_of(BOARD, "low") == {"free": (1.0, 1.0), "gated": (0.5, 0.5)}
-    assert points_of(BOARD, "xlow") == {}
 
 
 def test_a_board_without_a_tool_or_without_rewards_has_no_tables():

@@ -21,19 +21,12 @@ TRANSLATOR, JUDGE = "translator", "judge"  # the roles
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """One request to a model.
-
-    Attributes:
-      role: `TRANSLATOR` or `JUDGE`.
-      prompt: The prompt.
-      max_tokens: Maximum length of the answer.
-      number: Number of the answer to this prompt, from 0; the first is greedy, later ones are sampled.
-    """
+    """One request to a model: its answer depends on nothing else."""
 
     role: str
     prompt: str
-    max_tokens: int
-    number: int = 0
+    max_tokens: int  # of the answer
+    number: int = 0  # of the answer to this prompt; the first is greedy, later ones are sampled
 
     def key(self, model: str) -> str:
         """Identifies the request to a model, in 32 hexadecimal digits."""
@@ -68,9 +61,6 @@ class RequestCache:
       models: Role -> the model that has it.
       answered: Request key -> stored answer.
       store: Stores rows `{"key", "role", "answer"}` durably; called on a thread, one call at a time.
-
-    Raises:
-      UserError: a model allows no request.
     """
 
     def __init__(
@@ -177,15 +167,15 @@ class CompleterModel:
         await asyncio.sleep(0)  # lets other tasks add their requests to the batch
         async with self._working:
             batch, self._waiting = self._waiting, []
-            prompts = [(each.prompt, each.sampling) for each, _ in batch]
+            prompts = [(waiting.prompt, waiting.sampling) for waiting, _ in batch]
             try:
                 completions = await asyncio.to_thread(self._completer, prompts) if batch else ()
             except Exception as error:
-                for _, waiting in batch:
-                    waiting.set_exception(error)
+                for _, future in batch:
+                    future.set_exception(error)
             else:
-                for (_, waiting), completion in zip(batch, completions, strict=True):
-                    waiting.set_result(completion)
+                for (_, future), completion in zip(batch, completions, strict=True):
+                    future.set_result(completion)
         completion = await answer
         if isinstance(completion, GenerationFailure):
             raise UserError(f"{self.name} fails: {completion.reason}")

@@ -7,18 +7,22 @@ its quota. The stages are functions of the models' answers, so equal answers giv
 import asyncio
 import collections
 import dataclasses
+import re
+import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
+
+import gin
 
 from lcrag.data.batches import Coupled, coupled, seeded_order
 from lcrag.data.languages import language_of
 from lcrag.data.questions import Question
 from lcrag.episodes import Translator
-from lcrag.errors import UserError
-from lcrag.methods.translate_r1.pipeline.checks import Thresholds, Verdict, defect, unfit_source, verdict_in
+from lcrag.errors import UserError, typed
 from lcrag.methods.translate_r1.pipeline.models import JUDGE, TRANSLATOR, ModelRequest
 from lcrag.methods.translate_r1.pipeline.texts import (
     DOMAINS,
+    MULTIPLE_CHOICE,
     TRANSLATION,
     Domain,
     Parts,
@@ -29,102 +33,139 @@ from lcrag.methods.translate_r1.pipeline.texts import (
     parts_in,
     parts_of,
     portions_of,
+    split_options,
     translation_prompt,
     versions_of,
 )
-from lcrag.rewards.domains.written_texts import chrf
+from lcrag.rewards.domains.written_texts import chrf, length_ratio, repetition_ratio
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Ask: TypeAlias = Callable[[ModelRequest], Awaitable[str]]
 
-
-SOURCE, FORWARD, HEURISTICS = "source filter", "forward translation", "heuristics"
-BACK, JUDGED = "back-translation", "judge"
-STAGES = (SOURCE, FORWARD, HEURISTICS, BACK, JUDGED)
-
-NO_OUTPUT, LOST, DIFFERENT, NEITHER = "no output", "low chrF", "DIFFERENT", "neither SAME nor DIFFERENT"
+SOURCE, FORWARD, HEURISTICS, BACK, JUDGED = STAGES = (
+    "source filter",
+    "forward translation",
+    "heuristics",
+    "back-translation",
+    "judge",
+)
+SAME, DIFFERENT, NEITHER = "SAME", "DIFFERENT", "neither SAME nor DIFFERENT"
 
 JUDGE_RETRIES = 3
 ANSWERS_TRIED = 64
 _JUDGE_TOKENS = 2048  # reasoning models need most of them
 
-Ask: TypeAlias = Callable[[ModelRequest], Awaitable[str]]
-# (parts, their kind, code of their language, code of the target language) -> the translated parts, None on failure
-Render: TypeAlias = Callable[[Mapping[str, str], TextKind, str, str], Awaitable[Parts | None]]
-# (original, back-translation, domain) -> the verdict
-Judge: TypeAlias = Callable[[Mapping[str, str], Mapping[str, str], Domain], Awaitable[Verdict]]
 
+@gin.register
+@typed
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """Thresholds of the stages (Translate-R1, appendix L).
 
-class UsableAnswers:
-    """Stops a run early if the model never gives a usable answer; `complaint` begins the message."""
+    Attributes:
+      natural_language: Minimum share of natural language in a source.
+      characters: A source must be shorter than this.
+      repetition: Maximum repetition ratio of a translation's 10-grams of characters.
+      min_length: Minimum ratio of a translation's length to its source's, in characters.
+      max_length: Maximum such ratio.
+      copy: Maximum chrF of a translation to its source.
+      round_trip: Minimum chrF of a back-translation to the source.
+      round_trip_texts: The same for the domain `translation`, whose short texts vary more.
+    """
 
-    def __init__(self, complaint: str):
-        self._complaint, self._seen, self._usable = complaint, 0, False
+    natural_language: float = 0.8
+    characters: int = 2000
+    repetition: float = 0.3
+    min_length: float = 0.2
+    max_length: float = 3.0
+    copy: float = 0.9
+    round_trip: float = 0.4
+    round_trip_texts: float = 0.35
 
-    def count(self, answer: str, *, usable: bool) -> None:
-        """Counts an answer.
-
-        Raises:
-          UserError: none of the first 64 answers is usable.
-        """
-        self._usable |= usable
-        self._seen += 1
-        if not self._usable and self._seen >= ANSWERS_TRIED:
+    def __post_init__(self):
+        for name in ("natural_language", "repetition", "copy", "round_trip", "round_trip_texts"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"Thresholds.{name} is {getattr(self, name):g}: set it to a share, 0 to 1")
+        if not 0 <= self.min_length < self.max_length:
             raise UserError(
-                f"{self._complaint} in {ANSWERS_TRIED} answers, it says {answer[:200]!r}: choose another model"
+                f"Thresholds.min_length is {self.min_length:g} and max_length {self.max_length:g}: no length is"
+                " between them"
             )
 
 
-def prompted_rendering(ask: Ask) -> Render:
-    """Translates by prompting the model with the role `translator` (stages 2 and 4)."""
-    usable = UsableAnswers("the translator writes no translation between <output> and </output>")
+def unfit_source(question: Question, domain: Domain, thresholds: Thresholds) -> str:
+    """Returns why the source filter (stage 1) removes a question, empty if it passes.
 
-    async def render(parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> Parts | None:
-        prompt = translation_prompt(parts, kind, source, target)
-        answer = await ask(ModelRequest(role=TRANSLATOR, prompt=prompt, max_tokens=kind.max_tokens))
-        found = parts_in(answer, parts)
-        usable.count(answer, usable=found is not None)
-        return found
-
-    return render
-
-
-def exact_rendering(translator: Translator) -> Render:
-    """Translates with an exact translator, such as the look-up of constructed languages, on another thread."""
-
-    async def render(parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> Parts | None:
-        texts = await asyncio.to_thread(translator, list(parts.values()), source, target)
-        rendered = {key: text for key, text in zip(parts, texts, strict=True) if isinstance(text, str) and text.strip()}
-        return rendered if rendered.keys() == parts.keys() else None
-
-    return render
-
-
-def prompted_judge(ask: Ask) -> Judge:
-    """Asks the model with the role `judge` for the verdict (stage 5), up to four times until an answer has one.
-
-    A back-translation that equals the original is SAME without a request.
+    The share of natural language is that of the question without its options, which may be numbers.
     """
-    usable = UsableAnswers("the judge says neither SAME nor DIFFERENT")
-
-    async def judge(original: Mapping[str, str], back: Mapping[str, str], domain: Domain) -> Verdict:
-        if original == back:
-            return "SAME"
-        prompt = judge_prompt(original, back, domain)
-        for number in range(1 + JUDGE_RETRIES):
-            answer = await ask(ModelRequest(role=JUDGE, prompt=prompt, max_tokens=_JUDGE_TOKENS, number=number))
-            verdict = verdict_in(answer)
-            usable.count(answer, usable=verdict != "neither")
-            if verdict != "neither":
-                return verdict
-        return "neither"
-
-    return judge
+    if len(question.text) >= thresholds.characters:
+        return "too long"
+    stem = question.text
+    if domain is MULTIPLE_CHOICE:
+        options = split_options(question.text)
+        if options is None or len(options.texts) < 4 or not all((options.stem, *options.texts.values())):
+            return "no options A to D"
+        if not set(question.answers) <= set(options.texts):
+            return "the answer is no option"
+        stem = options.stem
+    return "" if natural_language_share(stem) >= thresholds.natural_language else "too little natural language"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+# Formulas and code. A dollar sign opens a formula only before a character other than white space; it closes one only
+# after such a character and not before a digit. "$5 and $10" are therefore prices.
+_NOTATION = re.compile(
+    r"```.*?```|`[^`\n]+`|\$\$.*?\$\$|\$(?=\S)[^$\n]*?(?<=\S)\$(?!\d)|\\\[.*?\\\]|\\\(.*?\\\)"
+    r"|\\begin\{(\w+\*?)\}.*?\\end\{\1\}|\\[A-Za-z]+",
+    re.DOTALL,
+)
+
+
+def natural_language_share(text: str) -> float:
+    """Returns the share of prose (letters and their punctuation) in all prose and notation; 0 if there is neither.
+
+    Notation is everything in a formula or in code, and outside of them every sign that prose does not use. Numbers,
+    currency signs, `%` and `°` outside of formulas, which word problems are full of, are neither.
+    """
+    outside = _NOTATION.sub(" ", text)
+    notation = len("".join(text.split())) - len("".join(outside.split()))
+    prose = 0
+    for character in outside:
+        category = unicodedata.category(character)
+        if character.isspace() or character in "%°" or category[0] == "N" or category == "Sc":
+            continue
+        punctuation = character in ".,;:!?'\"()-" if character.isascii() else category[0] == "P"
+        if category[0] in "LM" or punctuation:
+            prose += 1
+        else:
+            notation += 1
+    return prose / (prose + notation) if prose + notation else 0.0
+
+
+def defect(translation: str, source: str, thresholds: Thresholds) -> str:
+    """Returns the first defect that the heuristics (stage 3) find in a translation, empty if there is none."""
+    if repetition_ratio(translation) > thresholds.repetition:
+        return "repeats itself"
+    if length_ratio(translation, source) < thresholds.min_length:
+        return "too short"
+    if length_ratio(translation, source) > thresholds.max_length:
+        return "too long"
+    return "a copy of the source" if chrf(translation, [source]) > thresholds.copy else ""
+
+
+def verdict_in(answer: str) -> str:
+    """Returns `SAME`, `DIFFERENT` or `NEITHER`: what a judge's answer (stage 5) says in its last tags, or without tags.
+
+    Case and surrounding punctuation do not matter.
+    """
+    tagged = re.findall(r"<verdict>(.*?)</verdict>", answer, re.DOTALL | re.IGNORECASE)
+    verdict = (tagged[-1] if tagged else answer).strip(" \t\r\n.!*_`'\"").upper()
+    return verdict if verdict in (SAME, DIFFERENT) else NEITHER
+
+
+@dataclasses.dataclass
 class Attempt:
-    """The result of a source in one language.
+    """What became of a source in one language.
 
     Attributes:
       question: The source.
@@ -146,84 +187,98 @@ class Attempt:
     stage: str = ""
     cause: str = ""
     portion: str = ""
-    translation: Parts | None = None
-    back: Parts | None = None
+    translation: Parts = dataclasses.field(default_factory=dict)
+    back: Parts = dataclasses.field(default_factory=dict)
     similarity: float | None = None
-    questions: tuple[Question, ...] = ()
+    questions: Sequence[Question] = ()
 
     @property
     def passed(self) -> bool:
         """Whether no stage removed it."""
         return not self.stage
 
+    def removed(self, stage: str, cause: str) -> "Attempt":
+        """Returns itself, removed by a stage."""
+        self.stage, self.cause = stage, cause
+        return self
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+
 class Stages:
     """Stages 2 to 5.
 
-    Attributes:
-      renderings: Language code -> translates into that language and back.
-      judge: Compares originals with back-translations.
+    Args:
+      ask: Asks a model, such as a `RequestCache`.
       thresholds: Thresholds of the heuristics and the round trip.
+      exact: Language -> an exact translator into it and back, such as the look-up of constructed languages; the others
+        are translated by the model with the role `translator`.
     """
 
-    renderings: Mapping[str, Render]
-    judge: Judge
-    thresholds: Thresholds
+    def __init__(self, ask: Ask, thresholds: Thresholds, exact: Mapping[str, Translator]):
+        self._ask, self._thresholds, self._exact = ask, thresholds, exact
+        self._answers: collections.Counter[tuple[str, bool]] = collections.Counter()  # of (role, usable)
 
     async def attempt(self, question: Question, language: str) -> Attempt:
-        """Takes a source through the stages, up to the first that removes it.
-
-        Raises:
-          UserError: a model is unavailable or never gives a usable answer.
-        """
-        domain, home, render = domain_of(question), question.language, self.renderings[language]
-        source = parts_of(question, domain)
-        translation: Parts = {}
-        back: Parts = {}
-        similarity: float | None = None
-
-        def ended(stage: str = "", cause: str = "", portion: str = "", questions: Iterable[Question] = ()) -> Attempt:
-            return Attempt(
-                question=question,
-                domain=domain,
-                language=language,
-                stage=stage,
-                cause=cause,
-                portion=portion,
-                translation=translation or None,
-                back=back or None,
-                similarity=similarity,
-                questions=tuple(questions),
-            )
-
-        for name, kind, parts in portions_of(source, domain):
-            forward = await render(parts, kind, home, language)
+        """Takes a source through the stages, up to the first that removes it."""
+        domain, home, exact = domain_of(question), question.language, self._exact.get(language)
+        source, thresholds = parts_of(question, domain), self._thresholds
+        min_round_trip = thresholds.round_trip_texts if domain is TRANSLATION else thresholds.round_trip
+        made = Attempt(question, domain, language)
+        for made.portion, kind, parts in portions_of(source, domain):
+            forward = await self._translate(parts, kind, home, language, exact)
             if forward is None:
-                return ended(FORWARD, NO_OUTPUT, name)
-            translation |= forward
-            if cause := defect(joined(forward), joined(parts), self.thresholds):
-                return ended(HEURISTICS, cause, name)
-            returned = await render(forward, kind, language, home)
-            if returned is None:
-                return ended(BACK, NO_OUTPUT, name)
-            back |= returned
-            kept = chrf(joined(returned), [joined(parts)])
-            similarity = kept if similarity is None else min(kept, similarity)
-            if kept < self.thresholds.min_round_trip(domain):
-                return ended(BACK, LOST, name)
-        verdict = await self.judge(source, back, domain)
-        if verdict != "SAME":
-            return ended(JUDGED, DIFFERENT if verdict == "DIFFERENT" else NEITHER)
-        return ended(questions=versions_of(question, domain, translation, language))
+                return made.removed(FORWARD, "no output")
+            made.translation |= forward
+            if cause := defect(joined(forward), joined(parts), thresholds):
+                return made.removed(HEURISTICS, cause)
+            back = await self._translate(forward, kind, language, home, exact)
+            if back is None:
+                return made.removed(BACK, "no output")
+            made.back |= back
+            kept = chrf(joined(back), [joined(parts)])
+            made.similarity = kept if made.similarity is None else min(kept, made.similarity)
+            if kept < min_round_trip:
+                return made.removed(BACK, "low chrF")
+        made.portion = ""
+        if (verdict := await self._judge(source, made.back, domain)) != SAME:
+            return made.removed(JUDGED, verdict)
+        made.questions = versions_of(question, domain, made.translation, language)
+        return made
 
+    async def _translate(
+        self, parts: Parts, kind: TextKind, source: str, target: str, exact: Translator | None
+    ) -> Parts | None:
+        """Translates parts in either direction (stages 2 and 4); None on failure."""
+        if exact is not None:
+            texts = await asyncio.to_thread(exact, list(parts.values()), source, target)
+            usable = all(isinstance(text, str) and text.strip() for text in texts)
+            return {key: str(text) for key, text in zip(parts, texts, strict=True)} if usable else None
+        prompt = translation_prompt(parts, kind, source, target)
+        answer = await self._ask(ModelRequest(role=TRANSLATOR, prompt=prompt, max_tokens=kind.max_tokens))
+        translated = parts_in(answer, parts)
+        self._count(TRANSLATOR, answer, usable=translated is not None)
+        return translated
 
-class TranslationQuota(NamedTuple):
-    """How many questions a domain needs; a source counts if it passes in every language."""
+    async def _judge(self, original: Parts, back: Parts, domain: Domain) -> str:
+        """Asks for the verdict (stage 5), up to four times until an answer has one."""
+        if original == back:
+            return SAME
+        prompt = judge_prompt(original, back, domain)
+        for number in range(1 + JUDGE_RETRIES):
+            answer = await self._ask(ModelRequest(role=JUDGE, prompt=prompt, max_tokens=_JUDGE_TOKENS, number=number))
+            verdict = verdict_in(answer)
+            self._count(JUDGE, answer, usable=verdict != NEITHER)
+            if verdict != NEITHER:
+                return verdict
+        return NEITHER
 
-    domain: Domain
-    languages: tuple[str, ...]
-    places: int
+    def _count(self, role: str, answer: str, *, usable: bool) -> None:
+        """Stops the run if no answer of a model is usable so far: it would use up all sources."""
+        self._answers[role, usable] += 1
+        if not self._answers[role, True] and self._answers[role, False] >= ANSWERS_TRIED:
+            raise UserError(
+                f"none of the {role}'s first {ANSWERS_TRIED} answers is usable, the last one says {answer[:200]!r}:"
+                " choose another model"
+            )
 
 
 class Sources(NamedTuple):
@@ -247,9 +302,6 @@ def filter_sources(questions: Iterable[Question], thresholds: Thresholds, *, pre
       thresholds: Thresholds of the filter.
       preferred: Language of the version that becomes the source, if there are several.
       seed: Seed of the order.
-
-    Raises:
-      UserError: a question has an unknown domain, or no question passes.
     """
     pools: dict[str, dict[str, Coupled]] = collections.defaultdict(dict)
     removed = []
@@ -257,8 +309,7 @@ def filter_sources(questions: Iterable[Question], thresholds: Thresholds, *, pre
         source, *others = sorted(versions, key=lambda version: version.language != preferred)
         domain = domain_of(source)
         if cause := unfit_source(source, domain, thresholds):
-            attempt = Attempt(question=source, domain=domain, language=source.language, stage=SOURCE, cause=cause)
-            removed.append(attempt)
+            removed.append(Attempt(source, domain, source.language).removed(SOURCE, cause))
         else:
             pools[domain.name][source.coupling] = (source, *others)
     if not pools:
@@ -269,9 +320,23 @@ def filter_sources(questions: Iterable[Question], thresholds: Thresholds, *, pre
     return Sources({name: [pool[key] for key in seeded_order(pool, seed)] for name, pool in pools.items()}, removed)
 
 
+@dataclasses.dataclass
+class Quota:
+    """How many questions a domain needs; a source counts if it passes in every language.
+
+    Attributes:
+      tried: (place, number of the attempt to fill it, what became of a source in each language), round by round.
+    """
+
+    domain: Domain
+    languages: tuple[str, ...]
+    places: int
+    tried: Sequence[tuple[int, int, Sequence[Attempt]]] = ()
+
+
 def quotas_of(
     sources: Sources, languages: Sequence[str], places: int | Mapping[str, int], *, together: bool
-) -> list[TranslationQuota]:
+) -> list[Quota]:
     """Returns the quotas of every domain that has sources.
 
     Sources of the domain `translation` are not translated into a language that some of them are written in.
@@ -281,9 +346,6 @@ def quotas_of(
       languages: Codes of the target languages.
       places: Questions per language and domain: one number, or a number for each language.
       together: Whether a question must pass in all languages, rather than in each on its own.
-
-    Raises:
-      UserError: a language is unknown, repeated or has no number, or languages that go together have different numbers.
     """
     if not languages or len(set(languages)) < len(languages):
         raise UserError(f"translations.languages is {' '.join(languages) or 'empty'}: name each language once")
@@ -299,11 +361,11 @@ def quotas_of(
         if together and len({wanted[code] for code in codes}) > 1:
             raise UserError("translations.places has several numbers, but all languages go together: give one")
         groups = ([codes] if codes else []) if together else [(code,) for code in codes]
-        quotas += [TranslationQuota(domain, group, wanted[group[0]]) for group in groups]
+        quotas += [Quota(domain, group, wanted[group[0]]) for group in groups]
     return quotas
 
 
-def languages_to_translate(quotas: Iterable[TranslationQuota], sources: Sources) -> list[str]:
+def languages_to_translate(quotas: Iterable[Quota], sources: Sources) -> list[str]:
     """Returns the languages in which some source of their quotas has no version, in the order of the quotas."""
     return list(
         dict.fromkeys(
@@ -319,21 +381,46 @@ def _version_in(versions: Coupled, language: str) -> Question | None:
     return next((version for version in versions if version.language == language), None)
 
 
-@dataclasses.dataclass(frozen=True)
-class AttemptResult(Generic[Result]):
-    """The result of an attempt to fill a place (from 0) of a quota, and its number for this place (from 1)."""
-
-    place: int
-    attempt: int
-    result: Result
-
-
-Attempts: TypeAlias = tuple[Attempt, ...]  # of one source, in the languages of its quota
-
-
-def all_passed(attempts: Attempts) -> bool:
+def all_passed(attempts: Sequence[Attempt]) -> bool:
     """Whether a source passed in every language of its quota."""
     return all(attempt.passed for attempt in attempts)
+
+
+async def fill_quotas(
+    quotas: Sequence[Quota],
+    sources: Sources,
+    stages: Stages,
+    *,
+    attempts: int,
+    width: int,
+    seen: Callable[[bool], None],
+) -> None:
+    """Fills all quotas concurrently: sets their `tried`.
+
+    Args:
+      quotas: The quotas.
+      sources: The sources that may fill them.
+      stages: The stages that each source passes.
+      attempts: Maximum attempts per place.
+      width: Maximum concurrent attempts of a quota.
+      seen: Called after every attempt with whether it filled its place.
+    """
+
+    async def fill_one(quota: Quota) -> None:
+        async def in_language(versions: Coupled, code: str) -> Attempt:
+            if version := _version_in(versions, code):
+                return Attempt(versions[0], quota.domain, code, questions=(version,))
+            return await stages.attempt(versions[0], code)
+
+        async def in_all(versions: Coupled) -> Sequence[Attempt]:
+            made = await asyncio.gather(*(in_language(versions, code) for code in quota.languages))
+            seen(all_passed(made))
+            return made
+
+        pool = sources.pools[quota.domain.name]
+        quota.tried = await fill(pool, quota.places, attempts, in_all, all_passed, width=width)
+
+    await asyncio.gather(*map(fill_one, quotas))
 
 
 async def fill(
@@ -344,8 +431,8 @@ async def fill(
     passed: Callable[[Result], bool],
     *,
     width: int,
-) -> list[AttemptResult[Result]]:
-    """Fills places from a pool whose items are used once each, in order; returns all attempts, round by round.
+) -> list[tuple[int, int, Result]]:
+    """Fills places from a pool whose items are used once each, in order.
 
     In every round each empty place gets the next item. The items that are tried therefore depend on the pool and the
     results, but not on the order in which results arrive.
@@ -357,72 +444,24 @@ async def fill(
       attempt: Tries an item.
       passed: Whether a result fills its place.
       width: Maximum concurrent attempts.
+
+    Returns:
+      (place from 0, number of its attempt from 1, result) of all attempts, round by round.
     """
-    left, empty, tried = iter(pool), list(range(places)), []
+    left, empty, limit = iter(pool), list(range(places)), asyncio.Semaphore(width)
+    tried: list[tuple[int, int, Result]] = []
+
+    async def limited(item: Item) -> Result:
+        async with limit:
+            return await attempt(item)
+
     for number in range(1, attempts + 1):
         dealt = list(zip(empty, left, strict=False))
-        results = await each_of([item for _, item in dealt], attempt, width=width)
-        tried += [AttemptResult(place, number, result) for (place, _), result in zip(dealt, results, strict=True)]
-        filled = {place for (place, _), result in zip(dealt, results, strict=True) if passed(result)}
+        results = await asyncio.gather(*(limited(item) for _, item in dealt))
+        made = [(place, number, result) for (place, _), result in zip(dealt, results, strict=True)]
+        tried += made
+        filled = {place for place, _, result in made if passed(result)}
         empty = [place for place in empty if place not in filled]
         if not empty or not dealt:
             break
     return tried
-
-
-async def each_of(items: Sequence[Item], do: Callable[[Item], Awaitable[Result]], *, width: int) -> list[Result]:
-    """Applies `do` to every item, at most `width` at a time; returns the results in order.
-
-    Raises the first exception of an item; no further item is started.
-    """
-    results: dict[int, Result] = {}
-    numbered = iter(enumerate(items))
-
-    async def work() -> None:
-        for number, item in numbered:
-            results[number] = await do(item)
-
-    workers = [asyncio.ensure_future(work()) for _ in range(min(width, len(items)))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-    return [results[number] for number in range(len(items))]
-
-
-async def fill_quotas(
-    quotas: Sequence[TranslationQuota],
-    sources: Sources,
-    stages: Stages,
-    *,
-    attempts: int,
-    width: int,
-    seen: Callable[[bool], None],
-) -> list[list[AttemptResult[Attempts]]]:
-    """Fills all quotas concurrently; returns all attempts of each.
-
-    Args:
-      quotas: The quotas.
-      sources: The sources that may fill them.
-      stages: The stages that each source passes.
-      attempts: Maximum attempts per place.
-      width: Maximum concurrent attempts of a quota.
-      seen: Called after every attempt with whether it filled its place.
-    """
-
-    async def filled(quota: TranslationQuota) -> list[AttemptResult[Attempts]]:
-        async def tried(versions: Coupled) -> Attempts:
-            async def in_language(code: str) -> Attempt:
-                if own := _version_in(versions, code):
-                    return Attempt(question=versions[0], domain=quota.domain, language=code, questions=(own,))
-                return await stages.attempt(versions[0], code)
-
-            found = tuple(await each_of(quota.languages, in_language, width=width))
-            seen(all_passed(found))
-            return found
-
-        return await fill(sources.pools[quota.domain.name], quota.places, attempts, tried, all_passed, width=width)
-
-    return await each_of(quotas, filled, width=len(quotas))

@@ -5,7 +5,7 @@ import json
 import re
 import string
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from lcrag.data import questions as names
 from lcrag.data.languages import language_of
@@ -16,17 +16,11 @@ from lcrag.errors import UserError
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextKind:
-    """How a translator's prompt describes a kind of text.
-
-    Attributes:
-      called: Name of the kind.
-      keep: What the translator must not change.
-      max_tokens: Maximum length of a model's translation.
-    """
+    """How a translator's prompt describes a kind of text."""
 
     called: str
-    keep: str
-    max_tokens: int = 2048
+    keep: str  # what the translator must not change
+    max_tokens: int = 2048  # of a model's translation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,11 +99,7 @@ DOMAINS = {
 
 
 def domain_of(question: Question) -> Domain:
-    """Returns the domain of a question, `QUESTION` (short answers in its language) if it names none.
-
-    Raises:
-      UserError: the domain is unknown.
-    """
+    """Returns the domain of a question, `QUESTION` (short answers in its language) if it names none."""
     name = question.domain or QUESTION.name
     if name not in DOMAINS:
         raise UserError(
@@ -119,14 +109,10 @@ def domain_of(question: Question) -> Domain:
     return DOMAINS[name]
 
 
-Parts = dict[str, str]
+Parts: TypeAlias = dict[str, str]
 
 LABEL, TEXT = "label", "text"
-
-_TEXT = "question"
-_TAGGED = re.compile(r"<output>(.*?)</output>", re.DOTALL | re.IGNORECASE)
-_OBJECT = re.compile(r"\{.*\}", re.DOTALL)
-_OPTION = re.compile(r"^[ \t]*(?P<mark>\(?(?P<key>[A-Z])[.):])[ \t]*", re.MULTILINE)
+_TEXT = "question"  # the part that all questions have
 
 
 class Options(NamedTuple):
@@ -135,6 +121,9 @@ class Options(NamedTuple):
     stem: str
     texts: Mapping[str, str]
     marks: Mapping[str, str]
+
+
+_OPTION = re.compile(r"^[ \t]*(?P<mark>\(?(?P<key>[A-Z])[.):])[ \t]*", re.MULTILINE)
 
 
 def split_options(text: str) -> Options | None:
@@ -160,29 +149,25 @@ def join_options(stem: str, texts: Mapping[str, str], marks: Mapping[str, str]) 
     return "\n".join([stem, *(f"{marks[key]} {text}" for key, text in texts.items())])
 
 
-class Portion(NamedTuple):
-    """Parts that are translated and checked together; `name` is `LABEL` or `TEXT`, empty if all parts go together."""
-
-    name: str
-    kind: TextKind
-    parts: Parts
-
-
 def parts_of(question: Question, domain: Domain) -> Parts:
     """Returns the texts to translate: the question, its options, and answers with letters if answers are texts."""
     options = split_options(question.text) if domain is MULTIPLE_CHOICE else None
     if options is not None:
         return {_TEXT: options.stem, **options.texts}
     answers = enumerate(question.answers, start=1) if domain.answers else ()
-    return {_TEXT: question.text} | {_answer(number): text for number, text in answers if any(map(str.isalpha, text))}
+    return {_TEXT: question.text} | {f"answer {n}": text for n, text in answers if any(map(str.isalpha, text))}
 
 
-def portions_of(parts: Parts, domain: Domain) -> list[Portion]:
-    """Returns the portions to translate, in order: in a domain with a label, first the label (appendix J)."""
+def portions_of(parts: Parts, domain: Domain) -> list[tuple[str, TextKind, Parts]]:
+    """Returns (name, kind, parts) of the portions that are translated and checked one after the other.
+
+    In a domain with a label that comes first (appendix J), as `LABEL`, and then the rest as `TEXT`. In the others all
+    parts go together, and the name is empty.
+    """
     text, labels = split_label(parts)
     if domain.label is None or not labels:
-        return [Portion("", domain.text, parts)]
-    return [Portion(LABEL, domain.label, labels), Portion(TEXT, domain.text, text)]
+        return [("", domain.text, parts)]
+    return [(LABEL, domain.label, labels), (TEXT, domain.text, text)]
 
 
 def split_label(parts: Mapping[str, str]) -> tuple[Parts, Parts]:
@@ -200,6 +185,9 @@ def written(parts: Mapping[str, str]) -> str:
     return joined(parts) if len(parts) == 1 else json.dumps(dict(parts), ensure_ascii=False, indent=1)
 
 
+_TAGGED = re.compile(r"<output>(.*?)</output>", re.DOTALL | re.IGNORECASE)
+
+
 def parts_in(answer: str, like: Mapping[str, str]) -> Parts | None:
     """Reads the parts in a model's answer, between its last `<output>` and `</output>`, under the keys of `like`.
 
@@ -211,7 +199,7 @@ def parts_in(answer: str, like: Mapping[str, str]) -> Parts | None:
     parts: Any = {next(iter(like)): tagged[-1]}
     if len(like) > 1:
         try:
-            parts = json.loads(_OBJECT.search(tagged[-1])[0])  # type: ignore[index]
+            parts = json.loads(re.search(r"\{.*\}", tagged[-1], re.DOTALL)[0])  # type: ignore[index]
         except (TypeError, ValueError):  # no object, or no JSON
             return None
     if parts.keys() != like.keys() or not all(isinstance(text, str) and text.strip() for text in parts.values()):
@@ -223,51 +211,41 @@ def versions_of(question: Question, domain: Domain, parts: Mapping[str, str], la
     """Builds the questions of a translation: one, or in the domain `translation` one for each direction.
 
     `parts` has the keys of `parts_of`. `extra["original"]` keeps the original text, `extra["translated_from"]` its
-    language.
+    language. In the domain `translation` the ids contain both languages.
     """
-    if domain is TRANSLATION:
-        return _both_directions(question, parts[_TEXT], language)
-    answers = (parts.get(_answer(number), text) for number, text in enumerate(question.answers, start=1))
-    options = split_options(question.text) if domain is MULTIPLE_CHOICE else None
+
+    def extra_in(code: str) -> dict[str, Any]:
+        """The question's `extra` with the tier of another language, if that has one."""
+        kept = {key: value for key, value in question.extra.items() if key != "tier"}
+        tier = next((tier for tier, languages in ALL_TIERS.items() if code in languages), None)
+        return kept if tier is None else kept | {"tier": tier}
+
     text = parts[_TEXT]
-    if options is not None:
+    if domain is TRANSLATION:
+        sides = {question.language: question.text, language: text}
+        return [
+            dataclasses.replace(
+                question,
+                id=f"{question.id}/{source}-{target}",
+                language=source,
+                text=sides[source],
+                answers=(sides[target],),
+                extra=extra_in(source) | {"answer_language": target},
+            )
+            for source, target in ((language, question.language), (question.language, language))
+        ]
+    if domain is MULTIPLE_CHOICE and (options := split_options(question.text)):
         text = join_options(text, {key: parts[key] for key in options.texts}, options.marks)
+    answers = (parts.get(f"answer {number}", answer) for number, answer in enumerate(question.answers, start=1))
     return [
         dataclasses.replace(
             question,
             language=language,
             text=with_question_mark(text) if domain is QUESTION else text,
             answers=tuple(dict.fromkeys(answers)),
-            extra=_extra(question, language) | {"translated_from": question.language, "original": question.text},
+            extra=extra_in(language) | {"translated_from": question.language, "original": question.text},
         )
     ]
-
-
-def _both_directions(question: Question, translation: str, language: str) -> list[Question]:
-    """From the language and into it; the ids contain both languages."""
-    sides = {question.language: question.text, language: translation}
-    return [
-        dataclasses.replace(
-            question,
-            id=f"{question.id}/{source}-{target}",
-            language=source,
-            text=sides[source],
-            answers=(sides[target],),
-            extra=_extra(question, source) | {"answer_language": target},
-        )
-        for source, target in ((language, question.language), (question.language, language))
-    ]
-
-
-def _extra(question: Question, language: str) -> dict[str, Any]:
-    """The question's `extra` with the tier of another language, if that has one."""
-    kept = {key: value for key, value in question.extra.items() if key != "tier"}
-    tier = next((tier for tier, languages in ALL_TIERS.items() if language in languages), None)
-    return kept if tier is None else kept | {"tier": tier}
-
-
-def _answer(number: int) -> str:
-    return f"answer {number}"
 
 
 # The prompts of the translator and the judge (Translate-R1, appendix L).

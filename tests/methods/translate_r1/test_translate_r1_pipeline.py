@@ -1,0 +1,569 @@
+"""The translation pipeline: parts and prompts, what each stage removes, quotas, reports, and models asked once."""
+
+import asyncio
+import codecs
+import collections
+import json
+import re
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcrag.data.questions import Question
+from lcrag.episodes import Completion
+from lcrag.errors import UserError
+from lcrag.evaluation import to_markdown
+from lcrag.methods.translate_r1.pipeline.models import CompleterModel, ModelRequest, RequestCache
+from lcrag.methods.translate_r1.pipeline.report import attempt_rows, question_rows, report_tables, translation_report
+from lcrag.methods.translate_r1.pipeline.stages import (
+    ANSWERS_TRIED,
+    Stages,
+    Thresholds,
+    defect,
+    fill,
+    fill_quotas,
+    filter_sources,
+    natural_language_share,
+    quotas_of,
+    unfit_source,
+    verdict_in,
+)
+from lcrag.methods.translate_r1.pipeline.texts import (
+    DOMAINS,
+    LABEL,
+    QUESTION,
+    TEXT,
+    domain_of,
+    join_options,
+    judge_prompt,
+    parts_in,
+    parts_of,
+    portions_of,
+    split_options,
+    translation_prompt,
+    versions_of,
+    written,
+)
+
+USUAL = Thresholds()
+PROBLEM = "Anna has 3 apples and buys 5 more in the old town. How many apples does she have now?"
+CHOICE = "Which of these is a fruit of a tree?\nA. an apple\nB. a potato\nC. 12\nD. a stone"
+
+
+def question(text=PROBLEM, *answers, domain="mathematics", language="en", number=1, **extra):
+    extra |= {"domain": domain} if domain else {}
+    return Question(id=str(number), dataset="d", language=language, text=text, answers=answers or ("8",), extra=extra)
+
+
+def test_options_are_the_last_lines_in_turn():
+    options = split_options("A. Smith asks:\nwhich?\n(A) one\n  (B) two\nlines\n(C) 3\n(D) IV")
+    assert options.stem == "A. Smith asks:\nwhich?"
+    assert options.texts["B"] == "two\nlines"
+    assert join_options("Q?", {"A": "x", "B": "y"}, options.marks) == "Q?\n(A) x\n(B) y"
+    assert split_options("A or B?") is None
+
+
+@given(st.lists(st.text(alphabet="xyz ", min_size=1).filter(str.strip), min_size=2, max_size=26))
+def test_options_come_back(texts):
+    letters = [chr(ord("A") + place) for place in range(len(texts))]
+    whole = join_options("which?", dict(zip(letters, texts, strict=True)), {each: f"{each}." for each in letters})
+    assert list(split_options(whole).texts.values()) == [text.strip() for text in texts]
+
+
+def test_what_is_translated_and_what_becomes_of_it():
+    choice = question(CHOICE, "A", domain="multiple_choice", tier="high")
+    parts = parts_of(choice, domain_of(choice))
+    assert list(parts) == ["question", "A", "B", "C", "D"]
+    [version] = versions_of(choice, domain_of(choice), {key: text.upper() for key, text in parts.items()}, "am")
+    assert version.text.startswith("WHICH OF THESE IS A FRUIT OF A TREE?\nA. AN APPLE\n")
+    assert version.answers == ("A",)
+    assert version.extra == {"domain": "multiple_choice", "tier": "low", "translated_from": "en", "original": CHOICE}
+    asked = question("Where is Chad", "in Africa", "1960", domain="")
+    assert parts_of(asked, QUESTION) == {"question": "Where is Chad", "answer 1": "in Africa"}
+    [version] = versions_of(asked, QUESTION, {"question": "Missä on Tšad", "answer 1": "Afrikassa"}, "fi")
+    assert (version.text, version.answers) == ("Missä on Tšad?", ("Afrikassa", "1960"))
+    assert version.coupling == asked.coupling
+    assert "tier" not in version.extra
+    text = question("The rain has come.", "unused", domain="translation")
+    into, back = versions_of(text, DOMAINS["translation"], {"question": "Sade on tullut."}, "fi")
+    assert (into.language, into.text, into.answers) == ("fi", "Sade on tullut.", ("The rain has come.",))
+    assert (back.language, back.text, back.answers) == ("en", "The rain has come.", ("Sade on tullut.",))
+    assert (into.extra["answer_language"], back.extra["answer_language"]) == ("en", "fi")
+    assert (into.id, back.id) == ("1/fi-en", "1/en-fi")
+
+
+@pytest.mark.parametrize(
+    ("said", "like", "found"),
+    [
+        ("<output> Moi </output>", ("question",), {"question": "Moi"}),
+        ("first <output>no</output> then <OUTPUT>yes</OUTPUT>", ("question",), {"question": "yes"}),
+        ("Moi", ("question",), None),
+        ("<output>Moi", ("question",), None),
+        ("<output> </output>", ("question",), None),
+        ('<output>```json\n{"A": "b", "question": "a"}\n```</output>', ("question", "A"), {"question": "a", "A": "b"}),
+        *(
+            (f"<output>{inside}</output>", ("question", "A"), None)
+            for inside in (
+                '{"question": "a"}',
+                '{"question": "a", "A": "b", "B": "c"}',
+                '{"question": "a", "A": 1}',
+                '{"question": "a", "A": " "}',
+                '["a", "b"]',
+                '{"question": "a", "A": }',
+                "a\nA. b",
+            )
+        ),
+    ],
+)
+def test_parts_in_an_answer(said, like, found):
+    assert parts_in(said, dict.fromkeys(like, "x")) == found
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text().map(str.strip).filter(bool), min_size=2))
+def test_parts_survive_a_prompt(parts):
+    if "</output>" not in written(parts).lower():
+        assert parts_in(f"<output>{written(parts)}</output>", parts) == parts
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict"),
+    [
+        ("<verdict>SAME</verdict>", "SAME"),
+        ("Because ...\n<verdict> different. </verdict>", "DIFFERENT"),
+        ("<verdict>SAME</verdict> no: <verdict>DIFFERENT</verdict>", "DIFFERENT"),
+        ("**Same**", "SAME"),
+        *((said, "neither SAME nor DIFFERENT") for said in ("They are the SAME.", "<verdict>SAME or</verdict>", "")),
+    ],
+)
+def test_verdicts(said, verdict):
+    assert verdict_in(said) == verdict
+
+
+def test_prompts_name_the_languages_and_what_stays():
+    prompt = translation_prompt({"question": PROBLEM}, DOMAINS["mathematics"].text, "en", "am")
+    assert all(said in prompt for said in ("from English to Amharic", "LaTeX", PROBLEM))
+    assert "JSON" not in prompt
+    parts = parts_of(question(CHOICE, "A"), DOMAINS["multiple_choice"])
+    prompt = translation_prompt(parts, DOMAINS["question"].text, "am", "en")
+    assert all(said in prompt for said in ("from Amharic to English", "JSON", '"C": "12"'))
+    prompt = judge_prompt({"question": "a {b}"}, {"question": "c"}, DOMAINS["translation"])
+    assert "whether the two mean the same" in prompt
+    assert "a {b}" in prompt
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        (PROBLEM, 0.9, 1.0),
+        ("It costs $5 and then $10, or ($3)$4.", 0.8, 1.0),  # prices are no formulas
+        (r"Solve $x^2 + 3x = \frac{5}{2}$ for x.", 0.0, 0.45),
+        (r"\begin{align} a &= b \end{align} so", 0.0, 0.1),
+        ("```\nfor i in range(10): print(i)\n``` prints?", 0.0, 0.3),
+        ("Вася купил яблоки; сколько их?", 1.0, 1.0),
+        ("小明有苹果，一共有多少？", 1.0, 1.0),
+        ("12 + 13 * 14", 0.0, 0.0),
+        ("", 0.0, 0.0),
+    ],
+)
+def test_the_share_of_natural_language(text, least, most):
+    assert least <= natural_language_share(text) <= most
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "domain", "cause"),
+    [
+        (PROBLEM, "8", "mathematics", ""),
+        ("a" * 1999, "8", "mathematics", ""),
+        ("a" * 2000, "8", "mathematics", "too long"),
+        (r"Compute $\int_0^1 x^2 dx + \sum_{k=1}^{10} k$.", "8", "mathematics", "too little natural language"),
+        (CHOICE, "A", "multiple_choice", ""),
+        (CHOICE.replace("D. a stone", ""), "A", "multiple_choice", "no options A to D"),
+        (CHOICE.replace("D. a stone", "D."), "A", "multiple_choice", "no options A to D"),
+        (CHOICE, "E", "multiple_choice", "the answer is no option"),
+        ("1 + 1 = ?\nA. one\nB. two\nC. three\nD. four", "B", "multiple_choice", "too little natural language"),
+    ],
+)
+def test_the_source_filter(text, answer, domain, cause):
+    asked = question(text, answer, domain=domain)
+    assert unfit_source(asked, domain_of(asked), USUAL) == cause
+
+
+@pytest.mark.parametrize(
+    ("translation", "cause"),
+    [
+        ("Annalla on 3 omenaa ja hän ostaa 5 lisää vanhassa kaupungissa. Montako hänellä on nyt?", ""),
+        ("la " * 40, "repeats itself"),
+        ("Annalla on", "too short"),
+        (" ".join(map(str, range(1000, 1080))), "too long"),
+        (PROBLEM, "a copy of the source"),
+        (PROBLEM.replace("apples", "pears", 1), ""),
+    ],
+)
+def test_heuristics(translation, cause):
+    assert defect(translation, PROBLEM, USUAL) == cause
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"natural_language": 1.5}, {"copy": -0.1}, {"min_length": 3.0}, {"round_trip_texts": 2.0}]
+)
+def test_thresholds_that_are_none_are_refused(wrong):
+    with pytest.raises(UserError, match=f"Thresholds.{next(iter(wrong))}"):
+        Thresholds(**wrong)
+
+
+def attempted(asked, say, thresholds=USUAL, language="fi", exact=None):
+    """What becomes of a source where the models answer by `say`, and all requests."""
+    requests = []
+
+    async def ask(request):
+        requests.append(request)
+        return say(request)
+
+    return asyncio.run(Stages(ask, thresholds, exact or {}).attempt(asked, language)), requests
+
+
+FINNISH = "<output>Annalla on 3 omenaa ja hän ostaa 5 lisää. Montako omenaa hänellä on nyt?</output>"
+BACK = "<output>Anna has 3 apples and buys 5 more in the town. How many apples does she have now?</output>"
+NEITHER = "neither SAME nor DIFFERENT"
+
+
+@pytest.mark.parametrize(
+    ("translations", "verdicts", "stage", "cause", "requests"),
+    [
+        (("Sorry.",), (), "forward translation", "no output", 1),
+        ((f"<output>{PROBLEM}</output>",), (), "heuristics", "a copy of the source", 1),
+        ((FINNISH, "Sorry."), (), "back-translation", "no output", 2),
+        ((FINNISH, "<output>What?</output>"), (), "back-translation", "low chrF", 2),
+        ((FINNISH, BACK), ("DIFFERENT",), "judge", "DIFFERENT", 3),
+        ((FINNISH, BACK), ("Hm.", "Hm.", "Hm.", "Hm."), "judge", NEITHER, 6),
+        ((FINNISH, BACK), ("Hm.", "Hm.", "Hm.", "SAME"), "", "", 6),
+        ((FINNISH, f"<output>{PROBLEM}</output>"), (), "", "", 2),  # letter by letter: no judge is needed
+    ],
+)
+def test_each_stage_removes_its_kind(translations, verdicts, stage, cause, requests):
+    says = {"translator": iter(translations), "judge": iter(verdicts)}
+    attempt, asked = attempted(question(), lambda request: next(says[request.role]))
+    assert (attempt.stage, attempt.cause, len(asked)) == (stage, cause, requests)
+    numbers = [request.number for request in asked if request.role == "judge"]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_short_texts_may_lose_more_on_the_way_and_exact_translators_need_no_model():
+    def say(request):
+        return FINNISH if "to Finnish" in request.prompt else BACK if request.role == "translator" else "SAME"
+
+    close = Thresholds(round_trip=0.95, round_trip_texts=0.6)
+    assert attempted(question(), say, close)[0].cause == "low chrF"
+    attempt, requests = attempted(question(domain="translation"), say, close)
+    assert attempt.passed
+    assert {request.max_tokens for request in requests if request.role == "translator"} == {512}
+    mirror = {"qki": lambda texts, source, target: [text[::-1] for text in texts]}
+    attempt, requests = attempted(question(), say, language="qki", exact=mirror)
+    assert attempt.translation == {"question": PROBLEM[::-1]}
+    assert (attempt.passed, attempt.similarity, requests) == (True, 1.0, [])
+
+
+@pytest.mark.parametrize("silent", ["translator", "judge"])
+def test_a_model_that_never_says_what_is_wanted_ends_the_run(silent):
+    answers = []
+
+    async def ask(request):
+        answers.append(request.role)
+        useful = silent != request.role or len(answers) == useful_at
+        return (
+            FINNISH if "to Finnish" in request.prompt else BACK if request.role == "translator" else "SAME"
+        ) * useful
+
+    async def many(count):
+        stages = Stages(ask, USUAL, {})
+        for _ in range(count):
+            await stages.attempt(question(), "fi")
+
+    useful_at = 0
+    with pytest.raises(UserError, match=f"none of the {silent}'s first 64"):
+        asyncio.run(many(ANSWERS_TRIED))
+    assert answers.count(silent) == ANSWERS_TRIED
+    useful_at = 1 if silent == "translator" else 3  # one usable answer is enough
+    answers.clear()
+    asyncio.run(many(ANSWERS_TRIED))
+
+
+ARTICLE = "The rain came late to the highlands this year, and farmers north of the river lost half of their barley."
+SUMMARY = "Late rain cost farmers in the north half of the barley."
+SAID = {
+    "summary": (SUMMARY, "Sateen viivästyminen vei pohjoisen viljelijöiltä puolet ohrasta."),
+    "article": (ARTICLE, "Sade saapui ylängöille myöhään, ja joen pohjoispuolen viljelijät menettivät puolet ohrasta."),
+    "summary_back": (
+        "Sateen viivästyminen vei pohjoisen viljelijöiltä puolet ohrasta.",
+        "Late rain took half of the barley from farmers in the north.",
+    ),
+    "article_back": (
+        "Sade saapui ylängöille myöhään, ja joen pohjoispuolen viljelijät menettivät puolet ohrasta.",
+        "The rain came to the highlands late this year, and farmers north of the river lost half their barley.",
+    ),
+}
+
+
+def asked_for(*summaries, number=1):
+    return question(ARTICLE, *(summaries or (SUMMARY,)), domain="summarisation", number=number)
+
+
+def summarised(verdict="SAME", **changed):
+    """What becomes of an article where the translator says `changed[of]`, and all requests."""
+
+    def say(request):
+        if request.role == "judge":
+            return verdict
+        text = re.search(r"<input>\n(.*)\n</input>", request.prompt, re.DOTALL)[1]
+        name, said = next((name, said) for name, (asked, said) in SAID.items() if asked == text)
+        return changed.get(name, f"<output>{said}</output>")
+
+    return attempted(asked_for(), say)
+
+
+@pytest.mark.parametrize(
+    ("changed", "portion", "stage", "cause", "requests"),
+    [
+        ({"summary": "Sorry."}, LABEL, "forward translation", "no output", 1),
+        ({"summary": f"<output>{SUMMARY}</output>"}, LABEL, "heuristics", "a copy of the source", 1),
+        ({"summary_back": "Sorry."}, LABEL, "back-translation", "no output", 2),
+        ({"summary_back": "<output>What?</output>"}, LABEL, "back-translation", "low chrF", 2),
+        ({"article": "Sorry."}, TEXT, "forward translation", "no output", 3),
+        ({"article": "<output>Sade.</output>"}, TEXT, "heuristics", "too short", 3),
+        ({"article_back": "<output>What?</output>"}, TEXT, "back-translation", "low chrF", 4),
+        ({"verdict": "DIFFERENT"}, "", "judge", "DIFFERENT", 5),
+        ({}, "", "", "", 5),
+    ],
+)
+def test_nothing_is_spent_on_an_article_whose_summary_fails(changed, portion, stage, cause, requests):
+    made, asked = summarised(**changed)
+    assert (made.portion, made.stage, made.cause, len(asked)) == (portion, stage, cause, requests)
+    prompts = [request.prompt for request in asked if request.role == "translator"]
+    assert all(ARTICLE not in prompt for prompt in prompts) == (portion == LABEL)
+    assert "Translate a summary of an article from English" in prompts[0]
+
+
+def test_a_summary_and_its_article_are_judged_together_and_make_one_question():
+    made, asked = summarised()
+    assert made.translation == {"answer 1": SAID["summary"][1], "question": SAID["article"][1]}
+    assert [request.max_tokens for request in asked[:4]] == [512, 512, 2048, 2048]
+    prompt = asked[-1].prompt
+    assert f"<text>\n{SAID['article_back'][1]}\n</text>" in prompt
+    assert SAID["summary_back"][1] in prompt
+    assert ARTICLE not in prompt and SUMMARY not in prompt
+    assert "whether the summary still summarises" in prompt
+    [version] = made.questions
+    assert (version.text, version.answers) == (SAID["article"][1], (SAID["summary"][1],))
+    # The similarity is that of the worse of the two.
+    better, _ = summarised(article_back=f"<output>{ARTICLE}</output>")
+    label, _ = summarised(article="Sorry.")
+    assert better.similarity == label.similarity < 1
+
+
+def test_only_a_domain_with_a_label_is_taken_apart():
+    def portions(parts, domain):
+        return [(name, list(portion)) for name, _, portion in portions_of(parts, DOMAINS[domain])]
+
+    several = parts_of(asked_for(SUMMARY, "It rained."), DOMAINS["summarisation"])
+    assert portions(several, "summarisation") == [(LABEL, ["answer 1", "answer 2"]), (TEXT, ["question"])]
+    without_letters = parts_of(asked_for("1960"), DOMAINS["summarisation"])
+    assert portions(without_letters, "summarisation") == [("", ["question"])]
+    assert portions({"question": "Where?", "answer 1": "Here"}, "question") == [("", ["question", "answer 1"])]
+    prompt = judge_prompt({"question": "Where?"}, {"question": "Where then?"}, DOMAINS["summarisation"])
+    assert "whether the two mean the same" in prompt
+
+
+def test_the_report_counts_the_articles_that_were_saved():
+    """Of three summaries one is refused, one gets lost on the way back."""
+    sources = [asked_for(f"{name} lost half of the barley.", number=name) for name in ("Silva", "Lossy", "Anna")]
+
+    async def ask(request):
+        if request.role == "judge":
+            return "SAME"
+        text = codecs.encode(re.search(r"<input>\n(.*)\n</input>", request.prompt, re.DOTALL)[1], "rot13")
+        if "Silva" in codecs.encode(text, "rot13"):
+            return "Sorry."
+        return f"<output>{'Nothing is left.' if 'Lossy' in text else text}</output>"
+
+    pools = filter_sources(sources, USUAL, preferred="en", seed=0)
+    quotas, seen = quotas_of(pools, ("fi",), 3, together=False), []
+    asyncio.run(fill_quotas(quotas, pools, Stages(ask, USUAL, {}), attempts=9, width=2, seen=seen.append))
+    assert sorted(seen) == [False, False, True]
+    report = translation_report(pools, quotas, ["translator"] * 4)
+    [language] = report["languages"]
+    assert (language["filled"], language["attempts"], language["texts_spared"]) == (1, 3, 2)
+    assert language["removed"]["forward translation"] == {"label: no output": 1}
+    assert language["removed"]["back-translation"] == {"label: low chrF": 1}
+    assert "since their label failed: 2." in to_markdown(report_tables(report)[1])
+    rows = {row["id"]: row for row in attempt_rows(pools, quotas)}
+    assert rows["Lossy"]["portion"] == "label"
+    assert "question" not in rows["Lossy"]["translation"]
+    [made] = question_rows(quotas)
+    assert made["question"] == codecs.encode(ARTICLE, "rot13")
+    assert made["answers"] == [codecs.encode("Anna lost half of the barley.", "rot13")]
+
+
+def test_sources_are_sifted_and_put_in_one_order_for_all_languages():
+    questions = [question(PROBLEM.replace("Anna", f"Anna {n}"), number=n) for n in range(6)]
+    questions += [question("1 + 1", number=9), question(CHOICE, "B", domain="multiple_choice", number=10)]
+    finnish = question("Anna ostaa omenoita. Montako?", language="fi", number=3)
+    sources = filter_sources([finnish, *questions], USUAL, preferred="en", seed=0)
+    assert [each.cause for each in sources.removed] == ["too little natural language"]
+    assert {name: len(pool) for name, pool in sources.pools.items()} == {"mathematics": 6, "multiple_choice": 1}
+    [both] = [each for each in sources.pools["mathematics"] if len(each) == 2]
+    assert [each.language for each in both] == ["en", "fi"]
+    reverse = filter_sources([*questions[::-1], finnish], USUAL, preferred="en", seed=0)
+    assert reverse.pools == sources.pools
+    assert filter_sources(questions, USUAL, preferred="en", seed=1).pools != sources.pools
+    quotas = quotas_of(sources, ("fi", "am"), {"fi": 2, "am": 5}, together=False)
+    assert [(quota.domain.name, *quota.languages, quota.places) for quota in quotas] == [
+        ("mathematics", "fi", 2), ("mathematics", "am", 5), ("multiple_choice", "fi", 2), ("multiple_choice", "am", 5)
+    ]  # fmt: skip
+    [quota, _] = quotas_of(sources, ("fi", "am"), 4, together=True)
+    assert (quota.languages, quota.places) == (("fi", "am"), 4)
+    texts = filter_sources([question(domain="translation")], USUAL, preferred="en", seed=0)
+    assert [quota.languages for quota in quotas_of(texts, ("en", "fi"), 4, together=False)] == [("fi",)]
+
+
+@pytest.mark.parametrize(
+    ("languages", "places", "together", "clue"),
+    [
+        ((), 1, False, "translations.languages"),
+        (("fi", "fi"), 1, False, "translations.languages"),
+        (("xx",), 1, False, "'xx'"),
+        (("fi", "am"), {"fi": 1}, False, "translations.places"),
+        (("fi", "am"), {"fi": 1, "am": 2}, True, "translations.places"),
+    ],
+)
+def test_quotas_that_cannot_be_are_refused(languages, places, together, clue):
+    sources = filter_sources([question()], USUAL, preferred="en", seed=0)
+    with pytest.raises(UserError, match=clue):
+        quotas_of(sources, languages, places, together=together)
+
+
+@pytest.mark.parametrize(
+    ("asked", "clue"), [(question(domain="maths"), "'maths'"), (question("1 + 1"), "removed all 1, the first as too")]
+)
+def test_sources_that_cannot_be_are_refused(asked, clue):
+    with pytest.raises(UserError, match=clue):
+        filter_sources([asked], USUAL, preferred="en", seed=0)
+
+
+@given(
+    st.lists(st.booleans(), max_size=60),
+    st.integers(1, 8),
+    st.integers(1, 5),
+    st.integers(1, 9),
+    st.randoms(use_true_random=False),
+)
+def test_places_are_filled_the_same_way_whatever_comes_first(good, places, attempts, width, random):
+    now = most = 0
+
+    async def attempt(item):
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        for _ in range(random.randrange(4)):
+            await asyncio.sleep(0)
+        now -= 1
+        return good[item]
+
+    def filled(width):
+        return asyncio.run(fill(range(len(good)), places, attempts, attempt, bool, width=width))
+
+    tried = filled(width)
+    assert most <= width
+    assert tried == filled(1)
+    used = [place for place, _, passed in tried if passed]
+    assert len(set(used)) == len(used)  # an item is used once, a place filled once
+    assert len(tried) <= len(good)
+    by_place = collections.Counter(place for place, *_ in tried)
+    assert all(count <= attempts for count in by_place.values())
+    # Nothing is left empty while it has attempts left and there are items.
+    empty = [place for place in range(places) if place not in used]
+    assert not empty or len(tried) == len(good) or all(by_place[place] == attempts for place in empty)
+
+
+class Counting:
+    """A model that counts, and how many of its requests are in flight at most."""
+
+    name = "counting"
+
+    def __init__(self, in_flight=3):
+        self.asked, self.now, self.most, self.in_flight = [], 0, 0, in_flight
+
+    async def answer(self, request):
+        self.asked.append(request.prompt)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.002)
+        self.now -= 1
+        return request.prompt.upper()
+
+
+def ask(prompt, role="translator", number=0):
+    return ModelRequest(role=role, prompt=prompt, max_tokens=9, number=number)
+
+
+def test_what_was_asked_is_not_asked_again():
+    model, rows = Counting(), []
+
+    async def asking(answered, prompts):
+        async with RequestCache({"translator": model}, answered, rows.extend) as asked:
+            return await asyncio.gather(*(asked(ask(prompt)) for prompt in prompts))
+
+    assert asyncio.run(asking({}, list("abcabc"))) == list("ABCABC")
+    assert sorted(model.asked) == list("abc")
+    assert model.most == 3
+    answered = {row["key"]: row["answer"] for row in rows}
+    assert asyncio.run(asking(answered, list("abcd"))) == list("ABCD")
+    assert model.asked[3:] == ["d"]
+    assert len({ask("a").key("m"), ask("a").key("n"), ask("a", "judge").key("m"), ask("a", number=1).key("m")}) == 4
+    with pytest.raises(UserError, match="no judge"):
+        asyncio.run(RequestCache({}, {}, rows.extend)(ask("a", "judge")))
+
+
+def test_rows_are_written_together_and_before_an_answer_is_used():
+    stored, calls, main = [], [], threading.get_ident()
+
+    def store(rows):
+        assert threading.get_ident() != main
+        calls.append(len(rows))
+        stored.extend(json.loads(json.dumps(rows)))
+
+    async def asking():
+        async with RequestCache({"translator": Counting(in_flight=50)}, {}, store) as asked:
+
+            async def one(number):
+                answer = await asked(ask(str(number)))
+                assert answer in [row["answer"] for row in stored]
+
+            await asyncio.gather(*map(one, range(50)))
+
+    asyncio.run(asking())
+    assert sum(calls) == 50
+    assert len(calls) < 50
+
+
+def test_a_local_model_is_asked_in_batches():
+    batches = []
+
+    def completer(requests):
+        batches.append([generation.temperature for _, generation in requests])
+        if any("bad" in prompt for prompt, _ in requests):
+            raise UserError("a prompt leaves no room")
+        return [Completion(text=prompt * 2, finish_reason="eos", tokens=1) for prompt, _ in requests]
+
+    async def saying(*asks):
+        model = CompleterModel(completer)
+        return await asyncio.gather(*map(model.answer, asks), return_exceptions=True)
+
+    assert asyncio.run(saying(*(ask(f"p{n}", number=n % 2) for n in range(9)))) == [f"p{n}" * 2 for n in range(9)]
+    assert sum(map(len, batches)) == 9
+    assert len(batches) <= 2
+    assert set(sum(batches, [])) == {0.0, 0.7}
+    assert all(isinstance(each, UserError) for each in asyncio.run(saying(ask("bad"), ask("good"))))
+    with pytest.raises(UserError, match="in_flight"):
+        RequestCache({"judge": CompleterModel(completer, in_flight=0)}, {}, batches.extend)
