@@ -133,12 +133,11 @@ class ToolUse:
     def respond(self, call: TranslateCall | ToolError) -> Generator[Translate, Translated, Information]:
         """Carries out a call; returns the observation."""
         self.made += 1
-        response: Translated | ToolError = OVER_LIMIT
-        if not self.over and isinstance(call, ToolError):
-            response = call
-        elif not self.over:
-            translated = yield Translate(call.text, None, call.target)
-            response = FAILED if isinstance(translated, TranslationFailure) else translated
+        response: Translated | ToolError | TranslateCall = OVER_LIMIT if self.over else call
+        if isinstance(response, TranslateCall):
+            response = yield Translate(response.text, None, response.target)
+        if isinstance(response, TranslationFailure):
+            response = FAILED
         if isinstance(response, ToolError):
             self.errors[response.cause] += 1
             response = f"Error: {response.message}"
