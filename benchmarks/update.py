@@ -40,7 +40,7 @@ from lcrag.policy import (
     unembed_log_probabilities,
 )
 from lcrag.policy.attention import attended_positions
-from lcrag.policy.flops import causal_mean, recomputed_flops, update_flops
+from lcrag.policy.flops import causal_mean, update_flops
 from lcrag.policy.unembedding import keeps_logits
 
 MODEL = DecoderConfig(
@@ -160,8 +160,9 @@ def executed_flops(config: DecoderConfig, batch: Batch) -> float:
         _, rows, time = part.tokens.shape
         tokens, unembedded = used * rows * time, used * shares * policy
         sizes = {"tokens": tokens, "attended": attended_positions(time), "unembedded": unembedded}
-        again = 0.0 if keeps_logits(config.vocabulary_size, policy) else unembedded
-        total += update_flops(config, **sizes) + recomputed_flops(config, **(sizes | {"unembedded": again}))
+        total += update_flops(config, **sizes)
+        if not keeps_logits(config.vocabulary_size, policy):  # the backward pass computes them again
+            total += 2.0 * config.width * config.vocabulary_size * unembedded
     return total
 
 

@@ -192,12 +192,12 @@ def lower(run: AbstractRun, program: str) -> tuple[Lowered, float]:
             shape, by_share = (shares, -(-rows // shares)), logical_sharding(mesh, "slots")
             per_row = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=by_share)
             chunk = jax.ShapeDtypeStruct((*shape, tokens), jnp.int32, sharding=by_share)
-            lowered = functions.lower_append(run.lane.context, *arguments, per_row, per_row, chunk, per_row)
+            lowered = functions.lower("append", run.lane.context, *arguments, per_row, per_row, chunk, per_row)
         else:
             everywhere = functools.partial(jax.ShapeDtypeStruct, sharding=replicated(mesh))
             table = everywhere((STOP_STATES, run.config.vocabulary_size), jnp.uint8)
             stops = table, everywhere((EOS_IDS,), jnp.int32), everywhere((), jnp.int32)
-            lowered = functions.lower_decode(run.lane.context, *arguments, *stops)
+            lowered = functions.lower("decode", run.lane.context, *arguments, *stops)
     return lowered, sum(run.residents.values()) - device_bytes(arguments)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from jax.sharding import Mesh
 
 GIB = 2**30
-NEVER_MIB = "1000000"  # no operand of a product is as large
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,27 +41,22 @@ def update_options(mesh: Mesh) -> dict[str, str] | None:
     """
     if mesh.devices.flat[0].platform != "tpu" or mesh.shape["fsdp"] == 1:
         return None
-    return {"xla_jf_spmd_threshold_for_windowed_einsum_mib": NEVER_MIB}
+    return {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"}  # no operand of a product is as large
 
 
 def accelerator_of(device: Any) -> Accelerator | None:
     """Returns the entry of a JAX device, with the memory that the device reports, or None if it is not listed."""
-    fitting = [each for each in ACCELERATORS if device.device_kind.startswith(each.kind)]
-    if not fitting:
+    matches = [accelerator for accelerator in ACCELERATORS if device.device_kind.startswith(accelerator.kind)]
+    if not matches:
         return None
-    found = max(fitting, key=lambda each: len(each.kind))  # "TPU v5 lite" is not "TPU v5"
-    return dataclasses.replace(found, memory_bytes=_reported_memory(device) or found.memory_bytes)
-
-
-def _reported_memory(device: Any) -> float | None:
-    """Returns the bytes available to programs, or None where the device does not report them (CPUs, absent devices)."""
+    accelerator = max(matches, key=lambda match: len(match.kind))  # "TPU v5 lite" is not "TPU v5"
     try:
-        statistics = device.memory_stats()
+        statistics = device.memory_stats() or {}
     except (AttributeError, NotImplementedError, RuntimeError):  # devices of a topology have no memory statistics
-        return None
-    return float(statistics["bytes_limit"]) if statistics and "bytes_limit" in statistics else None
+        statistics = {}
+    return dataclasses.replace(accelerator, memory_bytes=float(statistics.get("bytes_limit", accelerator.memory_bytes)))
 
 
 def accelerator_named(name: str) -> Accelerator | None:
     """Returns the entry with this name, ignoring case."""
-    return next((each for each in ACCELERATORS if each.name == name.lower()), None)
+    return next((accelerator for accelerator in ACCELERATORS if accelerator.name == name.lower()), None)

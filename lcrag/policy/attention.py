@@ -64,43 +64,29 @@ Keys: TypeAlias = Float[Array, "slots time kv_heads width"]
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values of every layer and slot; decoding reads the last two axes contiguously."""
+    """Keys and values of every slot and layer, or of one layer, for compilers that copy a layer out of a stack (GPUs).
 
-    keys: Float[Array, "layers slots kv_heads positions width"]
-    values: Float[Array, "layers slots kv_heads positions width"]
+    Decoding reads the last two axes contiguously.
+    """
+
+    keys: Float[Array, "*layers slots kv_heads positions width"]
+    values: Float[Array, "*layers slots kv_heads positions width"]
 
     def attend(
-        self, layer: Int[Array, ""], positions: Positions, queries: Queries, keys: Keys, values: Keys
+        self, layer: Int[Array, ""] | None, positions: Positions, queries: Queries, keys: Keys, values: Keys
     ) -> tuple[Queries, "KeyValueCache"]:
-        """Stores new keys and values, and attends from each query to the cached positions up to its own."""
-        cache = KeyValueCache(*_written(self, (layer,), positions, keys, values))
-        return _attend_cached(queries, cache.keys[layer], cache.values[layer], positions), cache
+        """Stores new keys and values, and attends from each query to the cached positions up to its own.
 
-
-class LayerCache(NamedTuple):
-    """Keys and values of one layer and every slot, for compilers that copy a layer out of a `KeyValueCache` (GPUs)."""
-
-    keys: Float[Array, "slots kv_heads positions width"]
-    values: Float[Array, "slots kv_heads positions width"]
-
-    def attend(
-        self, layer: None, positions: Positions, queries: Queries, keys: Keys, values: Keys
-    ) -> tuple[Queries, "LayerCache"]:
-        """As `KeyValueCache.attend`."""
-        cache = LayerCache(*_written(self, (), positions, keys, values))
-        return _attend_cached(queries, cache.keys, cache.values, positions), cache
-
-
-def _written(
-    cache: KeyValueCache | LayerCache, layer: tuple[Array, ...], positions: Positions, keys: Keys, values: Keys
-) -> tuple[Array, Array]:
-    """Stores new keys and values at each slot's own positions; positions beyond the cache are dropped."""
-    slots, heads = jnp.arange(keys.shape[0])[:, None, None], jnp.arange(keys.shape[2])[None, None, :]
-    at = (*layer, slots, heads, positions[:, :, None])
-    return (
-        cache.keys.at[at].set(keys, mode="drop", unique_indices=True),
-        cache.values.at[at].set(values, mode="drop", unique_indices=True),
-    )
+        Positions beyond the cache are dropped. `layer` is None if the cache is of one layer.
+        """
+        slots, heads = jnp.arange(keys.shape[0])[:, None, None], jnp.arange(keys.shape[2])[None, None, :]
+        at = (*(() if layer is None else (layer,)), slots, heads, positions[:, :, None])
+        cache = KeyValueCache(
+            self.keys.at[at].set(keys, mode="drop", unique_indices=True),
+            self.values.at[at].set(values, mode="drop", unique_indices=True),
+        )
+        held = cache if layer is None else KeyValueCache(cache.keys[layer], cache.values[layer])
+        return _attend_cached(queries, *held, positions), cache
 
 
 def _attend_cached(
@@ -151,10 +137,7 @@ class BlockCache(NamedTuple):
 def empty_cache(
     config: DecoderConfig, slots: int, positions: int, mesh: AnyMesh | None = None, layers: int | None = None
 ) -> KeyValueCache:
-    """Returns a cache of zeros for `layers` layers, or for all layers of the model if it is None.
-
-    The mesh determines how often key-value heads are repeated (see `spread_kv_heads`).
-    """
+    """Returns a cache of zeros for `layers` layers (None: all); for the mesh, see `spread_kv_heads`."""
     layers = config.layers if layers is None else layers
     shape = (layers, slots, spread_kv_heads(config, mesh), positions, config.head_width)
     return KeyValueCache(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype))
@@ -166,9 +149,6 @@ def attention_kernel(config: DecoderConfig, time: int, mesh: Mesh | None) -> Ker
     "auto" follows the mesh: splash on TPUs for rows of at least one tile, cuDNN on NVIDIA GPUs where its conditions
     hold (a 16-bit dtype, heads of at most 128 in steps of 8), else XLA. Without a mesh it is XLA, the only kernel that
     is partitioned automatically.
-
-    Raises:
-      UserError: cuDNN is requested but does not support this configuration.
     """
     device = None if mesh is None else mesh.devices.flat[0]
     if config.attention == "cudnn" and (obstacle := _cudnn_obstacle(config, device)):
@@ -273,7 +253,16 @@ def _splash(queries, keys, values, segments, interpret: bool):
     tiles = -(-time // MAX_TILE)  # as few as possible, all of one size
     tile = -(-time // (tiles * LANES)) * LANES
     extra = tiles * tile - time
-    kernel = _splash_kernel(queries.shape[2], time + extra, tile, interpret)
+    names = ("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq")
+    kernel = splash.make_splash_mha(
+        # causality is computed inside the kernel and tiles above the diagonal are skipped: no mask is stored
+        masks.MultiHeadMask([masks.CausalMask((time + extra, time + extra))] * queries.shape[2]),
+        block_sizes=splash.BlockSizes(**dict.fromkeys(names, tile)),
+        head_shards=1,
+        q_seq_shards=1,
+        residual_checkpoint_name=SAVED_NAME,
+        interpret=interpret,
+    )
     scaled = queries * jnp.asarray(queries.shape[-1] ** -0.5, queries.dtype)
     heads_first = (_padded(each, extra).swapaxes(1, 2) for each in (scaled, keys, values))
     if segments is None:
@@ -282,19 +271,6 @@ def _splash(queries, keys, values, segments, interpret: bool):
         segments = _padded(segments, extra)
         out = jax.vmap(kernel)(*heads_first, splash.SegmentIds(segments, segments))
     return out.swapaxes(1, 2)[:, :time]
-
-
-def _splash_kernel(heads: int, time: int, tile: int, interpret: bool):
-    """Causality is computed inside the kernel and tiles above the diagonal are skipped: no mask is stored."""
-    names = ("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq")
-    return splash.make_splash_mha(
-        masks.MultiHeadMask([masks.CausalMask((time, time))] * heads),
-        block_sizes=splash.BlockSizes(**dict.fromkeys(names, tile)),
-        head_shards=1,
-        q_seq_shards=1,
-        residual_checkpoint_name=SAVED_NAME,
-        interpret=interpret,
-    )
 
 
 def _padded(array: Array, extra: int) -> Array:
@@ -307,18 +283,13 @@ class ChunkCache(flax.struct.PyTreeNode):
 
     Splash attention attends to the tokens that a slot already has and, causally, to the chunk, which is written to the
     `KeyValueCache` after all layers. One static mask serves all context lengths: segment ids mark a context's end.
-
-    Attributes:
-      keys, values: The slots' keys and values of every layer; only read.
-      new_keys, new_values: Those of the chunk.
-      mesh: Devices that share the rows and heads.
     """
 
-    keys: Float[Array, "layers rows kv_heads window width"]
+    keys: Float[Array, "layers rows kv_heads window width"]  # only read
     values: Float[Array, "layers rows kv_heads window width"]
     new_keys: Float[Array, "layers rows kv_heads chunk width"]
     new_values: Float[Array, "layers rows kv_heads chunk width"]
-    mesh: Mesh = flax.struct.field(pytree_node=False)
+    mesh: Mesh = flax.struct.field(pytree_node=False)  # devices that share the rows and heads
 
     @classmethod
     def of(cls, keys: Array, values: Array, chunk: int, mesh: Mesh) -> "ChunkCache":
@@ -332,10 +303,8 @@ class ChunkCache(flax.struct.PyTreeNode):
         """Attends to the slots' positions before the chunk, and within it up to each query's own."""
         keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)
         everything = queries, self.keys[layer], self.values[layer], keys, values, positions[:, 0]
-        cache = self.replace(
-            new_keys=self.new_keys.at[layer].set(keys), new_values=self.new_values.at[layer].set(values)
-        )
-        return chunk_attention(self.mesh, *everything), cache
+        new_keys, new_values = self.new_keys.at[layer].set(keys), self.new_values.at[layer].set(values)
+        return chunk_attention(self.mesh, *everything), self.replace(new_keys=new_keys, new_values=new_values)
 
     def columns(self, first: Int[Array, "rows"], starts: Int[Array, "rows"]) -> tuple[Array, Array]:
         """Returns the keys and values of as many positions as the chunk has, from `starts` on.
@@ -374,10 +343,18 @@ def chunk_attention(
     slow.
     """
     chunk, window = queries.shape[1], held_keys.shape[2]
-    interpret = mesh.devices.flat[0].platform != "tpu"
+    query_tile, key_tile = (  # the largest tiles that divide the lengths
+        next(tile for tile in range(MAX_TILE, 0, -LANES) if length % tile == 0) for length in (chunk, window + chunk)
+    )
 
     def local(queries, held_keys, held_values, keys, values, first):
-        kernel = _chunk_kernel(queries.shape[2], chunk, window, interpret)
+        kernel = splash.make_splash_mha(
+            masks.MultiHeadMask([masks.CausalMask((chunk, window + chunk), offset=window)] * queries.shape[2]),
+            block_sizes=splash.BlockSizes(block_q=query_tile, block_kv=key_tile, block_kv_compute=key_tile),
+            head_shards=1,
+            q_seq_shards=1,
+            interpret=mesh.devices.flat[0].platform != "tpu",
+        )
         scaled = queries * jnp.asarray(queries.shape[-1] ** -0.5, queries.dtype)
         places = jnp.arange(window + chunk)
         visible = (places < first[:, None]) | (places >= window)
@@ -389,14 +366,3 @@ def chunk_attention(
     specs = by_time, by_head, by_head, by_head, by_head, logical_spec("slots")
     sharded = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by_time, check_vma=False)
     return sharded(queries, held_keys, held_values, keys, values, first)
-
-
-def _chunk_kernel(heads: int, chunk: int, window: int, interpret: bool):
-    mask = masks.CausalMask((chunk, window + chunk), offset=window)
-    queries, keys = (  # the largest tiles that divide the lengths
-        next(tile for tile in range(MAX_TILE, 0, -LANES) if length % tile == 0) for length in (chunk, window + chunk)
-    )
-    sizes = splash.BlockSizes(block_q=queries, block_kv=keys, block_kv_compute=keys)
-    return splash.make_splash_mha(
-        masks.MultiHeadMask([mask] * heads), block_sizes=sizes, head_shards=1, q_seq_shards=1, interpret=interpret
-    )

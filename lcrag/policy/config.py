@@ -45,7 +45,6 @@ class Lora:
 
     Attributes:
       rank: Columns of A and rows of B.
-      alpha: The product of the adapters is scaled by alpha / rank.
       targets: The layers with adapters, from `LINEAR_LAYERS`.
     """
 
@@ -74,10 +73,8 @@ class DecoderConfig:
       family: The Hugging Face architecture of the weights.
       vocabulary_size: Rows of the embedding.
       width: Size of the residual stream.
-      layers: Number of transformer blocks.
       heads: Query heads.
       kv_heads: Key and value heads; divides `heads`.
-      head_width: Size of one head.
       mlp_width: Inner size of the gated MLP.
       max_positions: Longest context the model was trained for, in tokens.
       rope_theta: Base of the rotary frequencies.

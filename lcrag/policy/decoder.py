@@ -20,7 +20,6 @@ from lcrag.policy.attention import (
     BlockCache,
     ChunkCache,
     KeyValueCache,
-    LayerCache,
     attention_kernel,
     flash_attention,
     rotate,
@@ -31,7 +30,6 @@ from lcrag.policy.sharding import constrain, spread_kv_heads
 from lcrag.policy.unembedding import unembed, unembed_log_probabilities
 
 WholeCache: TypeAlias = KeyValueCache | ChunkCache  # of all layers
-AnyCache: TypeAlias = WholeCache | LayerCache | BlockCache
 ADAPTERS = ("lora_a", "lora_b")
 # Names the output of a linear layer, adapters included: keeping every product would keep that of the adapters as well.
 LINEAR_NAME = "linear"
@@ -81,17 +79,14 @@ class Linear(nn.Module):
             zeros = nn.with_logical_partitioning(nn.initializers.zeros, self.axes[1:])
             y = y + self.param("bias", zeros, (self.features,)).astype(x.dtype)
         if self.lora is not None and "/".join(self.path[-2:]) in self.lora.targets:
-            y = y + self._adapted(flat, self.lora)
+            uniform = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # within ±1/sqrt(inputs)
+            first = nn.with_logical_partitioning(uniform, (self.axes[0], "rank"))
+            second = nn.with_logical_partitioning(nn.initializers.zeros, ("rank", self.axes[1]))
+            down = self.param(ADAPTERS[0], first, (x.shape[-1], self.lora.rank))
+            up = self.param(ADAPTERS[1], second, (self.lora.rank, self.features))
+            y = y + flat @ down.astype(x.dtype) @ up.astype(x.dtype) * self.lora.scale
         y = checkpoint_name(y, LINEAR_NAME)
         return y.reshape(*x.shape[:-1], self.features)
-
-    def _adapted(self, x: Float[Array, "tokens inputs"], lora: Lora) -> Float[Array, "tokens features"]:
-        uniform = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # within ±1/sqrt(inputs)
-        first = nn.with_logical_partitioning(uniform, (self.axes[0], "rank"))
-        second = nn.with_logical_partitioning(nn.initializers.zeros, ("rank", self.axes[1]))
-        down = self.param(ADAPTERS[0], first, (x.shape[-1], lora.rank))
-        up = self.param(ADAPTERS[1], second, (lora.rank, self.features))
-        return x @ down.astype(x.dtype) @ up.astype(x.dtype) * lora.scale
 
 
 class Attention(nn.Module):
@@ -101,7 +96,7 @@ class Attention(nn.Module):
     mesh: Mesh | None = None
 
     @nn.compact
-    def __call__(self, x, cache: AnyCache | None, layer, places: Places):
+    def __call__(self, x, cache: WholeCache | BlockCache | None, layer, places: Places):
         config, (batch, time) = self.config, x.shape[:2]
         kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.values.shape[-3]
 
@@ -184,14 +179,10 @@ class Decoder(nn.Module):
             self.param("unembedding", initial, (config.vocabulary_size, config.width))
         places = Places(positions, segments, *rotation(config, positions))
         hidden = constrain(embedding[tokens].astype(config.dtype), self.mesh, "batch", None, None)
-        (hidden, cache), _ = self._layers()((hidden, cache), jnp.arange(config.layers), places)
-        return Norm(config.norm_epsilon, name="final_norm")(hidden), cache
-
-    def _layers(self) -> nn.Module:
-        config, block = self.config, Block
+        block = Block
         if config.remat != "none":
             block = nn.remat(Block, policy=REMAT_POLICIES[config.remat], prevent_cse=False)
-        scanned = nn.scan(
+        layers = nn.scan(
             block,
             variable_axes={"params": 0},
             split_rngs={"params": True},
@@ -199,8 +190,9 @@ class Decoder(nn.Module):
             length=config.layers,
             unroll=config.layers if config.unroll_layers else 1,
             metadata_params={nn.PARTITION_NAME: "layers"},
-        )
-        return scanned(config, self.mesh, name="layers")
+        )(config, self.mesh, name="layers")
+        (hidden, cache), _ = layers((hidden, cache), jnp.arange(config.layers), places)
+        return Norm(config.norm_epsilon, name="final_norm")(hidden), cache
 
 
 OfAllLayers = TypeVar("OfAllLayers", KeyValueCache, ChunkCache)
@@ -220,7 +212,7 @@ def forward(
         return Decoder(config, mesh).apply({"params": params}, tokens, positions, cache=cache)
 
 
-OneLayer = TypeVar("OneLayer", LayerCache, BlockCache)
+OneLayer = TypeVar("OneLayer", KeyValueCache, BlockCache)
 
 
 def forward_layers(
@@ -231,15 +223,7 @@ def forward_layers(
     positions: Int[Array, "batch time"],
     caches: Sequence[OneLayer],
 ) -> tuple[Float[Array, "batch time width"], tuple[OneLayer, ...]]:
-    """Computes `forward` with separate arrays for each layer.
-
-    Args:
-      config: The decoder.
-      params: Its parameters.
-      layers: The parameters of each layer, not stacked.
-      tokens, positions: The new tokens and their positions.
-      caches: The cache of each layer.
-    """
+    """Computes `forward` with separate arrays for each layer: `layers` are their parameters, not stacked."""
     places = Places(positions, None, *rotation(config, positions))
     hidden, extended = params["embedding"][tokens].astype(config.dtype), []
     with TRACING:
@@ -261,9 +245,6 @@ def hidden_states(
     """Computes final hidden states of whole rows.
 
     Args:
-      config: The decoder.
-      params: Its parameters.
-      tokens: Token ids.
       positions: Position of each token in its text; counted from 0 along the row if None.
       segments: The text that each token belongs to; tokens attend only within it. None: a row is one text.
       mesh: Devices over which the rows are spread; it also determines the attention kernel (see `attention_kernel`).

@@ -6,34 +6,20 @@ scan over layers only once, so their figures cannot be used.
 """
 
 import jax.numpy as jnp
+from flax import traverse_util
 
-from lcrag.policy.config import LINEAR_LAYERS, DecoderConfig
-from lcrag.policy.parameters import parameter_count
-
-
-def linear_parameters(config: DecoderConfig) -> int:
-    """Counts the parameters of the layers' matrices, without the unembedding."""
-    attention = 2 * config.width * (config.heads + config.kv_heads) * config.head_width
-    return config.layers * (attention + 3 * config.width * config.mlp_width)
+from lcrag.policy.config import DecoderConfig
+from lcrag.policy.decoder import ADAPTERS
+from lcrag.policy.parameters import abstract_parameters, parameter_count
 
 
-def adapter_parameters(config: DecoderConfig) -> int:
-    """Counts the parameters of the adapters."""
-    if config.lora is None:
-        return 0
-    queries, keys = config.heads * config.head_width, config.kv_heads * config.head_width
-    inner = {"query": queries, "key": keys, "value": keys, "output": queries}
-    sizes = {target: config.width + inner.get(target.split("/")[1], config.mlp_width) for target in LINEAR_LAYERS}
-    return config.layers * config.lora.rank * sum(sizes[target] for target in config.lora.targets)
-
-
-def _attention_flops(config: DecoderConfig, tokens: float, attended: float) -> float:
-    """Operations of scores and weighted values."""
-    return 4.0 * config.layers * config.heads * config.head_width * tokens * attended
-
-
-def _unembedding_flops(config: DecoderConfig, tokens: float) -> float:
-    return 2.0 * config.width * config.vocabulary_size * tokens
+def layer_parameters(config: DecoderConfig) -> tuple[int, int]:
+    """Counts the parameters of the layers' matrices, without the unembedding, and those of their adapters."""
+    flat = traverse_util.flatten_dict(abstract_parameters(config))
+    kernels, adapters = (
+        sum(leaf.size for path, leaf in flat.items() if path[-1] in names) for names in (("kernel",), ADAPTERS)
+    )
+    return kernels, adapters
 
 
 def causal_mean(length: int) -> float:
@@ -51,12 +37,10 @@ def forward_flops(config: DecoderConfig, tokens: float, *, attended: float, unem
         length in a decode step.
       unembedded: Tokens whose logits are computed; None: all. Learning needs only the policy's own.
     """
-    logits = _unembedding_flops(config, tokens if unembedded is None else unembedded)
-    return (
-        2.0 * (linear_parameters(config) + adapter_parameters(config)) * tokens
-        + _attention_flops(config, tokens, attended)
-        + logits
-    )
+    unembedded = tokens if unembedded is None else unembedded
+    scores_and_values = 4.0 * config.layers * config.heads * config.head_width * tokens * attended
+    logits = 2.0 * config.width * config.vocabulary_size * unembedded
+    return 2.0 * sum(layer_parameters(config)) * tokens + scores_and_values + logits
 
 
 def update_flops(config: DecoderConfig, tokens: float, *, attended: float, unembedded: float | None = None) -> float:
@@ -67,36 +51,14 @@ def update_flops(config: DecoderConfig, tokens: float, *, attended: float, unemb
     """
     frozen = 0.0
     if config.lora is not None:
-        logits = _unembedding_flops(config, tokens if unembedded is None else unembedded)
-        frozen = 2.0 * linear_parameters(config) * tokens + logits
+        logits = 2.0 * config.width * config.vocabulary_size * (tokens if unembedded is None else unembedded)
+        frozen = 2.0 * layer_parameters(config)[0] * tokens + logits
     return 3.0 * forward_flops(config, tokens, attended=attended, unembedded=unembedded) - frozen
-
-
-def recomputed_flops(
-    config: DecoderConfig, tokens: float, *, attended: float, unembedded: float | None = None
-) -> float:
-    """Counts what the backward pass recomputes under `config.remat`; arguments as in `forward_flops`.
-
-    The unembedding is recomputed block by block, except where `lcrag.policy.unembedding.keeps_logits`: then pass 0 as
-    `unembedded`. "dots" also recomputes attention, whose scores it does not keep, "full" everything. The hardware
-    executes the sum of this and `update_flops`.
-    """
-    repeated = _unembedding_flops(config, tokens if unembedded is None else unembedded)
-    if config.remat != "none":
-        repeated += _attention_flops(config, tokens, attended)
-    if config.remat == "full":
-        repeated += 2.0 * (linear_parameters(config) + adapter_parameters(config)) * tokens
-    return repeated
 
 
 def cache_bytes(config: DecoderConfig, slots: int, positions: float) -> float:
     """Returns the size of the keys and values of `positions` positions in every slot."""
     return 2.0 * config.layers * slots * config.kv_heads * positions * config.head_width * config.dtype.itemsize
-
-
-def parameter_bytes(config: DecoderConfig, dtype: str = "float32") -> int:
-    """Returns the size of all parameters in `dtype`."""
-    return parameter_count(config) * jnp.dtype(dtype).itemsize
 
 
 def decode_bytes(config: DecoderConfig, slots: int, window: float, *, dtype: str | None = None) -> float:
@@ -106,7 +68,6 @@ def decode_bytes(config: DecoderConfig, slots: int, window: float, *, dtype: str
     and one position is written. Divided by seconds x measured copy bandwidth, it is the share of bandwidth reached.
     `dtype` is that of the stored parameters; None: the compute dtype.
     """
-    stored = dtype or config.compute_dtype
-    itemsize = jnp.dtype(stored).itemsize
-    unread = 0 if config.tie_embeddings else max(0, config.vocabulary_size - slots) * config.width * itemsize
-    return parameter_bytes(config, stored) - unread + cache_bytes(config, slots, window + 1)
+    itemsize = jnp.dtype(dtype or config.compute_dtype).itemsize
+    unread = 0 if config.tie_embeddings else max(0, config.vocabulary_size - slots) * config.width
+    return (parameter_count(config) - unread) * itemsize + cache_bytes(config, slots, window + 1)

@@ -8,7 +8,7 @@ import logging
 import os
 import pathlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -57,7 +57,6 @@ NAMES = {
 }
 # Buffers in old checkpoints, which follow from the configuration.
 UNUSED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
-PARAMETER_DTYPES = ("float32", "bfloat16")
 MAX_SHARD_BYTES = 5_000_000_000
 # Other files of a model, copied from the folder that it was read from.
 COMPANIONS = (
@@ -75,17 +74,11 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class StoredParameter(NamedTuple):
-    """The place of a checkpoint's tensor among the parameters; kernels are stored transposed.
+    """The place of a checkpoint's tensor among the parameters; kernels are stored transposed."""
 
-    Attributes:
-      path: The parameter, such as "layers/mlp/up/kernel".
-      layer: Index of the layer, or None if the parameter is not stacked over layers.
-      shape: The tensor's shape.
-    """
-
-    path: str
-    layer: int | None
-    shape: tuple[int, ...]
+    path: str  # such as "layers/mlp/up/kernel"
+    layer: int | None  # None: the parameter is not stacked over layers
+    shape: tuple[int, ...]  # of the tensor
 
     @property
     def transposed(self) -> bool:
@@ -130,7 +123,16 @@ def load_hugging_face(
     wanted = parameter_dtype(dtype)
     config, tensors = read_config(folder), TensorFolder(folder)
     stored = stored_parameters(config)
-    _check_tensors(config, stored, tensors)
+    needed = {name: place.shape for name, place in stored.items()}
+    stored_twice = config.tie_embeddings and UNEMBEDDING in tensors.tensors
+    tensors.check(needed | ({UNEMBEDDING: needed[EMBEDDING]} if stored_twice else {}), unused=UNUSED)
+    for first in range(0, config.vocabulary_size, 16_384) if stored_twice else ():
+        rows = (slice(first, min(first + 16_384, config.vocabulary_size)),)
+        if not np.array_equal(tensors.read(EMBEDDING, rows), tensors.read(UNEMBEDDING, rows)):
+            raise UserError(
+                f"tensor {UNEMBEDDING} in {tensors.tensors[UNEMBEDDING].file} differs from {EMBEDDING}, though"
+                " config.json ties them: set tie_word_embeddings to false there"
+            )
     mesh = mesh or make_mesh(devices=jax.devices()[:1])
     shardings = flat_parameters(param_shardings(config, mesh))
     shapes = flat_parameters(abstract_parameters(config))
@@ -155,21 +157,6 @@ def load_hugging_face(
                 " damaged, fetch or write it again"
             )
     return config, traverse_util.unflatten_dict(flat, sep="/")
-
-
-def _check_tensors(config: DecoderConfig, stored: Mapping[str, StoredParameter], tensors: TensorFolder) -> None:
-    """Compares names, shapes and dtypes; a tied embedding may be stored twice, but not two different ones."""
-    shapes = {name: place.shape for name, place in stored.items()}
-    if not (config.tie_embeddings and UNEMBEDDING in tensors.tensors):
-        return tensors.check(shapes, unused=UNUSED)
-    tensors.check(shapes | {UNEMBEDDING: shapes[EMBEDDING]}, unused=UNUSED)
-    for first in range(0, config.vocabulary_size, 16_384):
-        rows = (slice(first, min(first + 16_384, config.vocabulary_size)),)
-        if not np.array_equal(tensors.read(EMBEDDING, rows), tensors.read(UNEMBEDDING, rows)):
-            raise UserError(
-                f"tensor {UNEMBEDDING} in {tensors.tensors[UNEMBEDDING].file} differs from {EMBEDDING}, though"
-                " config.json ties them: set tie_word_embeddings to false there"
-            )
 
 
 def _read(tensors: TensorFolder, name: str, place: StoredParameter, parameter: NamedSharding) -> Array:
@@ -199,26 +186,18 @@ def _writer(transposed: bool, sharding: NamedSharding):
 
 
 def stored_dtype(folder: str | pathlib.Path) -> ComputeDtype:
-    """Returns the dtype of the stored embedding of a complete model folder; float32 for float16, which is only read.
-
-    Raises:
-      UserError: There are no weights.
-    """
+    """Returns the dtype of the stored embedding of a complete model folder; float32 for float16, which is only read."""
     return "bfloat16" if TensorFolder(folder).tensors[EMBEDDING].code == "BF16" else "float32"
 
 
 def parameter_dtype(dtype: DTypeLike) -> np.dtype:
-    """Converts a dtype for parameters.
-
-    Raises:
-      UserError: It is neither float32 nor bfloat16.
-    """
+    """Converts a dtype for parameters, float32 or bfloat16."""
     try:
         converted = jnp.dtype(dtype)
     except TypeError as error:
-        raise UserError(f"there is no dtype {dtype!r}: parameters are {' or '.join(PARAMETER_DTYPES)}") from error
-    if converted.name not in PARAMETER_DTYPES:
-        raise UserError(f"parameters cannot be {converted.name}: choose {' or '.join(PARAMETER_DTYPES)}")
+        raise UserError(f"there is no dtype {dtype!r}: parameters are float32 or bfloat16") from error
+    if converted.name not in ("float32", "bfloat16"):
+        raise UserError(f"parameters cannot be {converted.name}: choose float32 or bfloat16")
     return converted
 
 
@@ -243,21 +222,15 @@ def save_hugging_face(
       dtype: Dtype on disk, float32 or bfloat16; None: that of the embedding.
       eos_ids: Ids that end a generation; those of `config.source` if empty.
       shard_bytes: Maximum bytes of weights in one file.
-
-    Raises:
-      UserError: The parameters do not match the configuration, or the dtype is not supported.
     """
     wanted = None if dtype is None else parameter_dtype(dtype)
     config, params = merge_lora(config, params, wanted)
     flat, needed = flat_parameters(params), flat_parameters(abstract_parameters(config))
-    for path in sorted(flat.keys() ^ needed.keys()):
-        what = "is missing" if path in needed else "has no place in the checkpoint"
-        raise UserError(f"parameter {path} {what}: these are not the parameters of this configuration")
-    for path, leaf in needed.items():
-        if flat[path].shape != leaf.shape:
+    for path in sorted(flat.keys() | needed.keys()):
+        given, expected = (tree[path].shape if path in tree else "absent" for tree in (flat, needed))
+        if given != expected:
             raise UserError(
-                f"parameter {path} has shape {flat[path].shape}, not {leaf.shape}: these are not the parameters of"
-                " this configuration"
+                f"parameter {path} is {given}, not {expected}: these are not the parameters of this configuration"
             )
     written = parameter_dtype(flat["embedding"].dtype) if wanted is None else wanted
     stored = stored_parameters(config)

@@ -41,17 +41,7 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
     if not path.is_file():
         hint = "" if path.parent.is_dir() else ", and there is no such folder; models are not downloaded"
         raise UserError(f"no model in {folder}: expected the file config.json{hint}")
-    return config_from_hugging_face(read_json_object(path), str(path), source=str(path.parent))
-
-
-def config_from_hugging_face(
-    raw: dict[str, Any], where: str = "config.json", source: str | None = None
-) -> DecoderConfig:
-    """Converts the object in `config.json`; `where` is its name in error messages.
-
-    Raises:
-      UserError: Unknown architecture, a missing or mistyped field, or one that the decoder does not support.
-    """
+    raw, where = read_json_object(path), str(path)
 
     def number(name: str, default: float | None = None, fields: dict[str, Any] = raw) -> float:
         value = default if fields.get(name) is None else fields[name]
@@ -68,7 +58,7 @@ def config_from_hugging_face(
         return int(value)
 
     model_type = raw.get("model_type")
-    family = next((each for each in ARCHITECTURES if each == model_type), None)
+    family = next((name for name in ARCHITECTURES if name == model_type), None)
     if family is None:
         raise UserError(f"{where} has model_type {model_type!r}; supported are {', '.join(ARCHITECTURES)}")
     if raw.get("architectures") and ARCHITECTURES[family] not in raw["architectures"]:
@@ -113,7 +103,7 @@ def config_from_hugging_face(
         rope_scaling=scaling,
         norm_epsilon=number("rms_norm_eps", 1e-6),
         tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
-        source=source,
+        source=str(path.parent),
     )
 
 

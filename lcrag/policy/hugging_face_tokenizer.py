@@ -100,7 +100,12 @@ class HuggingFaceTokenizer:
 
     def decode(self, ids: TokenIds) -> str:
         text = self.decode_bytes(ids).decode("utf-8", errors="replace")
-        drops_space = not self._decoders or any(map(_drops_leading_space, self._decoders))
+        drops_space = not self._decoders or any(  # before the first token of a text
+            step["type"] == "WordPiece"
+            or (step["type"] == "Metaspace" and step["prepend_scheme"] != "never")
+            or (step["type"] == "Strip" and step["content"] == " " and step["start"] > 0)
+            for step in self._decoders
+        )
         return text.removeprefix(" ") if drops_space else text
 
     def decode_bytes(self, ids: TokenIds) -> bytes:
@@ -204,24 +209,12 @@ def _bytes_of(token: str, decoders: Sequence[Step]) -> bytes:
     return token.encode()
 
 
-def _drops_leading_space(step: Step) -> bool:
-    """Whether a decoder drops the space before the first token of a text."""
-    return (
-        step["type"] == "WordPiece"
-        or (step["type"] == "Metaspace" and step["prepend_scheme"] != "never")
-        or (step["type"] == "Strip" and step["content"] == " " and step["start"] > 0)
-    )
-
-
 def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
     """Reads the tokenizer of a Hugging Face model folder.
 
     Only `tokenizer.json` is required. End-of-sequence ids are those of `generation_config.json`, `config.json` and
     `tokenizer_config.json`, in this order, else the token `<eos>`. The chat template is `chat_template.jinja`, or in
     `chat_template.json` or `tokenizer_config.json`.
-
-    Raises:
-      UserError: There is no `tokenizer.json`, a file cannot be read, or there is no end-of-sequence token.
     """
     folder = pathlib.Path(folder)
     path = folder / "tokenizer.json"

@@ -19,9 +19,6 @@ def lane_meshes(mesh: Mesh, count: int, tensor: int = 1) -> list[Mesh]:
 
     A lane divides its parameters over `tensor` devices and its slots over the others. More lanes than devices share
     these: lane l samples on device l mod devices.
-
-    Raises:
-      UserError: The devices do not divide into lanes, or a lane would lie in two processes.
     """
     parts = lane_devices(mesh.devices.ravel(), count, tensor)
     return [Mesh(parts[number % len(parts)], MESH_AXES) for number in range(count)]
@@ -75,11 +72,10 @@ def hand_over(config: DecoderConfig, params: Params, mesh: Mesh, lanes: Sequence
     Returns:
       The parameters of each lane; None for lanes of other processes. Lanes on the same devices share them.
     """
-    distinct = list(dict.fromkeys(lanes))
+    distinct, merged = list(dict.fromkeys(lanes)), lane_config(config)
     every_lane = Mesh(np.stack([lane.devices for lane in distinct]), ("lane", *MESH_AXES))
-    cast = _cast(config, mesh)(params)
-    wide = jax.device_put(cast, param_shardings(lane_config(config), every_lane))
-    shardings = param_shardings(lane_config(config), lanes[0])
+    wide = jax.device_put(_cast(config, mesh)(params), param_shardings(merged, every_lane))
+    shardings = param_shardings(merged, lanes[0])
 
     def on_lane(lane: Mesh, array: jax.Array, sharding: NamedSharding) -> jax.Array:
         """Returns the pieces of an array that a lane's devices hold, as the lane's array."""
@@ -98,10 +94,11 @@ def hand_over(config: DecoderConfig, params: Params, mesh: Mesh, lanes: Sequence
 def _cast(config: DecoderConfig, mesh: Mesh) -> jax.stages.Wrapped:
     """Compiles the merging of adapters and the cast, as `lane_config` reads the parameters."""
     merged = lane_config(config)
+    shardings = param_shardings(merged, mesh)
 
     def prepared(params: Params) -> Params:
         cast = compute_parameters(merged, merge_lora(config, params)[1])
         # the constraint also keeps JAX from returning a parameter that needs no cast as it is
-        return jax.lax.with_sharding_constraint(cast, param_shardings(merged, mesh))
+        return jax.lax.with_sharding_constraint(cast, shardings)
 
-    return jax.jit(prepared, out_shardings=param_shardings(merged, mesh))
+    return jax.jit(prepared, out_shardings=shardings)

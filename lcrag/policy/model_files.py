@@ -28,11 +28,7 @@ DTYPES: dict[str, np.dtype] = {
 
 
 def read_json_object(path: pathlib.Path) -> dict[str, Any]:
-    """Reads a file that holds one JSON object.
-
-    Raises:
-      UserError: The file cannot be read, is not JSON, or holds something other than an object.
-    """
+    """Reads a file that holds one JSON object; anything else is a UserError."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -55,11 +51,11 @@ def write_json_object(path: pathlib.Path, value: dict[str, Any]) -> None:
 
 
 class StoredTensor(NamedTuple):
-    """A tensor in a file, as its header describes it; `code` is its safetensors dtype ("F32", "BF16", "I64", ...)."""
+    """A tensor in a file, as its header describes it."""
 
     file: pathlib.Path
     shape: tuple[int, ...]
-    code: str
+    code: str  # its safetensors dtype ("F32", "BF16", "I64", ...)
 
 
 class TensorFolder:
@@ -74,7 +70,6 @@ class TensorFolder:
     def __init__(self, folder: str | pathlib.Path):
         self.folder = pathlib.Path(folder)
         self._handles: dict[pathlib.Path, Any] = {}
-        self.tensors: dict[str, StoredTensor] = {}
         single, index = self.folder / SINGLE_FILE, self.folder / INDEX_FILE
         if single.is_file():
             self.tensors = self._open(single)
@@ -90,6 +85,7 @@ class TensorFolder:
         weight_map = read_json_object(index).get("weight_map")
         if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
             raise UserError(f"{index} has no weight_map from tensors to files: fetch or write it again")
+        self.tensors = {}
         for file in sorted(set(weight_map.values())):
             if pathlib.Path(file).name != file:
                 raise UserError(f"{index} names {file}, which is not a file of its folder: fetch the model again")
@@ -114,14 +110,9 @@ class TensorFolder:
         return {name: StoredTensor(path, tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()}
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], unused: str = "(?!)") -> None:
-        """Compares the stored tensors with those that a model needs; reads no values.
+        """Compares names, shapes and dtypes of the tensors with the `shapes` that a model needs; reads no values.
 
-        Args:
-          shapes: Name and shape of every tensor that the model needs.
-          unused: A regular expression of names that may be stored in addition.
-
-        Raises:
-          UserError: A tensor is missing, has another shape, is not floating-point, or is not part of the model.
+        Names that match the regular expression `unused` may be stored in addition; any other difference is a UserError.
         """
         for name, shape in shapes.items():
             if name not in self.tensors:
@@ -157,11 +148,11 @@ def plan_shards(shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype, max_byte
 
     A file holds at most `max_bytes` bytes of values; a larger tensor has a file of its own.
     """
-    shards: list[list[str]] = [[]]
-    filled = 0
+    shards: list[list[str]] = []
+    filled = max_bytes
     for name, shape in shapes.items():
         needed = tensor_bytes(shape, dtype)
-        if shards[-1] and filled + needed > max_bytes:
+        if filled + needed > max_bytes:
             shards.append([])
             filled = 0
         shards[-1].append(name)
@@ -183,7 +174,7 @@ def write_shard(
     The library's own writer needs the values of the whole file at once. The format (https://huggingface.co/docs/safetensors)
     is eight bytes with the header's length, a JSON header of names, dtypes, shapes and offsets, and the values.
     """
-    [code] = [code for code, each in DTYPES.items() if each == dtype]
+    code = next(code for code, stored in DTYPES.items() if stored == dtype)
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, shape in shapes.items():

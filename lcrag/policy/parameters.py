@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PyTree, UInt
 
 from lcrag.policy.config import DecoderConfig, Lora
 from lcrag.policy.decoder import ADAPTERS, Decoder
-from lcrag.policy.sharding import AnyMesh, check_mesh, make_mesh, shardings_of
+from lcrag.policy.sharding import AXIS_RULES, AnyMesh, check_mesh, make_mesh
 
 Params = Any  # a nested dict of arrays
 
@@ -53,13 +53,9 @@ def parameter_count(config: DecoderConfig) -> int:
 
 
 def param_shardings(config: DecoderConfig, mesh: AnyMesh):
-    """Returns a NamedSharding for every parameter, from the table of axis rules.
-
-    Raises:
-      UserError: An axis of the mesh does not divide a size that it is to share.
-    """
+    """Returns a NamedSharding for every parameter, from the table of axis rules."""
     check_mesh(config, mesh)
-    return shardings_of(_boxed_shapes(config), mesh)
+    return nn.logical_to_mesh_sharding(nn.get_partition_spec(_boxed_shapes(config)), mesh, list(AXIS_RULES))
 
 
 def compute_parameters(config: DecoderConfig, params: Params) -> Params:
@@ -95,9 +91,9 @@ def split_trainable(config: DecoderConfig, tree: PyTree) -> tuple[PyTree, PyTree
     if config.lora is None:
         return tree, {}
     flat = traverse_util.flatten_dict(tree)
-    parts = ({path: leaf for path, leaf in flat.items() if (path[-1] in ADAPTERS) == learned} for learned in (1, 0))
-    trained, frozen = (traverse_util.unflatten_dict(part) for part in parts)
-    return trained, frozen
+    trained = {path: leaf for path, leaf in flat.items() if path[-1] in ADAPTERS}
+    frozen = {path: leaf for path, leaf in flat.items() if path not in trained}
+    return traverse_util.unflatten_dict(trained), traverse_util.unflatten_dict(frozen)
 
 
 def join(tree: PyTree, other: PyTree) -> PyTree:

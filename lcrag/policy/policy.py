@@ -26,10 +26,7 @@ class Computation:
     """Platform settings of a decoder: the fields of a `DecoderConfig` that no `config.json` holds.
 
     Attributes:
-      compute_dtype: Dtype of activations, "float32" or "bfloat16"; trained parameters are always float32.
-      remat: Activations that the backward pass recomputes; see `DecoderConfig`.
-      attention: Implementation of attention over whole rows; "auto": the kernel of the platform.
-      unroll_layers: Whether to unroll the scan over layers, which is faster for tiny models.
+      compute_dtype, remat, attention, unroll_layers: See `DecoderConfig`.
       lora: LoRA adapters, which are then the only trained parameters; the frozen weights are held in the compute
         dtype. None: no adapters.
     """
@@ -42,11 +39,7 @@ class Computation:
 
     def of(self, config: DecoderConfig) -> DecoderConfig:
         """Returns the decoder configuration with these settings."""
-        return dataclasses.replace(config, **{name: getattr(self, name) for name in _fields()})
-
-
-def _fields() -> list[str]:
-    return [field.name for field in dataclasses.fields(Computation)]
+        return dataclasses.replace(config, **vars(self))
 
 
 DEFAULT_COMPUTATION = Computation()
@@ -54,4 +47,4 @@ DEFAULT_COMPUTATION = Computation()
 
 def computation_of(config: DecoderConfig) -> Computation:
     """Returns the platform settings of a decoder."""
-    return Computation(**{name: getattr(config, name) for name in _fields()})
+    return Computation(**{name: getattr(config, name) for name in vars(DEFAULT_COMPUTATION)})

@@ -41,7 +41,13 @@ class SentencePieceTokenizer:
 
     @functools.cached_property
     def token_bytes(self) -> tuple[bytes, ...]:
-        return tuple(map(_bytes_of, self._proto.pieces))
+        def bytes_of(piece: ModelProto.SentencePiece) -> bytes:
+            if piece.type == ModelProto.SentencePiece.BYTE:  # "<0x0A>"
+                return bytes([int(piece.piece[3:5], 16)])
+            unused = piece.type == ModelProto.SentencePiece.UNUSED
+            return b"" if unused else piece.piece.replace(_SPACE, " ").encode()
+
+        return tuple(map(bytes_of, self._proto.pieces))
 
     def encode(self, text: str) -> list[int]:
         return self._processor.encode(text)
@@ -94,11 +100,7 @@ class SentencePieceTokenizer:
 
 
 def vocabulary_tokenizer(vocabulary: object) -> SentencePieceTokenizer:
-    """Makes a tokenizer from a `seqio.SentencePieceVocabulary`.
-
-    Raises:
-      UserError: The vocabulary has no SentencePiece model, or the model has no end-of-sequence token.
-    """
+    """Makes a tokenizer from a `seqio.SentencePieceVocabulary`."""
     model: bytes | None = getattr(vocabulary, "sp_model", None)
     if model is None:
         raise UserError(
@@ -109,11 +111,3 @@ def vocabulary_tokenizer(vocabulary: object) -> SentencePieceTokenizer:
     if eos_id < 0:
         raise UserError("the SentencePiece model has no end-of-sequence token: train it with eos_id set")
     return SentencePieceTokenizer(model, (eos_id,), eos_id if pad_id < 0 else pad_id)
-
-
-def _bytes_of(piece: ModelProto.SentencePiece) -> bytes:
-    if piece.type == ModelProto.SentencePiece.BYTE:
-        return bytes([int(piece.piece[3:5], 16)])
-    if piece.type == ModelProto.SentencePiece.UNUSED:
-        return b""
-    return piece.piece.replace(_SPACE, " ").encode()

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
-import flax.linen as nn
 import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
@@ -35,17 +34,15 @@ def make_mesh(
     """Makes a mesh over (data, fsdp, tensor); with `data=-1` the size of data follows from the other two.
 
     `devices` are devices, or their places among all; None: all.
-
-    Raises:
-      UserError: A size is below 1, there is no such device, or the sizes do not multiply to the number of devices.
     """
     present = jax.devices()
-    asked = present if devices is None else list(devices)
-    if unknown := [each for each in asked if isinstance(each, int) and not 0 <= each < len(present)]:
-        raise UserError(
-            f"mesh.devices names device {unknown[0]}, but there are {len(present)}, numbered from 0: name these"
-        )
-    devices = [present[each] if isinstance(each, int) else each for each in asked]
+    devices = list(present if devices is None else devices)
+    for place, device in enumerate(devices):
+        if isinstance(device, int) and not 0 <= device < len(present):
+            raise UserError(
+                f"mesh.devices names device {device}, but there are {len(present)}, numbered from 0: name these"
+            )
+        devices[place] = present[device] if isinstance(device, int) else device
     check_mesh_sizes(data, fsdp, tensor)
     if data == -1:
         data = max(1, len(devices) // (fsdp * tensor))
@@ -81,10 +78,7 @@ def constrain(array: jax.Array, mesh: Mesh | None, *axes: str | None) -> jax.Arr
 
 
 def spread_kv_heads(config: DecoderConfig, mesh: AnyMesh | None) -> int:
-    """Returns the number of key-value heads after repeating them to divide over the axis "tensor".
-
-    Each device then holds the key-value head that its query heads read.
-    """
+    """Returns the number of key-value heads when each device of the axis "tensor" has those that its queries read."""
     return config.kv_heads if mesh is None else math.lcm(config.kv_heads, mesh.shape["tensor"])
 
 
@@ -95,11 +89,7 @@ def gathered(shardings):
 
 
 def check_mesh(config: DecoderConfig, mesh: AnyMesh) -> None:
-    """Checks that a mesh divides a decoder's parameters evenly.
-
-    Raises:
-      UserError: An axis of the mesh does not divide a size that it is to share; the message names those that would.
-    """
+    """Checks that a mesh divides a decoder's parameters evenly; the UserError names the sizes that would."""
     shared = {
         "fsdp": {"width": config.width},
         "tensor": {
@@ -122,8 +112,3 @@ def check_mesh(config: DecoderConfig, mesh: AnyMesh) -> None:
 
 def replicated(mesh: AnyMesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
-
-
-def shardings_of(boxed, mesh: AnyMesh):
-    """Returns the shardings of a tree of parameters that carry their logical axes."""
-    return nn.logical_to_mesh_sharding(nn.get_partition_spec(boxed), mesh, list(AXIS_RULES))

@@ -28,22 +28,13 @@ class ChatPrompt:
 
 @dataclasses.dataclass(frozen=True)
 class ChatTemplate:
-    """A Jinja chat template of `transformers`.
-
-    Attributes:
-      source: The template.
-      variables: Values that it may refer to in addition to the messages, such as `bos_token`.
-    """
+    """A Jinja chat template of `transformers`."""
 
     source: str
-    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)  # such as `bos_token`
 
     def render(self, messages: Sequence[Message], **options: Any) -> str:
-        """Renders a conversation in a sandbox, up to where the model continues.
-
-        Raises:
-          UserError: The template is malformed or rejects these messages.
-        """
+        """Renders a conversation in a sandbox, up to where the model continues."""
         import jinja2
         from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -127,12 +118,8 @@ class Tokenizer(Protocol):
     def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
         """Encodes a conversation in the model's template, up to where the model continues.
 
-        Args:
-          messages: Role and content of each; contents are ordinary text.
-          **options: Variables of the template, such as Qwen3's `enable_thinking`.
-
-        Raises:
-          UserError: There is no template, or it rejects these messages.
+        Messages have a role and a content, which is ordinary text; `options` are variables of the template, such as
+        Qwen3's `enable_thinking`.
         """
 
     def decode(self, ids: TokenIds) -> str:

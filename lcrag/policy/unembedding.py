@@ -23,15 +23,10 @@ MAX_LOGITS = 2**25  # elements of the largest block of logits that a device hold
 WORDS_OF_A_TILE = 128  # blocks are multiples of this tile of the accelerators' matrix units
 
 
-def unembedding_table(config: DecoderConfig, params: PyTree) -> Float[Array, "vocabulary width"]:
-    """Returns the parameter whose rows score the words: the embedding itself where the two are tied."""
-    return params["embedding" if config.tie_embeddings else "unembedding"]
-
-
 def unembed(config: DecoderConfig, params: PyTree, hidden: Float[Array, "*axes width"]) -> Float[Array, "*axes words"]:
     """Computes float32 logits of hidden states."""
-    flat = hidden.reshape(-1, hidden.shape[-1])
-    return _logits(flat, unembedding_table(config, params).astype(config.dtype)).reshape(*hidden.shape[:-1], -1)
+    flat, table = hidden.reshape(-1, hidden.shape[-1]), params[_table(config)].astype(config.dtype)
+    return _logits(flat, table).reshape(*hidden.shape[:-1], -1)
 
 
 def unembed_log_probabilities(
@@ -49,7 +44,12 @@ def unembed_log_probabilities(
     block of the table and of its gradient once, cross devices.
     """
     plan = _Plan(config.compute_dtype, mesh if mesh is not None and mesh.size > 1 else None)
-    return _scores(plan, unembedding_table(config, params), hidden, targets, jnp.asarray(temperature, jnp.float32))
+    return _scores(plan, params[_table(config)], hidden, targets, jnp.asarray(temperature, jnp.float32))
+
+
+def _table(config: DecoderConfig) -> str:
+    """Names the parameter whose rows score the words: the embedding itself where the two are tied."""
+    return "embedding" if config.tie_embeddings else "unembedding"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,8 +104,8 @@ class _Sums(NamedTuple):
 
     highest: Float[Array, "positions"]
     exponentials: Float[Array, "positions"]
-    weighted: Float[Array, "positions"]
-    picked: Float[Array, "positions"]
+    weighted: Float[Array, "positions"]  # exponentials x logits
+    picked: Float[Array, "positions"]  # logits of the targets
 
 
 def _logits(hidden: Float[Array, "positions width"], columns: Float[Array, "words width"]):
@@ -210,8 +210,8 @@ def _all_sums(plan: _Plan, keep: bool, *arguments):
 
 
 def _scores_forward(plan: _Plan, table, hidden, targets, temperature):
-    *found, normaliser, kept = _all_sums(plan, True, table, hidden, targets, temperature)
-    return tuple(found), (table, hidden, targets, temperature, normaliser, kept)
+    *scores, normaliser, kept = _all_sums(plan, True, table, hidden, targets, temperature)
+    return tuple(scores), (table, hidden, targets, temperature, normaliser, kept)
 
 
 def _scores_backward(plan: _Plan, kept, gradient):

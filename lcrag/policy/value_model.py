@@ -5,7 +5,6 @@ Its parameters are those of the decoder without an unembedding, plus `value_head
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,15 +32,13 @@ def values(params: Params, hidden: Float[Array, "*axes width"]) -> Float[Array, 
 
 def abstract_value_parameters(config: DecoderConfig) -> Params:
     """Returns shapes and dtypes of the value model's parameters; `config` is the policy's."""
-    return abstract_parameters(value_config(config)) | {HEAD: _abstract_head(config)}
+    head = {"kernel": (config.width, 1), "bias": (1,)}
+    shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in head.items()}
+    return abstract_parameters(value_config(config)) | {HEAD: shapes}
 
 
 def value_shardings(config: DecoderConfig, mesh: AnyMesh) -> PyTree:
-    """Returns a NamedSharding for every parameter of the value model; `config` is the policy's.
-
-    Raises:
-      UserError: An axis of the mesh does not divide a size that it is to share.
-    """
+    """Returns a NamedSharding for every parameter of the value model; `config` is the policy's."""
     head = {name: logical_sharding(mesh, *axes) for name, axes in HEAD_AXES.items()}
     return param_shardings(value_config(config), mesh) | {HEAD: head}
 
@@ -67,12 +64,8 @@ def value_model_of(config: DecoderConfig, params: Params, mesh: Mesh) -> tuple[P
     shardings, _ = split_value(config, value_shardings(config, mesh))
 
     def copy(tree: Params) -> Params:
-        head = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in _abstract_head(config).items()}
+        head = abstract_value_parameters(config)[HEAD]
+        head = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in head.items()}
         return jax.tree.map(lambda leaf: leaf + 0, tree) | {HEAD: head}
 
     return jax.jit(copy, out_shardings=shardings)(trained), frozen
-
-
-def _abstract_head(config: DecoderConfig) -> dict[str, Any]:
-    shapes = {"kernel": (config.width, 1), "bias": (1,)}
-    return {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}

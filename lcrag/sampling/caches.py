@@ -85,12 +85,9 @@ def with_columns(
 def with_new_columns(
     cache: Cache, seen: Cache, rows: Int[Array, "shares rows"], first: Int[Array, "chosen"], count: int
 ) -> Cache:
-    """Writes the new positions in the windows of some slots back into the cache.
+    """Writes the new positions in the windows of some slots back into the cache of all slots.
 
-    Args:
-      cache: All slots, all positions.
-      seen: The slots' windows; they differ from `cache` only in the `count` positions from each row's `first` on.
-      rows, first, count: See `seen`.
+    The windows `seen` differ from `cache` only in the `count` positions from each row's `first` on.
     """
     starts, count = starts_within(jax.tree.leaves(seen)[0].shape[-2], first, count)
 
@@ -107,17 +104,12 @@ def starts_within(window: int, first: Int[Array, "chosen"], count: int) -> tuple
 
 
 class DecodeCache(NamedTuple):
-    """The cache of a decode loop, and the functions that the loop applies to it; see `in_place` and `per_layer`.
+    """The cache of a decode loop, and the functions that the loop applies to it; see `in_place` and `per_layer`."""
 
-    Attributes:
-      start: Initial carry of the loop.
-      feed: (cache, tokens [slots, time], positions [slots, time]) -> hidden states [slots, time, width], the new cache.
-      end: (cache, first [slots], count) -> all slots' cache, all positions, after up to `count` tokens have been fed to
-        each slot from its first position on.
-    """
-
-    start: Any
+    start: Any  # initial carry of the loop
+    # (cache, tokens [slots, time], positions [slots, time]) -> (hidden states, the new cache)
     feed: Callable[..., tuple[Float[Array, "slots time width"], Any]]
+    # (cache, first [slots], count) -> all slots' cache, after up to `count` tokens were fed to each from `first` on
     end: Callable[..., Cache]
 
 
@@ -154,13 +146,8 @@ def appended(
 def in_place(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int) -> DecodeCache:
     """Keeps the form of the cache: all layers in one array, the carry of a scan over layers, or each in its own.
 
-    Args:
-      config: The decoder.
-      window: Number of positions that the loop reads: only those that the longest running slot needs are carried.
-      params: The decoder's parameters.
-      cache: All slots, all positions.
-      rows: The slots to compute.
-      shares: Number of shares of all slots.
+    `window` is the number of positions that the loop reads: only those that the longest running slot needs are carried.
+    `cache` has all slots and all positions, `rows` are the slots to compute, of `shares` shares.
     """
     positions = jax.tree.leaves(cache)[0].shape[-2]
 

@@ -64,11 +64,7 @@ def nucleus(
 
     A token is kept if all heavier ones together weigh less than top_p of the total; the heaviest is always kept
     (Holtzman et al., 2020). The lightest kept weight is found bit by bit, because the bits of positive float32 numbers
-    are ordered like the numbers: nothing is sorted, and on a mesh devices exchange only sums.
-
-    Args:
-      weights: In [0, 1].
-      top_ps: Of each slot.
+    are ordered like the numbers: nothing is sorted, and on a mesh devices exchange only sums. Weights are in [0, 1].
     """
     bits = jax.lax.bitcast_convert_type(weights, jnp.int32)
     wanted = top_ps * jnp.sum(weights, axis=-1)

@@ -12,7 +12,6 @@ from lcrag.policy import (
     AnyMesh,
     DecoderConfig,
     KeyValueCache,
-    LayerCache,
     compute_parameters,
     empty_cache,
     gathered,
@@ -22,7 +21,7 @@ from lcrag.policy import (
 )
 
 LayersForm: TypeAlias = Literal["auto", "stacked", "apart"]
-Cache: TypeAlias = KeyValueCache | tuple[LayerCache, ...]
+Cache: TypeAlias = KeyValueCache | tuple[KeyValueCache, ...]  # of all layers, or each of one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,22 +53,22 @@ class SamplerForm:
 
     @functools.cached_property
     def decoder(self) -> DecoderConfig:
-        """The decoder that samples."""
+        """The decoder that samples, without adapters where they are merged."""
         return dataclasses.replace(self.policy, lora=None) if self.merge else self.policy
 
     @property
     def parameter_shardings(self) -> Any:
-        """Shardings of the parameters."""
         shardings = param_shardings(self.decoder, self.mesh)
         shardings = gathered(shardings) if self.gather else shardings
-        return self._separated(shardings, _without_first) if self.apart else shardings
+        without_first = lambda each, layer: NamedSharding(each.mesh, PartitionSpec(*each.spec[1:]))  # noqa: E731
+        return self._separated(shardings, without_first) if self.apart else shardings
 
     @property
     def cache_shardings(self) -> Cache:
         """Slots are spread over the mesh's batch axes, key-value heads over its tensor axis."""
         each = logical_sharding(self.mesh, "slots", "heads", None, None)
         if self.apart:
-            return (LayerCache(each, each),) * self.decoder.layers
+            return (KeyValueCache(each, each),) * self.decoder.layers
         stacked = logical_sharding(self.mesh, "layers", "slots", "heads", None, None)
         return KeyValueCache(stacked, stacked)
 
@@ -78,7 +77,7 @@ class SamplerForm:
         whole = functools.partial(empty_cache, self.decoder, slots, positions, self.mesh)
         if not self.apart:
             return whole()
-        return tuple(LayerCache(*jax.tree.map(lambda x: x[0], whole(layers=1))) for _ in range(self.decoder.layers))
+        return tuple(jax.tree.map(lambda x: x[0], whole(layers=1)) for _ in range(self.decoder.layers))
 
     def parameters(self, params: Any) -> Any:
         """Converts parameters to this form, without copying arrays that have it; also under `jax.eval_shape`."""
@@ -90,28 +89,24 @@ class SamplerForm:
         """Converts parameters and places them on the mesh; arrays already in place are not copied."""
         given = jax.device_put(params, param_shardings(self.policy, self.mesh))
         if self.apart:
-            return self._compiled(given)
+            return self._separate(given)
         return jax.device_put(self.parameters(given), self.parameter_shardings)
 
     @functools.cached_property
-    def _compiled(self):
+    def _separate(self):
         """Casts and separates in one program, without a copy of the whole stack in between."""
         return jax.jit(self.parameters, out_shardings=self.parameter_shardings)
 
-    def shares(self, path: tuple[str, ...], given: Any, own: Any) -> bool:
-        """Returns whether the sampler reads the trainer's own array."""
-        lora = self.policy.lora if self.merge else None
-        return given == own and not (lora is not None and "/".join(path[-3:-1]) in lora.targets)
-
     def own_leaves(self, given: Any, own: Any) -> list[Any]:
         """Returns the leaves of `own` that are not shared with `given`: the additional memory of this form."""
-        theirs = traverse_util.flatten_dict(given)
-        if self.apart:  # all layers are copies
-            theirs = {path: leaf for path, leaf in theirs.items() if path[0] != "layers"}
-        layers = jax.tree.leaves(own["layers"]) if self.apart else []
-        rest = {name: tree for name, tree in own.items() if not (self.apart and name == "layers")}
-        flat = traverse_util.flatten_dict(rest)
-        return layers + [leaf for path, leaf in flat.items() if not self.shares(path, theirs.get(path), leaf)]
+        theirs, lora = traverse_util.flatten_dict(given), self.policy.lora if self.merge else None
+        leaves = jax.tree.leaves(own["layers"]) if self.apart else []  # all layers are copies
+        shared = {name: tree for name, tree in own.items() if not (self.apart and name == "layers")}
+        for path, leaf in traverse_util.flatten_dict(shared).items():
+            is_merged = lora is not None and "/".join(path[-3:-1]) in lora.targets
+            if is_merged or theirs.get(path) != leaf:
+                leaves.append(leaf)
+        return leaves
 
     def _separated(self, tree: Any, slice_of: Any) -> Any:
         """Splits stacked layers into a list of layers."""
@@ -120,7 +115,3 @@ class SamplerForm:
             for layer in range(self.policy.layers)
         ]
         return {**tree, "layers": parts}
-
-
-def _without_first(sharding: NamedSharding, layer: int) -> NamedSharding:
-    return NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[1:]))

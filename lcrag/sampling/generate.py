@@ -39,13 +39,14 @@ def generate(
 
     Returns:
       One result per prompt, in order.
-
-    Raises:
-      UserError: A prompt is empty or leaves no room for a token in the model's context.
     """
-    ids = [_with_beginning(tokenizer, prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
-    if not ids:
+    if not prompts:
         return []
+    ids, beginning = [], list(tokenizer.beginning_ids)
+    for prompt in prompts:
+        tokens = tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        begun = not isinstance(prompt, str) or tokens[: len(beginning)] == beginning  # the text may contain them
+        ids.append(tokens if begun else beginning + tokens)
     needed = max(map(len, ids)) + max_tokens
     context = min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, config.max_positions)
     windows = [size << doublings for doublings in range(16) for size in SMALLEST_WINDOWS if size << doublings < context]
@@ -60,24 +61,11 @@ def generate(
     return continue_contexts(sampler, list(zip(ids, requests, strict=True)))
 
 
-def _with_beginning(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Encodes a prompt and puts `beginning_ids` first, unless the text already contains them."""
-    ids, beginning = tokenizer.encode(prompt), list(tokenizer.beginning_ids)
-    return ids if ids[: len(beginning)] == beginning else beginning + ids
-
-
 def continue_contexts(sampler: Sampler, contexts: Sequence[tuple[TokenIds, SamplingParameters]]) -> list[Sampled]:
     """Samples a continuation of each context; a slot that finishes takes the next context at once.
 
-    Args:
-      sampler: A sampler whose slots are all free; they are free again on return.
-      contexts: Tokens, at least one, and how to continue them.
-
-    Returns:
-      One result per context, in order.
-
-    Raises:
-      UserError: A context is empty or leaves no room for a token.
+    The slots of the sampler are all free, before and after. Contexts are tokens, at least one, and how to continue
+    them; the results are in their order.
     """
     lengths = [len(tokens) for tokens, _ in contexts]
     if 0 in lengths:

@@ -47,9 +47,6 @@ class Sampler:
       tokenizer: Provides the bytes of tokens and the end-of-sequence ids.
       settings: Sizes and compiled shapes.
       mesh: Devices; one device if None.
-
-    Raises:
-      UserError: The context exceeds the model's positions, or the slots do not divide over the mesh.
     """
 
     def __init__(
@@ -168,7 +165,7 @@ class Sampler:
         window = _bucket(self._windows, int(self._lengths[list(entries)].max()))
         with jax.transfer_guard("disallow"):
             arrays = (self._put(array, "slots") for array in (numbers, lengths, tokens, counts))
-            self._state = self._compiled.append(window, self._params, self._state, *arrays)
+            self._state = self._compiled("append", window, self._params, self._state, *arrays)
 
     def fork(self, source: int, targets: Sequence[int]) -> None:
         """Copies one slot's context to free slots, so that a shared prompt is prefilled once."""
@@ -178,7 +175,7 @@ class Sampler:
         window = _bucket(self._windows, self.length(source))
         with jax.transfer_guard("disallow"):
             arrays = self._put(np.int32(source)), self._put(numbers)
-            self._state = self._compiled.fork(window, self._state, *arrays)
+            self._state = self._compiled("fork", window, self._state, *arrays)
 
     def begin(self, requests: Mapping[int, SamplingParameters]) -> None:
         """Starts sampling in some slots with the next `decode`."""
@@ -198,10 +195,14 @@ class Sampler:
                 for slot, request in self._waiting.items():
                     starting[slot] = True
                     limit = min(self.length(slot) + request.max_tokens, self.context)
-                    parameters.set(slot, request, stop=self._stops.start(request.stop), limit=limit)
+                    others = (getattr(request, name) for name in parameters._fields[2:])
+                    for column, value in zip(
+                        parameters, (self._stops.start(request.stop), limit, *others), strict=True
+                    ):
+                        column[slot] = value
                     self._unfinished[slot] = _Unfinished(request)
                 self._waiting = {}
-                self._state = self._compiled.begin(self._state, *self._put((starting, parameters), "slots"))
+                self._state = self._compiled("begin", 0, self._state, *self._put((starting, parameters), "slots"))
             # The block ends early once enough slots wait: refilling them one by one would append mostly padding.
             min_finished = max(1, round(self._min_finished_share * len(self._unfinished)))
             last_step = self.statistics.decode_steps + self._block
@@ -230,7 +231,7 @@ class Sampler:
         arguments = [self._params, self._state, self._device_table, self._eos, self._put(np.int32(min_finished))]
         if rows is not None:
             arguments.append(self._put(rows, "slots"))
-        self._state, on_device = self._compiled.decode(window, *arguments)
+        self._state, on_device = self._compiled("decode", window, *arguments)
         report: DecodeReport = jax.device_get(on_device)
 
         finished, row_of = {}, {slot: slot for slot in range(self.slots)}

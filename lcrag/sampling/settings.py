@@ -28,9 +28,6 @@ class SamplingParameters:
         (seed, episode, position) only. From 0 to 2**32 - 1.
       episode: See `seed`.
       unscaled_scores: Whether log-probabilities are those at temperature 1, and not at the sampling temperature.
-
-    Raises:
-      UserError: A number is out of range.
     """
 
     stop: tuple[str, ...] = ()
@@ -52,16 +49,10 @@ class SamplingParameters:
 
 
 class SlotParameters(NamedTuple):
-    """The `SamplingParameters` of all slots as arrays.
+    """The `SamplingParameters` of all slots as arrays."""
 
-    Attributes:
-      stop: State of the stop automaton; it advances with every sampled token.
-      limit: Context length at which sampling ends, from `max_tokens`.
-      temperature, top_p, seed, episode, unscaled_scores: As in `SamplingParameters`.
-    """
-
-    stop: UInt[Array, "slots"]
-    limit: Int[Array, "slots"]
+    stop: UInt[Array, "slots"]  # state of the stop automaton, which advances with every sampled token
+    limit: Int[Array, "slots"]  # context length at which sampling ends, from `max_tokens`
     temperature: Float[Array, "slots"]
     top_p: Float[Array, "slots"]
     seed: UInt[Array, "slots"]
@@ -73,12 +64,6 @@ class SlotParameters(NamedTuple):
         """NumPy zeros of the right dtypes."""
         dtypes = (np.uint8, np.int32, np.float32, np.float32, np.uint32, np.uint32, np.bool_)
         return cls(*(np.zeros(slots, dtype) for dtype in dtypes))
-
-    def set(self, slot: int, request: SamplingParameters, *, stop: int, limit: int) -> None:
-        """Writes one slot's parameters into NumPy arrays."""
-        others = (getattr(request, name) for name in self._fields[2:])
-        for column, value in zip(self, (stop, limit, *others), strict=True):
-            column[slot] = value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,9 +107,6 @@ class SamplerConfig:
       layers: Whether the sampler keeps each layer's parameters and cache "apart" or "stacked"; see `SamplerForm`.
       merge_adapters: Whether LoRA adapters are merged into a copy of their kernels, which takes the memory of these
         kernels; False reads base and adapters in place.
-
-    Raises:
-      UserError: A number is out of range.
     """
 
     slots: int = 64

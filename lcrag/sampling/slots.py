@@ -27,39 +27,23 @@ CHECK_EVERY = 4  # on several devices, decode steps between checks whether enoug
 
 
 class Slots(NamedTuple):
-    """The state of all slots.
-
-    Attributes:
-      cache: Keys and values.
-      pending: Last token of each context, not yet in the cache.
-      lengths: Tokens in each context, the pending one included.
-      running: Whether the slot is sampling.
-      parameters: How each slot samples.
-    """
+    """The state of all slots."""
 
     cache: Cache
-    pending: Int[Array, "slots"]
-    lengths: Int[Array, "slots"]
-    running: Bool[Array, "slots"]
+    pending: Int[Array, "slots"]  # last token of each context, not yet in the cache
+    lengths: Int[Array, "slots"]  # tokens of each context, the pending one included
+    running: Bool[Array, "slots"]  # whether the slot is sampling
     parameters: SlotParameters
 
 
 class DecodeReport(NamedTuple):
-    """The result of one block of decoding.
-
-    Attributes:
-      tokens: Sampled tokens, left-aligned.
-      log_probabilities: Of these tokens.
-      counts: Tokens sampled in each slot.
-      reasons: CONTINUES, STOPPED, ENDED or FULL.
-      steps: Decode steps of the block.
-    """
+    """The result of one block of decoding; the tokens of a slot are left-aligned."""
 
     tokens: Int[Array, "slots block"]
     log_probabilities: Float[Array, "slots block"]
-    counts: Int[Array, "slots"]
-    reasons: Int[Array, "slots"]
-    steps: Int[Array, ""]
+    counts: Int[Array, "slots"]  # tokens sampled
+    reasons: Int[Array, "slots"]  # CONTINUES, STOPPED, ENDED or FULL
+    steps: Int[Array, ""]  # of the block
 
 
 def empty_slots(form: SamplerForm, slots: int, context: int) -> Slots:
@@ -96,10 +80,7 @@ def append(
     its device.
 
     Args:
-      config: The decoder.
       window: Number of cache positions read; every row's new length must fit.
-      params: The decoder's parameters.
-      slots: All slots.
       rows: The slots to extend, counted from the first of their share; the size of a share marks padding.
       lengths: Their current lengths; 0 starts a new context.
       tokens: New tokens, right-padded.
@@ -159,11 +140,8 @@ def decode(
     Ends early once `min_finished` slots have finished in this block or none is running.
 
     Args:
-      config: The decoder.
       window: Number of cache positions read.
       block: Maximum number of tokens of a slot.
-      params: The decoder's parameters.
-      slots: All slots.
       table: The stop automaton.
       eos_ids: Tokens that end a text.
       min_finished: Number of finished slots that ends the block.
@@ -243,7 +221,7 @@ def decode(
 class CompiledFunctions:
     """`append`, `fork`, `begin` and `decode`, compiled ahead of time once per static shape.
 
-    Slots and contexts must not change; see `compiled_functions`.
+    The numbers of slots and positions must not change; see `compiled_functions`.
     """
 
     def __init__(self, form: SamplerForm, block: int):
@@ -256,48 +234,34 @@ class CompiledFunctions:
         return len(self._compiled)
 
     def empty(self, slots: int, context: int) -> Slots:
-        create = functools.partial(empty_slots, self._form, slots, context)
-        return self._run(("empty",), jax.jit(create, out_shardings=self._shardings).lower, ())
-
-    def append(self, window: int, *arguments) -> Slots:
-        lower = functools.partial(self.lower_append, window)
-        return self._run(("append", window, arguments[-2].shape), lower, arguments)
-
-    def fork(self, window: int, *arguments) -> Slots:
-        lower = functools.partial(self._lower, functools.partial(fork, window), donated=0)
-        return self._run(("fork", window), lower, arguments)
-
-    def begin(self, *arguments) -> Slots:
-        return self._run(("begin",), functools.partial(self._lower, begin, donated=0), arguments)
-
-    def decode(self, window: int, *arguments) -> tuple[Slots, DecodeReport]:
-        lower = functools.partial(self.lower_decode, window)
-        return self._run(("decode", window, *(each.shape for each in arguments[2:])), lower, arguments)
-
-    def lower_append(self, window: int, *arguments) -> Lowered:
-        """Traces `append` for arrays, or for `jax.ShapeDtypeStruct`s with shardings."""
-        function = functools.partial(append, self._form.decoder, window, mesh=self._form.mesh)
-        return self._lower(function, *arguments, donated=1)
-
-    def lower_decode(self, window: int, *arguments) -> Lowered:
-        """Traces `decode` for arrays, or for `jax.ShapeDtypeStruct`s with shardings."""
-        mesh = self._form.mesh
-        function = functools.partial(
-            decode,
-            self._form.decoder,
-            window,
-            self._block,
-            check_every=1 if mesh.size == 1 else CHECK_EVERY,
-            shares=mesh.shape["data"] * mesh.shape["fsdp"],
-        )
-        return self._lower(function, *arguments, donated=1, outputs=(self._shardings, replicated(mesh)))
-
-    def _lower(self, function: Callable, *arguments, donated: int, outputs=None) -> Lowered:
-        return jax.jit(function, donate_argnums=donated, out_shardings=outputs or self._shardings).lower(*arguments)
-
-    def _run(self, key: tuple, lower: Callable[..., Lowered], arguments: tuple):
+        """Creates slots on the devices."""
+        key = "empty", slots, context
         if key not in self._compiled:
-            self._compiled[key] = lower(*arguments).compile()
+            create = jax.jit(functools.partial(empty_slots, self._form, slots, context), out_shardings=self._shardings)
+            self._compiled[key] = create.lower().compile()
+        return self._compiled[key]()
+
+    def lower(self, name: str, window: int, *arguments) -> Lowered:
+        """Traces a function for arrays, or for `jax.ShapeDtypeStruct`s with shardings; it donates the slots."""
+        config, mesh = self._form.decoder, self._form.mesh
+        function: Callable = begin
+        outputs: Any = self._shardings
+        donated = 0
+        if name == "fork":
+            function = functools.partial(fork, window)
+        elif name == "append":
+            donated, function = 1, functools.partial(append, config, window, mesh=mesh)
+        elif name == "decode":
+            shares, check_every = mesh.shape["data"] * mesh.shape["fsdp"], 1 if mesh.size == 1 else CHECK_EVERY
+            function = functools.partial(decode, config, window, self._block, check_every=check_every, shares=shares)
+            donated, outputs = 1, (self._shardings, replicated(mesh))
+        return jax.jit(function, donate_argnums=donated, out_shardings=outputs).lower(*arguments)
+
+    def __call__(self, name: str, window: int, *arguments) -> Any:
+        """Calls a function, compiled for a window of the cache and the shapes of the arrays; `begin` reads no cache."""
+        key = name, window, *(getattr(argument, "shape", ()) for argument in arguments)
+        if key not in self._compiled:
+            self._compiled[key] = self.lower(name, window, *arguments).compile()
         return self._compiled[key](*arguments)
 
 

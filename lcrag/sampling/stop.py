@@ -66,10 +66,6 @@ def _byte_columns(tokens: tuple[bytes, ...]) -> tuple[np.ndarray, tuple[np.ndarr
 def token_table(stop: tuple[str, ...], tokens: tuple[bytes, ...]) -> np.ndarray:
     """Closes the automaton of some stop strings over whole tokens. The result is cached, and so read-only.
 
-    Args:
-      stop: The stop strings.
-      tokens: Bytes of every token of the vocabulary.
-
     Returns:
       int16[states, vocabulary]: the state after all bytes of a token, or -1 if a stop string was completed in it.
     """

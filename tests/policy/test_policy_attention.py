@@ -45,15 +45,9 @@ def inputs(time: int, batch: int = 2, heads: int = 4, kv_heads: int = 2, width: 
 @pytest.mark.parametrize("kernel, time", [("xla", 37), ("xla", 210), ("splash", 37)])
 def test_kernels_follow_the_definition(kernel, time):
     *arrays, segments = inputs(time)
+    assert time / 2 < attended_positions(time) <= time / 2 * (1 + 1 / len(query_blocks(time))) + 16
     got = jax.jit(flash_attention, static_argnums=0)(kernel, *arrays, segments)
     np.testing.assert_allclose(got, plain_attention(*arrays, segments), atol=2e-5)
-
-
-@pytest.mark.parametrize("time", [7, 96, 200, 288, 2048])
-def test_blocks_of_queries_cover_a_row_and_skip_later_keys(time):
-    blocks = query_blocks(time)
-    assert [query for start, end in blocks for query in range(start, end)] == list(range(time))
-    assert (time + 1) / 2 <= attended_positions(time) <= time * (1 + 1 / len(blocks)) / 2 + 16
 
 
 @pytest.mark.parametrize("time, packed", [(200, True), (130, False)])
@@ -112,16 +106,13 @@ def test_the_mesh_chooses_the_kernel_not_the_host():
     assert attention_kernel(tiny_config(attention="xla"), 2048, tpu) == "xla"
     for mesh in (PretendedDevice("gpu", "AMD Instinct MI300X").mesh, make_mesh(), None):
         assert attention_kernel(config, 2048, mesh) == "xla"
-
-
-def test_cudnn_is_refused_where_it_does_not_apply():
     for changes, mesh, words in (
-        ({}, None, "compute_dtype='float32'"),
-        ({"compute_dtype": "bfloat16", "head_width": 20}, None, "heads 20 wide"),
-        ({"compute_dtype": "bfloat16"}, make_mesh(), "a mesh of cpu devices"),
+        ({"compute_dtype": "float32"}, None, "compute_dtype='float32'"),
+        ({"head_width": 20}, None, "heads 20 wide"),
+        ({}, make_mesh(), "a mesh of cpu devices"),
     ):
-        with pytest.raises(UserError, match=f"attention='cudnn' does not support {words}"):
-            attention_kernel(tiny_config(attention="cudnn", **changes), 64, mesh)
+        with pytest.raises(UserError, match=f"does not support {words}"):
+            attention_kernel(tiny_config(**({"compute_dtype": "bfloat16", "attention": "cudnn"} | changes)), 64, mesh)
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -152,16 +143,3 @@ def test_fewer_kv_heads_than_devices_are_shared_out(attention):
     assert got.sharding.is_equivalent_to(logical_sharding(mesh, "batch", None, None), 3)
     expected = jax.jit(hidden_states, static_argnums=0)(tiny_config(), params, tokens)
     np.testing.assert_allclose(got, expected, atol=2e-5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "sizes", "words"),
-    [
-        ({"vocabulary_size": 383}, {"tensor": 2}, "tensor=2, which does not divide .* vocabulary_size of 383"),
-        ({}, {"tensor": 8}, "tensor=8, which does not divide the policy's heads of 4: choose tensor among 1, 2, 4"),
-        ({"width": 36}, {"fsdp": 8}, "fsdp=8, .* width of 36: choose fsdp among 1, 2, 3, 4, 6"),
-    ],
-)
-def test_a_mesh_that_cannot_share_the_parameters_is_refused(changes, sizes, words):
-    with pytest.raises(UserError, match=words):
-        param_shardings(tiny_config(**changes), make_mesh(**sizes))

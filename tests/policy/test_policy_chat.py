@@ -70,11 +70,9 @@ def test_a_prompt_does_not_depend_on_the_day():
 def test_what_a_template_refuses_is_one_sentence():
     strict = ChatTemplate("{% if messages[0].role == 'system' %}{{ raise_exception('no system turn') }}{% endif %}")
     messages = [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
-    with pytest.raises(UserError, match="refuses a conversation of system, user: no system turn; change Chat.system"):
-        strict.render(messages)
-    with pytest.raises(UserError, match="refuses a conversation of user"):
-        ChatTemplate("{% if %}").render(messages[1:])
-    with pytest.raises(UserError, match="is attempted|unsafe|refuses"):
-        ChatTemplate("{{ messages.__class__.__mro__[1].__subclasses__() }}").render(messages)
-    with pytest.raises(UserError, match="no chat template: add chat_template.jinja"):
+    unsafe = ChatTemplate("{{ messages.__class__.__mro__[1].__subclasses__() }}")
+    for template in (strict, ChatTemplate("{% if %}"), unsafe):
+        with pytest.raises(UserError, match="refuses a conversation of system, user: "):
+            template.render(messages)
+    with pytest.raises(UserError, match="no chat template"):
         tiny_tokenizer().encode_chat(messages)

@@ -59,9 +59,14 @@ def test_bfloat16_computes_close_by(params):
 
 
 def test_a_mesh_that_does_not_fit_is_one_clear_sentence():
-    with pytest.raises(UserError, match="needs 15 devices, but 8"):
-        make_mesh(data=3, tensor=5)
-    with pytest.raises(UserError, match=r"mesh\.fsdp is 0: give it a value of 1 or more"):
-        make_mesh(fsdp=0)
-    with pytest.raises(UserError, match="divide"):
-        tiny_config(heads=4, kv_heads=3)
+    for changes, sizes, words in (
+        ({}, {"data": 3, "tensor": 5}, "needs 15 devices, but 8"),
+        ({}, {"fsdp": 0}, r"mesh\.fsdp is 0"),
+        ({}, {"devices": (0, 8)}, "device 8, but there are 8"),
+        ({"heads": 4, "kv_heads": 3}, {}, "divide"),
+        ({"vocabulary_size": 383}, {"tensor": 2}, "tensor=2, which does not divide .* vocabulary_size of 383"),
+        ({}, {"tensor": 8}, "policy's heads of 4: choose tensor among 1, 2, 4"),
+        ({"width": 36}, {"fsdp": 8}, "fsdp=8, .* width of 36: choose fsdp among 1, 2, 3, 4, 6"),
+    ):
+        with pytest.raises(UserError, match=words):
+            param_shardings(tiny_config(**changes), make_mesh(**sizes))

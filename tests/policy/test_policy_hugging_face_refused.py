@@ -1,6 +1,7 @@
 """Damaged, incomplete and foreign model folders are refused in one line that names the file or the tensor."""
 
 import json
+import shutil
 
 import pytest
 import safetensors.torch
@@ -22,17 +23,17 @@ def refused(folder, *words: str, **options) -> None:
         assert word in str(caught.value)
 
 
-@pytest.fixture
-def folder(tmp_path):
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
     """A model in several shards."""
-    saved_decoder(tmp_path, "llama")
-    return tmp_path
+    folder = tmp_path_factory.mktemp("saved")
+    saved_decoder(folder, "llama")
+    return folder
 
 
 @pytest.fixture
-def shard(folder):
-    """The shard that holds `NAME`."""
-    return folder / json.loads((folder / INDEX).read_text())["weight_map"][NAME]
+def folder(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "model")
 
 
 @pytest.fixture
@@ -44,70 +45,52 @@ def tensors(folder):
     return tensors
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int8", "no such thing"])
-def test_a_dtype_that_cannot_be_trained(tmp_path, dtype):
-    refused(tmp_path, dtype, "float32", dtype=dtype)
-
-
-@pytest.mark.parametrize("kept", [4, 100, -100])
-def test_a_truncated_shard(folder, shard, kept):
-    shard.write_bytes(shard.read_bytes()[:kept])
-    refused(folder, shard.name)
-
-
-def test_a_shard_that_is_missing_or_of_another_model(folder, shard):
-    content = safetensors.torch.load_file(shard)
-    shard.unlink()
-    refused(folder, INDEX, shard.name)
+def test_damaged_shards_and_indices(folder):
+    index = json.loads((folder / INDEX).read_text())
+    shard = folder / index["weight_map"][NAME]
+    content, held = shard.read_bytes(), safetensors.torch.load_file(shard)
+    for kept in (4, 100, -100):
+        shard.write_bytes(content[:kept])
+        refused(folder, shard.name)
     safetensors.torch.save_file({"something": torch.ones(2)}, shard)
     refused(folder, INDEX, shard.name)
-    safetensors.torch.save_file(content | {"value_head.weight": torch.ones(1)}, shard)
+    safetensors.torch.save_file(held | {"value_head.weight": torch.ones(1)}, shard)
     refused(folder, "value_head.weight")
-
-
-@pytest.mark.parametrize("outside", ["../{name}", "/{name}", "{name}/.."])
-def test_a_shard_outside_of_the_folder(folder, shard, outside):
-    index = json.loads((folder / INDEX).read_text())
     shard.rename(folder.parent / shard.name)
-    named = {
-        name: file.replace(shard.name, outside.format(name=shard.name)) for name, file in index["weight_map"].items()
-    }
-    (folder / INDEX).write_text(json.dumps(index | {"weight_map": named}))
-    refused(folder, "not a file of its folder")
+    refused(folder, INDEX, shard.name)
+    for outside in (f"../{shard.name}", f"/{shard.name}", f"{shard.name}/.."):
+        moved = {name: outside if file == shard.name else file for name, file in index["weight_map"].items()}
+        (folder / INDEX).write_text(json.dumps(index | {"weight_map": moved}))
+        refused(folder, "not a file of its folder")
+    for text in ("{", "[]", "{}", '{"weight_map": {"a": 1}}'):
+        (folder / INDEX).write_text(text)
+        refused(folder, INDEX)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", '{"weight_map": {"a": 1}}'])
-def test_a_damaged_index(folder, content):
-    (folder / INDEX).write_text(content)
-    refused(folder, INDEX)
+def test_tensors_that_do_not_fit(folder, tensors):
+    def changed(name, change):
+        return tensors | {name: change(tensors[name])}
 
+    def poisoned(value):
+        return lambda tensor: tensor.index_fill(0, torch.tensor(7), value)
 
-def test_more_layers_than_stored(folder):
+    embedding, bias = "model.embed_tokens.weight", "model.layers.0.mlp.up_proj.bias"
+    for given, words in (
+        ({name: tensor for name, tensor in tensors.items() if name != NAME}, (NAME, "missing")),
+        (tensors | {bias: torch.ones(48)}, (bias,)),
+        (changed(NAME, lambda tensor: tensor.T.contiguous()), (NAME, "(48, 56)", "(56, 48)")),
+        (changed(NAME, lambda tensor: tensor.to(torch.int8)), (NAME, "not supported")),
+        (changed(NAME, lambda tensor: tensor.to(torch.float64)), (NAME, "not supported")),
+        (changed(NAME, poisoned(float("nan"))), (NAME, "NaN or infinite")),
+        (changed(embedding, poisoned(-float("inf"))), (embedding, "NaN or infinite")),
+    ):
+        safetensors.torch.save_file(given, folder / "model.safetensors")
+        refused(folder, *words)
     path = folder / "config.json"
     path.write_text(path.read_text().replace('"num_hidden_layers": 3', '"num_hidden_layers": 4'))
     refused(folder, "tensor model.layers.3", "is missing")
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (lambda t: {NAME: None}, (NAME, "missing")),
-        (lambda t: {"model.layers.0.mlp.up_proj.bias": torch.ones(48)}, ("model.layers.0.mlp.up_proj.bias",)),
-        (lambda t: {NAME: t[NAME].T.contiguous()}, (NAME, "(48, 56)", "(56, 48)")),
-        *(
-            (lambda t, dtype=dtype: {NAME: t[NAME].to(dtype)}, (NAME, "not supported"))
-            for dtype in (torch.int8, torch.int64, torch.float8_e4m3fn, torch.float64)
-        ),
-        *(
-            (lambda t, at=at, value=value: {at: t[at].index_fill(0, torch.tensor(7), value)}, (at, "NaN or infinite"))
-            for at, value in ((NAME, float("nan")), (NAME, float("inf")), ("model.embed_tokens.weight", -float("inf")))
-        ),
-    ],
-)  # fmt: skip
-def test_tensors_that_do_not_fit(folder, tensors, changes, words):
-    changed = {name: value for name, value in (tensors | changes(tensors)).items() if value is not None}
-    safetensors.torch.save_file(changed, folder / "model.safetensors")
-    refused(folder, *words)
+    refused(folder, "int8", "float32", dtype="int8")
+    refused(folder, "no such thing", "float32", dtype="no such thing")
 
 
 def test_no_weights_no_model_and_no_folder(folder, tensors, tmp_path_factory):

@@ -9,11 +9,8 @@ import pytest
 from support import tiny_config
 
 from lcrag.policy import (
-    hidden_states,
     initialise,
-    log_probabilities,
     logical_sharding,
-    logits,
     make_mesh,
     param_shardings,
     unembed,
@@ -63,8 +60,8 @@ def assert_close(found, expected, atol=1e-5):
 
 @pytest.mark.parametrize(
     ("config", "words_of_a_block"),
-    [(UNTIED, 64), (UNTIED, 100), (UNTIED, 384), (TIED, 100), (TIED, 383)],
-    ids=["untied-64", "untied-100", "untied-384", "tied-100", "tied-383"],
+    [(UNTIED, 64), (UNTIED, 384), (TIED, 383)],
+    ids=["untied-64", "untied-384", "tied-383"],
 )
 def test_blocks_equal_the_plain_log_probabilities_and_gradients(monkeypatch, config, words_of_a_block):
     example = arguments(config)
@@ -72,23 +69,7 @@ def test_blocks_equal_the_plain_log_probabilities_and_gradients(monkeypatch, con
     assert_close(scores(unembed_log_probabilities, config, *example), scores(plain, config, *example))
 
 
-def test_the_whole_decoder_has_the_same_gradient(monkeypatch):
-    """Where the table is tied, the embedding's gradient is the sum of its two uses."""
-    tokens = jax.random.randint(jax.random.key(3), (2, 9), 0, TIED.vocabulary_size)
-    params = initialise(TIED, jax.random.key(0))
-
-    def loss(params, function):
-        hidden = hidden_states(TIED, params, tokens[:, :-1])
-        return function(TIED, params, hidden, tokens[:, 1:], 1.0)[0].mean()
-
-    small_blocks(monkeypatch, 100, positions=16)
-    expected, found = (jax.jit(jax.grad(loss), static_argnums=1)(params, f) for f in (plain, unembed_log_probabilities))
-    assert_close(found, expected)
-
-
-@pytest.mark.parametrize(
-    ("shape", "words_of_a_block"), [((1, 8, 1), 11), ((1, 1, 8), 11), ((2, 2, 2), 11), ((2, 2, 2), 384)], ids=str
-)
+@pytest.mark.parametrize(("shape", "words_of_a_block"), [((1, 8, 1), 11), ((1, 1, 8), 11), ((2, 2, 2), 384)], ids=str)
 def test_on_a_mesh_it_is_the_same(monkeypatch, shape, words_of_a_block):
     config, mesh = tiny_config(tie_embeddings=False, heads=8, kv_heads=8), make_mesh(*shape)
     params, hidden, targets = arguments(config)
@@ -157,13 +138,6 @@ def test_logits_that_fit_a_block_are_computed_once(monkeypatch, words_of_a_block
     small_blocks(monkeypatch, words_of_a_block, positions=8 * 64)
     text = compiled_gradient(TIED, unembed_log_probabilities).as_text()
     assert text.count(" dot(") == products
-
-
-def test_log_probabilities_are_those_of_the_logits():
-    params, _, targets = arguments(TIED)
-    expected = jax.nn.log_softmax(logits(TIED, params, targets))
-    found = log_probabilities(TIED, params, targets, targets)
-    np.testing.assert_allclose(found, jnp.take_along_axis(expected, targets[..., None], -1)[..., 0], atol=1e-5)
 
 
 def test_bfloat16_computes_close_by():
