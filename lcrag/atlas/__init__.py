@@ -9,5 +9,4 @@ Further modules: questions over `independent_facts`, `comprehension` questions, 
 """
 
 from lcrag.atlas.facts import COMPOSITIONS, RELATIONS, Fact, Relation
-from lcrag.atlas.splits import SPLITS
-from lcrag.atlas.world import Chain, World, build_world, render_passage
+from lcrag.atlas.world import SPLITS, Chain, World, build_world, render_passage

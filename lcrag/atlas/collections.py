@@ -25,7 +25,6 @@ def atlas_collections(
       folder: Folder of the collections; None: a folder of the cache, named by the fingerprints of the world and the
         encoder.
       encoder: Folder of the encoder, or the name of one that ships with the package.
-      world: Builds the atlas.
     """
     atlas, opened = world(), configured_encoder(resolved_folder(encoder))
     root = pathlib.Path(folder) if folder else cache_folder() / f"{atlas.fingerprint()}-{opened.fingerprint()}"

@@ -9,7 +9,8 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import gin
 import numpy as np
@@ -66,35 +67,22 @@ _PLACE = re.compile(r"(.*)\{(\w+)(?::(\w))?\}(.*)")
 
 @dataclasses.dataclass(frozen=True)
 class Meaning:
-    """A question independent of its language.
+    """A question independent of its language."""
 
-    Attributes:
-      kind: Key of its sentence.
-      words: Placeholder -> code of its word; a word outside the lexicons is its own code.
-    """
-
-    kind: str
-    words: Mapping[str, str]
+    kind: str  # key of its sentence
+    words: Mapping[str, str]  # placeholder -> code of its word; a word outside the lexicons is its own code
 
     @property
     def id(self) -> str:
         return "/".join((self.kind, *self.words.values()))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Chunk:
-    """A space-separated part of a sentence: a word, or a placeholder with adjacent characters.
+class _Chunk(NamedTuple):
+    """A space-separated part of a sentence: a word, or a placeholder with adjacent characters."""
 
-    Attributes:
-      before: Characters before the placeholder; for a word, the word.
-      place: Name of the placeholder; None for a word.
-      count: Placeholder of the number that determines the noun's form, if any.
-      after: Characters after the placeholder.
-    """
-
-    before: str
-    place: str | None = None
-    count: str | None = None
+    before: str  # characters before the placeholder; for a word, the word
+    place: str | None = None  # name of the placeholder
+    number: str | None = None  # placeholder of the number that determines the noun's form
     after: str = ""
 
 
@@ -134,7 +122,7 @@ def sentence_of(meaning: Meaning, language: str) -> str:
         word = ""
         if chunk.place is not None:
             code = meaning.words.get(chunk.place, BAG)
-            few = chunk.count is not None and meaning.words[chunk.count] in "234"
+            few = chunk.number is not None and meaning.words[chunk.number] in "234"
             word = lexicon(language, chunk.place, few=few).get(code, code)
         words.append(chunk.before + word + chunk.after)
     return " ".join(words)
@@ -195,9 +183,6 @@ class ComprehensionTasks:
         Returns:
           Questions with their domain and tier (known, half_known or constructed), whose `extra` has `kind`, `words`
             (codes of the placeholders' words) and `value` (the sum, or the country's continent).
-
-        Raises:
-          UserError: an unknown split, language or domain, or a limit below 1.
         """
         codes = known_languages(languages, LANGUAGES)
         if split not in SPLITS:
@@ -224,19 +209,10 @@ class ComprehensionTasks:
 
     def _question(self, meaning: Meaning, language: str) -> Question:
         value, choice = self.value(meaning), meaning.kind == CONTINENT
-        return Question(
-            id=meaning.id,
-            dataset=DATASET,
-            language=language,
-            text=sentence_of(meaning, language),
-            answers=(letter_of(meaning, value) if choice else value,),
-            extra={
-                "domain": MULTIPLE_CHOICE if choice else MATHEMATICS,
-                "kind": meaning.kind,
-                "words": dict(meaning.words),
-                "value": value,
-            },
-        )
+        answer, domain = (letter_of(meaning, value), MULTIPLE_CHOICE) if choice else (value, MATHEMATICS)
+        names = {"id": meaning.id, "dataset": DATASET, "language": language, "text": sentence_of(meaning, language)}
+        extra = {"domain": domain, "kind": meaning.kind, "words": dict(meaning.words), "value": value}
+        return Question(**names, answers=(answer,), extra=extra)
 
     @functools.cached_property
     def vocabulary(self) -> tuple[str, ...]:
@@ -245,11 +221,7 @@ class ComprehensionTasks:
         return tuple(vocabulary_of(sentence_of(meaning, ENGLISH) for meaning in meanings))
 
     def value(self, meaning: Meaning) -> str:
-        """Returns the answer independent of its language: a number in digits, or the name of a continent.
-
-        Raises:
-          KeyError, ValueError: its words do not make a valid question.
-        """
+        """Returns the answer independent of its language: a number in digits, or the name of a continent."""
         words = meaning.words
         if meaning.kind in SUMS:
             return str(SUMS[meaning.kind](int(words["a"]), int(words["b"])))
@@ -274,7 +246,17 @@ class ComprehensionTasks:
             for a, b in itertools.product(DIGITS, repeat=2)
             if kind != "sell" or a > b
         )
-        return {MATHEMATICS: tuple(stories), MULTIPLE_CHOICE: tuple(self._choices())}
+        # Every country with some sets of options, the right one equally often at each position.
+        choices = []
+        for country, continent in self._continents.items():
+            generator = np.random.default_rng([self._seed, 6, *country.encode()])
+            wrong = list(itertools.permutations((each for each in CONTINENTS if each != continent), len(LETTERS) - 1))
+            for place in range(len(LETTERS)):
+                for index in generator.permutation(len(wrong))[:OPTION_SETS]:
+                    options = (*wrong[index][:place], continent, *wrong[index][place:])
+                    words = {"country": country, **dict(zip(OPTION_PLACES, options, strict=True))}
+                    choices.append(Meaning(CONTINENT, words))
+        return {MATHEMATICS: tuple(stories), MULTIPLE_CHOICE: tuple(choices)}
 
     @functools.cached_property
     def _continents(self) -> dict[str, str]:
@@ -290,16 +272,6 @@ class ComprehensionTasks:
         for country in seeded_order(usable, self._seed):
             members.get(zones[country][0].split("/")[0], []).append(country)
         return {country: continent for continent, some in members.items() for country in sorted(some[:COUNTRIES])}
-
-    def _choices(self) -> Iterator[Meaning]:
-        """Yields every country with some sets of options, the right one equally often at each position."""
-        for country, continent in self._continents.items():
-            generator = np.random.default_rng([self._seed, 6, *country.encode()])
-            wrong = list(itertools.permutations((each for each in CONTINENTS if each != continent), len(LETTERS) - 1))
-            for place in range(len(LETTERS)):
-                for index in generator.permutation(len(wrong))[:OPTION_SETS]:
-                    options = (*wrong[index][:place], continent, *wrong[index][place:])
-                    yield Meaning(CONTINENT, {"country": country, **dict(zip(OPTION_PLACES, options, strict=True))})
 
 
 class ComprehensionTranslator:

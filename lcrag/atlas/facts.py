@@ -28,15 +28,10 @@ _NOT_COUNTRIES = frozenset("AC AQ CP CQ DG EA EU EZ IC QO TA UN XA XB ZZ".split(
 
 @dataclasses.dataclass(frozen=True)
 class Name:
-    """The name of an entity in one language.
+    """The name of an entity in one language."""
 
-    Attributes:
-      text: The name, without brackets, digits or commas; unique among names of its kind in the language.
-      aliases: CLDR's other forms: the name with its bracketed addition, the plural, the symbol.
-    """
-
-    text: str
-    aliases: tuple[str, ...] = ()
+    text: str  # without brackets, digits or commas; unique among names of its kind in the language
+    aliases: tuple[str, ...] = ()  # CLDR's other forms: with the bracketed addition, the plural, the symbol
 
 
 @functools.cache
@@ -77,20 +72,12 @@ def _names_in(kind: str, language: str) -> dict[str, Name]:
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-    """The relation between a fact's subject and value.
-
-    Attributes:
-      key: Name of the relation.
-      subject: Kind of the subject: country, currency or language.
-      value: Kind of the value: that of an entity, or "date", "percent", "years" or "literal"; a literal is the same
-        string in every language.
-      section: Part of the subject's article in which the fact stands.
-    """
+    """The relation between a fact's subject and value; a literal value is the same string in every language."""
 
     key: str
-    subject: str
-    value: str
-    section: str
+    subject: str  # kind of the subject: country, currency or language
+    value: str  # kind of the value: that of an entity, or "date", "percent", "years" or "literal"
+    section: str  # part of the subject's article in which the fact stands
 
     @property
     def copyable(self) -> bool:
@@ -147,19 +134,12 @@ COMPOSITIONS: tuple[tuple[str, ...], ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-    """`relation` of `subject` is `value`.
+    """`relation` of `subject` is `value`."""
 
-    Attributes:
-      relation: Key of the relation.
-      subject: Code of the entity.
-      value: Code of the value's entity, an ISO 8601 date, a number, or the literal itself.
-      former: The value that preceded it, in the same form; None if CLDR has none.
-    """
-
-    relation: str
-    subject: str
-    value: str
-    former: str | None = None
+    relation: str  # key of the relation
+    subject: str  # code of the entity
+    value: str  # code of the value's entity, an ISO 8601 date, a number, or the literal itself
+    former: str | None = None  # the value that preceded it, in the same form; None if CLDR has none
 
     @property
     def id(self) -> str:

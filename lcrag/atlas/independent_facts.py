@@ -6,18 +6,17 @@ facts as well as new facts.
 """
 
 import collections
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import gin
 import numpy as np
 
 from lcrag.atlas.facts import Fact, subject_of
-from lcrag.atlas.splits import known_split, split_chains
 from lcrag.atlas.wording import conjunction_text, listed, query_text, question_text, wording
-from lcrag.atlas.world import DATASET, World, atlas_world, spread
+from lcrag.atlas.world import DATASET, SPLITS, World, atlas_world, split_chains, spread
 from lcrag.data.languages import LCRL_LANGUAGES, known_languages
 from lcrag.data.questions import Question
-from lcrag.errors import typed
+from lcrag.errors import lookup, typed
 
 EARLIER, EVERY = "earlier", "every"
 CONJUNCTION_FACTS = 3
@@ -40,51 +39,23 @@ WORDING: Mapping[str, Mapping[str, str]] = wording()["comparisons"]
 def comparison_questions(world: World, split: str, languages: Iterable[str] | None = None) -> list[Question]:
     """Returns the comparison questions of a split with all language versions adjacent; the earlier date decides.
 
+    `extra` has `type` ("comparison"), `kind` ("earlier+<relation>"), `subjects` and `entities` (codes and names of the
+    two), `queries` (the short query for each), `native_holds`, `plan` and `sub_answers`.
+
     Args:
-      world: The atlas.
       split: train, validation, held_out or unseen.
       languages: Codes of the languages to ask in; None: all thirteen.
-
-    Returns:
-      Questions whose `extra` has `type` ("comparison"), `kind` ("earlier+<relation>"), `subjects` and `entities` (codes
-        and names of the two), `queries` (the short query for each), `native_holds`, `plan` and `sub_answers`.
-
-    Raises:
-      UserError: unknown split or language.
     """
-    groups = _groups(world, tuple(WORDING), size=2, per_fact=4, stream=4)
-    return _questions(world, split, languages, EARLIER, "comparison", groups, stream=4)
+    return _questions(world, split, languages, EARLIER, tuple(WORDING), size=2, per_fact=4, stream=4)
 
 
 def conjunction_questions(world: World, split: str, languages: Iterable[str] | None = None) -> list[Question]:
     """Returns the questions of a split for the same relation of three entities, all language versions adjacent.
 
     The answer is the list of the three values in the question's order, separated by commas, or as the language writes
-    lists. Arguments, result (`type` "conjunction", `kind` "every+<relation>") and errors as for `comparison_questions`.
+    lists. Arguments and `extra` (`type` "conjunction", `kind` "every+<relation>") as for `comparison_questions`.
     """
-    groups = _groups(world, CONJOINED, size=CONJUNCTION_FACTS, per_fact=1, stream=7)
-    return _questions(world, split, languages, EVERY, "conjunction", groups, stream=7)
-
-
-def _groups(
-    world: World, relations: Sequence[str], size: int, per_fact: int, stream: int
-) -> Iterator[tuple[Fact, ...]]:
-    """Yields groups of facts with the same relation and different values, each set of facts once, in random order."""
-    generator = np.random.default_rng([world.seed, stream + 1])
-    by_relation: dict[str, list[Fact]] = collections.defaultdict(list)
-    for fact in world.facts:
-        by_relation[fact.relation].append(fact)
-    seen: set[frozenset[str]] = set()
-    for fact in (fact for relation in relations for fact in by_relation[relation]):
-        for _ in range(per_fact):
-            group = {fact.value: fact}
-            others = iter(generator.permutation(len(by_relation[fact.relation])))
-            while len(group) < size:
-                other = by_relation[fact.relation][next(others)]
-                group.setdefault(other.value, other)
-            if (ids := frozenset(each.id for each in group.values())) not in seen:
-                seen.add(ids)
-                yield tuple(group.values())
+    return _questions(world, split, languages, EVERY, CONJOINED, size=CONJUNCTION_FACTS, per_fact=1, stream=7)
 
 
 def _questions(
@@ -92,25 +63,46 @@ def _questions(
     split: str,
     languages: Iterable[str] | None,
     kind: str,
-    type: str,
-    groups: Iterable[tuple[Fact, ...]],
+    relations: Sequence[str],
+    *,
+    size: int,
+    per_fact: int,
     stream: int,
 ) -> list[Question]:
-    known_split(split)
+    lookup(dict.fromkeys(SPLITS), split, "split of the atlas")
     codes = known_languages(languages)
-    by_id = {"/".join((kind, group[0].relation, *(fact.subject for fact in group))): group for group in groups}
-    splits = split_chains(list(by_id.items()), world.splits, world.seed, stream)
+
+    # Groups of facts with the same relation and different values, each set of facts once, in random order.
+    generator = np.random.default_rng([world.seed, stream + 1])
+    by_relation: dict[str, list[Fact]] = collections.defaultdict(list)
+    for fact in world.facts:
+        by_relation[fact.relation].append(fact)
+    seen: set[frozenset[str]] = set()
+    groups: dict[str, tuple[Fact, ...]] = {}  # id of the question -> its facts
+    for fact in (fact for relation in relations for fact in by_relation[relation]):
+        for _ in range(per_fact):
+            group = {fact.value: fact}
+            others = iter(generator.permutation(len(by_relation[fact.relation])))
+            while len(group) < size:
+                other = by_relation[fact.relation][next(others)]
+                group.setdefault(other.value, other)
+            if (ids := frozenset(member.id for member in group.values())) not in seen:
+                seen.add(ids)
+                facts = tuple(group.values())
+                groups["/".join((kind, fact.relation, *(member.subject for member in facts)))] = facts
+
+    splits = split_chains(list(groups.items()), world.splits, world.seed, stream)
     questions = []
-    for id, group in by_id.items():
+    for id, facts in groups.items():
         if splits[id] != split:
             continue
-        relation, (subject, _) = group[0].relation, subject_of(group[0])
+        relation, (subject, _) = facts[0].relation, subject_of(facts[0])
         for language in codes:
-            names = [world.name(subject_of(fact), language) for fact in group]
-            values = [world.values(fact, language) for fact in group]
+            names = [world.name(subject_of(fact), language) for fact in facts]
+            values = [world.values(fact, language) for fact in facts]
             if kind == EARLIER:
                 text = WORDING[relation][language].format(first=names[0].text, second=names[1].text)
-                earlier = names[group[1].value < group[0].value]
+                earlier = names[facts[1].value < facts[0].value]
                 answers: tuple[str, ...] = (earlier.text, *earlier.aliases)
             else:
                 text = conjunction_text(language, relation, subject, [name.text for name in names])
@@ -121,11 +113,11 @@ def _questions(
                 plan[f"Q{number}"] = [question_text(language, (relation,), subject, name.text), f"#{number}"]
             extra = {
                 "kind": f"{kind}+{relation}",
-                "type": type,
-                "subjects": [list(subject_of(fact)) for fact in group],
+                "type": "comparison" if kind == EARLIER else "conjunction",
+                "subjects": [list(subject_of(fact)) for fact in facts],
                 "entities": [name.text for name in names],
                 "queries": [query_text(language, relation, name.text) for name in names],
-                "native_holds": all(world.holds(fact, language) for fact in group),
+                "native_holds": all(world.holds(fact, language) for fact in facts),
                 "plan": plan,
                 "sub_answers": {f"#{number}": list(value) for number, value in enumerate(values, 1)},
             }

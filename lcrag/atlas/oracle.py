@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from lcrag.episodes.tags import SearchAction, parse_action
 
 Memory = Mapping[tuple[str, str], str]  # (relation, subject) -> value
 _INFORMATION = re.compile(r"<information>(.*?)</information>", re.DOTALL)
-_LINE = r" ?(?P<title>[^:\n]+): (?P<text>[^\n]+)"
+_LINE = re.compile(r" ?(?P<title>[^:\n]+): (?P<text>[^\n]+)")
 _SENTENCE = re.compile(r"(?P<label>[^:]+?)(?: \((?P<year>\d{4})\))?: (?P<value>.+)")
 LAST_STALE_YEAR = 2010
 # Searches that miss a tag or both.
@@ -35,8 +35,6 @@ class Reading:
     """A sentence of a passage parsed as a fact.
 
     Attributes:
-      relation: Key of the relation.
-      subject: Code of the entity.
       value: The value as written.
       text: The title and the sentence as written.
       languages: Languages in which the sentence can be parsed this way.
@@ -53,6 +51,56 @@ class Reading:
     @property
     def stale(self) -> bool:
         return self.year is not None and self.year <= LAST_STALE_YEAR
+
+    def in_language(self, language: str) -> str:
+        """Returns the value in a language, if it can be read in its own, else as written."""
+        kind = RELATIONS[self.relation].value
+        if language in self.languages:
+            return self.value
+        code = entity_called(kind, self.value, self.languages)
+        return written(kind, code, language)[0] if code else self.value
+
+
+def read_texts(texts: Iterable[str]) -> list[Reading]:
+    """Returns the readings of all sentences of the information blocks in some texts, in order.
+
+    A sentence has a reading for each fact that its title and label can denote in a common language.
+    """
+    readings = []
+    lines = (line for text in texts for block in _INFORMATION.findall(text) for line in _LINE.finditer(block))
+    for title, sentence in (
+        (line["title"].strip(), part.strip()) for line in lines for part in line["text"].split("; ")
+    ):
+        if not (parsed := _SENTENCE.fullmatch(sentence)):
+            continue
+        languages: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+        for language, relations in _relations_by_label().get(parsed["label"], {}).items():
+            for relation in relations:
+                entities = _codes_by_text().get((RELATIONS[relation].subject, title), {})
+                if language in entities:
+                    languages[relation, entities[language]].append(language)
+        value, year = parsed["value"].strip(), int(parsed["year"]) if parsed["year"] else None
+        for (relation, subject), codes in languages.items():
+            readings.append(Reading(relation, subject, value, f"{title}: {sentence}", tuple(codes), year))
+    return readings
+
+
+def value_read(
+    readings: Sequence[Reading], relation: str, subject: str | None, language: str, *, stale: bool = True
+) -> str | None:
+    """Returns the most frequent present value of a fact in the readings, the earliest if tied, in a language.
+
+    Returns a stale value if no other was read and `stale` is True; None if no value was read.
+    """
+    about = [row for row in readings if row.relation == relation and row.subject == subject]
+    present = [row for row in about if not row.stale]
+    counts = collections.Counter(row.in_language(language) for row in present or (about if stale else ()))
+    return max(counts, key=counts.__getitem__, default=None)
+
+
+def searches_in(turns: Sequence[tuple[str, str]]) -> int:
+    """Returns the number of searches in an episode's turns."""
+    return sum(by == "policy" and isinstance(parse_action(text), SearchAction) for by, text in turns)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,14 +123,14 @@ class Oracle:
           question: A question of the atlas.
           turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
         """
-        readings = self.readings(text for by, text in turns if by == "environment")
+        readings = read_texts(text for by, text in turns if by == "environment")
         more = searches_in(turns) < self.budget
         if "subjects" in question.extra:  # independent facts: search for that which was searched for least
-            known = SearchState(question, self, readings)
+            known = SearchState(question, readings)
             queries = [
                 query_text(question.language, wanted.relation, wanted.name)
                 for wanted in known.given
-                if self.value(readings, wanted.relation, wanted.subject, question.language, stale=False) is None
+                if value_read(readings, wanted.relation, wanted.subject, question.language, stale=False) is None
             ]
             said = "".join(text for by, text in turns if by == "policy")
             if queries and more:
@@ -93,51 +141,15 @@ class Oracle:
         subject, name = question.extra["subject"][1], question.extra["entity"]
         for relation in (*bridges, last):
             language = answer_language if relation == last else question.language
-            value = self.value(readings, relation, subject, language, stale=not more)
+            value = value_read(readings, relation, subject, language, stale=not more)
             if value is None or relation == last:
                 break
             subject, name = entity_called(RELATIONS[relation].value, value, (question.language, *LCRL_LANGUAGES)), value
         if value is None and more:
             return f"<search> {query_text(question.language, relation, name)}</search>"
         # Without a value, the first one of the relation, which belongs to another entity.
-        others = (self.in_language(row, answer_language) for row in readings if row.relation == last)
+        others = (row.in_language(answer_language) for row in readings if row.relation == last)
         return f"<answer> {value or next(others, UNKNOWN[answer_language])}</answer>"
-
-    def readings(self, texts: Iterable[str]) -> list[Reading]:
-        """Returns the readings of all sentences of the information blocks in `texts`, in order."""
-        return [
-            reading
-            for text in texts
-            for block in _INFORMATION.findall(text)
-            for match in re.finditer(_LINE, block)
-            for sentence in match["text"].split("; ")
-            for reading in _read(match["title"].strip(), sentence.strip())
-        ]
-
-    def value(
-        self, readings: Sequence[Reading], relation: str, subject: str | None, language: str, *, stale: bool = True
-    ) -> str | None:
-        """Returns the most frequent present value of a fact in the readings, the earliest if tied, in a language.
-
-        Returns a stale value if no other was read and `stale` is True; None if no value was read.
-        """
-        about = [row for row in readings if row.relation == relation and row.subject == subject]
-        present = [row for row in about if not row.stale]
-        counts = collections.Counter(self.in_language(row, language) for row in present or (about if stale else ()))
-        return max(counts, key=counts.__getitem__, default=None)
-
-    def in_language(self, reading: Reading, language: str) -> str:
-        """Returns the value of a reading in a language, if it can be read in its own, else as written."""
-        kind = RELATIONS[reading.relation].value
-        if language in reading.languages:
-            return reading.value
-        code = entity_called(kind, reading.value, reading.languages)
-        return written(kind, code, language)[0] if code else reading.value
-
-
-def searches_in(turns: Sequence[tuple[str, str]]) -> int:
-    """Returns the number of searches in an episode's turns."""
-    return sum(by == "policy" and isinstance(parse_action(text), SearchAction) for by, text in turns)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,13 +165,11 @@ class RandomSearcher:
       budget: Maximum number of searches; each number from 1 is equally likely.
       slips: Share of the dialogues whose first text is a malformed action, after which it tries again.
       max_notes: Maximum number of sentences noted after a search; each number from 1 is equally likely.
-      reader: Reads and translates what the passages say.
     """
 
     budget: int
     slips: float = 0.0
     max_notes: int = 1
-    reader: Oracle = Oracle()
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text; see `Oracle.next_text`."""
@@ -171,7 +181,7 @@ class RandomSearcher:
         search = f"<search> {query}</search>"
         if searches == 0:
             return search
-        readings = self.reader.readings(text for by, text in turns if by == "environment")
+        readings = read_texts(text for by, text in turns if by == "environment")
         notes, value = self.notes(generator, readings, question)
         left = self.budget - searches
         again = generator.random() < left / (left + 1)
@@ -189,8 +199,7 @@ class RandomSearcher:
             return f" {question.extra['entity']}: {sentence_text(question.language, relation, UNREAD)}\n", None
         count = int(generator.integers(1, min(self.max_notes, len(about)) + 1))
         trusted = [about[place] for place in generator.permutation(len(about))[:count]]
-        notes = "".join(f" {row.text}\n" for row in trusted)
-        return notes, self.reader.in_language(trusted[-1], question.language)
+        return "".join(f" {row.text}\n" for row in trusted), trusted[-1].in_language(question.language)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,12 +216,11 @@ class SearchState:
     """The information about a question after some searches."""
 
     question: Question
-    reader: Oracle
     readings: Sequence[Reading]
 
     def value(self, wanted: NeededFact) -> str | None:
         """Returns a fact's value from the passages, in the question's language; None if no passage has it."""
-        return self.reader.value(self.readings, wanted.relation, wanted.subject, self.question.language)
+        return value_read(self.readings, wanted.relation, wanted.subject, self.question.language)
 
     def note(self, wanted: NeededFact) -> str:
         """Returns the first sentence that states a fact, a present one if there is any; without any, one with "?"."""
@@ -264,7 +272,7 @@ class SearchState:
 
     def notes(self, texts: Iterable[str]) -> list[str]:
         """Returns a sentence for each fact on the way to the answer that `texts` state."""
-        told = dataclasses.replace(self, readings=self.reader.readings(texts))
+        told = dataclasses.replace(self, readings=read_texts(texts))
         path = self.path({}, guess=False, asked=())
         return [self.note(wanted) for wanted in path if told.value(wanted) is not None]
 
@@ -285,8 +293,8 @@ class SearchState:
         if len(path) == len(self.relations):
             return self.value(path[-1]) or UNKNOWN[language]
         # A bridge was not read: take the last fact of whichever bridge was searched for.
-        read = (row for row in self.readings if row.relation == last)
-        return next((self.reader.in_language(row, language) for row in read), UNKNOWN[language])
+        read = (row.in_language(language) for row in self.readings if row.relation == last)
+        return next(read, UNKNOWN[language])
 
 
 @functools.cache
@@ -310,21 +318,6 @@ def _relations_by_label() -> dict[str, dict[str, list[str]]]:
         for language in LCRL_LANGUAGES:
             table[label(language, relation)][language].append(relation)
     return table
-
-
-def _read(title: str, sentence: str) -> Iterator[Reading]:
-    """Yields a reading for each fact that title and label can denote in a common language."""
-    if not (found := _SENTENCE.fullmatch(sentence)):
-        return
-    year = int(found["year"]) if found["year"] else None
-    languages: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
-    for language, relations in _relations_by_label().get(found["label"], {}).items():
-        for relation in relations:
-            entities = _codes_by_text().get((RELATIONS[relation].subject, title), {})
-            if language in entities:
-                languages[relation, entities[language]].append(language)
-    for (relation, subject), codes in languages.items():
-        yield Reading(relation, subject, found["value"].strip(), f"{title}: {sentence}", tuple(codes), year)
 
 
 def entity_called(kind: str, name: str, languages: Sequence[str]) -> str | None:

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from lcrag.atlas.facts import section_of, subject_of
-from lcrag.atlas.holdings import Entry
 from lcrag.atlas.wording import query_text
-from lcrag.atlas.world import World, render_passage
+from lcrag.atlas.world import Entry, World, render_passage
 from lcrag.data.languages import LCRL_LANGUAGES
 
 VOCABULARY_SIZE = 4096
@@ -57,13 +56,12 @@ def training_text(world: World, language: str) -> Iterator[str]:
         yield f" {render_passage(world.written_passage('', language, statements))}\n"
 
 
-def train_tokenizer(world: World, extra_text: Iterable[str] = (), size: int = VOCABULARY_SIZE) -> Tokenizer:
+def train_tokenizer(world: World, extra_text: Iterable[str] = ()) -> Tokenizer:
     """Trains the tokenizer; the same world and text give the same vocabulary.
 
     Args:
       world: The atlas; languages have equal weight, because all have the same training facts.
       extra_text: More text, such as that of the environment; repeated lines have more weight.
-      size: Number of entries, including tags and the end of sequence.
     """
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(_PRE_TOKEN), behavior="isolated")
@@ -71,7 +69,7 @@ def train_tokenizer(world: World, extra_text: Iterable[str] = (), size: int = VO
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=size - len([END_OF_SEQUENCE, *tags()]),
+        vocab_size=VOCABULARY_SIZE - len([END_OF_SEQUENCE, *tags()]),
         special_tokens=[PADDING],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,

@@ -1,37 +1,61 @@
-"""The atlas: a small real world of facts with questions and passages in thirteen languages."""
+"""The atlas: a small real world of facts with questions and passages in thirteen languages.
+
+A split is a set of *facts* (entity x relation). A fact outside `train` is not asked in any language in training, its
+passages are not used to train the encoder or tokenizer, and no training question over several facts depends on it. The
+entity of a held-out or validation fact has at least two training facts; an entity of the split `unseen` occurs in no
+training fact, neither as subject nor as value. Literal values may occur in several facts (many countries share a
+currency code).
+
+Every entity has a home: the language, of the thirteen, that is spoken there. Its collection holds nearly all facts
+about the entity, and holds them right. One draw for each fact decides whether *all* other collections share one stale
+or wrong value, so agreement between languages does not show that a value is right; the year of an entry tells instead.
+"""
 
 import collections
 import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import gin
 import numpy as np
+from babel.core import get_global
 
-from lcrag.atlas.facts import COMPOSITIONS, RELATIONS, Fact, Name, names_of, read_facts, section_of, subject_of, written
-from lcrag.atlas.holdings import (
-    DATED_SHARE,
-    PRESENT_YEARS,
-    STALE_YEARS,
-    STATED_SHARE,
-    Entry,
-    Holdings,
-    draw_holdings,
-    entity_homes,
+from lcrag.atlas.facts import (
+    COMPOSITIONS,
+    KINDS,
+    RELATIONS,
+    Fact,
+    Name,
+    countries,
+    names_of,
+    read_facts,
+    section_of,
+    subject_of,
+    written,
 )
-from lcrag.atlas.splits import known_split, split_chains, split_facts
 from lcrag.atlas.wording import query_text, question_text, sentence_text
 from lcrag.data.batches import coupled
 from lcrag.data.languages import LCRL_LANGUAGES, known_languages
 from lcrag.data.questions import Question
-from lcrag.errors import UserError, typed
+from lcrag.errors import UserError, lookup, typed
 from lcrag.retrieval.passages import Passage
 
 DATASET = "atlas"
 COUNTERFACTUAL_SHARE = 0.7
+
+SPLITS = ("train", "validation", "held_out", "unseen")
+_HELD_OUT_SHARE, _VALIDATION_SHARE, _UNSEEN_SHARE = 0.09, 0.04, 0.08
+_CHAIN_VALIDATION, _CHAIN_HELD_OUT = 0.05, 0.15
+_KEPT_TRAINING_FACTS = 2  # minimum for an entity with a held-out fact, to learn its names from
+
+HOME_SHARE, ENGLISH_SHARE, FOREIGN_SHARE = 0.95, 0.5, 0.38  # of the sections about an entity
+STATED_SHARE = 0.93  # of the facts of a section
+STALE_SHARE = 0.3
+DATED_SHARE = 0.5  # of the entries that are not stale
+STALE_YEARS, PRESENT_YEARS = (1985, 2005), (2018, 2026)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,24 +78,29 @@ class Chain:
 
 
 @dataclasses.dataclass(frozen=True)
+class Entry:
+    """The value that a collection gives for a fact, and the year of which it speaks; None: undated."""
+
+    value: str
+    year: int | None
+
+
+Holdings = Mapping[str, Mapping[str, Entry]]  # language -> id of a fact -> what its collection says
+
+
+@dataclasses.dataclass(frozen=True)
 class World:
     """Facts, their splits, and what each collection says of them. Created by `build_world`.
 
-    Attributes:
-      seed: Seed of the splits and holdings.
-      facts: All facts.
-      chains: All questions over two to four facts.
-      splits: Id of a fact or chain -> split; see `lcrag.atlas.splits`.
-      homes: Entity (kind, code) -> its home language; see `lcrag.atlas.holdings`.
-      holdings: What each language's collection says of each fact that it holds.
+    Chains are all questions over two to four facts.
     """
 
-    seed: int
+    seed: int  # of the splits and holdings
     facts: tuple[Fact, ...]
     chains: tuple[Chain, ...]
-    splits: Mapping[str, str]
-    homes: Mapping[tuple[str, str], str]
-    holdings: Holdings
+    splits: Mapping[str, str]  # id of a fact or chain -> split; see the module
+    homes: Mapping[tuple[str, str], str]  # entity (kind, code) -> its home language
+    holdings: Holdings  # what each language's collection says of each fact that it holds
 
     @functools.cached_property
     def last_facts(self) -> Mapping[str, Fact]:
@@ -96,11 +125,8 @@ class World:
           languages: Codes of the languages to ask in; None: all thirteen.
           hops: Numbers of facts, 1 to 4.
           copyable: Only answers that are the same in every language (True) or not (False).
-
-        Raises:
-          UserError: unknown split or language.
         """
-        known_split(split)
+        lookup(dict.fromkeys(SPLITS), split, "split of the atlas")
         codes = known_languages(languages)
         return [
             self.question(chain, language)
@@ -155,28 +181,16 @@ class World:
         return written(RELATIONS[fact.relation].value, fact.value, language)
 
     def passages(self, language: str) -> list[Passage]:
-        """Returns the language's collection: a passage for every section about an entity.
-
-        Raises:
-          UserError: unknown language.
-        """
+        """Returns the language's collection: a passage for every section about an entity."""
         known_languages((language,))
         return [self.passage(number, language) for number in self._sections[language]]
 
     def passage(self, number: str, language: str, told: Fact | None = None) -> Passage:
-        """Returns a passage by its id, without the language.
-
-        Args:
-          number: Id without the language.
-          language: Its language.
-          told: A fact with another value, which replaces the right one where the passage gives it.
-        """
+        """Returns a passage by its id without the language; `told` is a fact with another value than the right one."""
         statements = self._sections[language][number]
         if told is not None:
             statements = [
-                (fact, Entry(told.value, entry.year))
-                if told.id == fact.id and entry.value == fact.value
-                else (fact, entry)
+                (fact, Entry(told.value, entry.year) if fact.id == told.id and entry.value == fact.value else entry)
                 for fact, entry in statements
             ]
         return self.written_passage(f"{language}/{number}", language, statements)
@@ -219,35 +233,154 @@ def build_world(seed: int = 0, complete: tuple[str, ...] = ()) -> World:
     Args:
       seed: Seed of the splits and of what the collections hold.
       complete: Languages whose collections hold every fact right, for methods that search one collection only.
-
-    Raises:
-      UserError: unknown language.
     """
     known_languages(complete)
     facts = tuple(read_facts())
-    splits = split_facts(facts, seed)
-    chains = tuple(map(Chain, compose(facts)))
-    splits |= split_chains([(chain.id, chain.facts) for chain in chains], splits, seed)
-    homes = entity_homes(facts)
-    holdings = draw_holdings(facts, homes, seed, complete)
-    return World(seed=seed, facts=facts, chains=chains, splits=splits, homes=homes, holdings=holdings)
-
-
-def compose(facts: Sequence[Fact]) -> Iterator[tuple[Fact, ...]]:
-    """Yields the facts of every chain: the value of each is the subject of the next.
-
-    Chains of four facts are about four entities, and not about English: its country would be in half of them.
-    """
     by_id = {fact.id: fact for fact in facts}
+    chains = []
     for first, *rest in COMPOSITIONS:
         for fact in facts:
             chain = (fact,) if fact.relation == first else ()
-            for relation in rest:
+            for relation in rest:  # the value of each fact is the subject of the next
                 later = by_id.get(f"{relation}/{chain[-1].value}") if chain else None
                 chain = (*chain, later) if later else ()
-            entities = {subject_of(each) for each in chain}
+            # Four facts are about four entities, and not about English: its country would be in half of them.
+            entities = set(map(subject_of, chain))
             if chain and (len(chain) < 4 or (len(entities) == 4 and ("language", "en") not in entities)):
-                yield chain
+                chains.append(Chain(chain))
+    splits = split_facts(facts, seed)
+    splits |= split_chains([(chain.id, chain.facts) for chain in chains], splits, seed)
+    homes = entity_homes(facts)
+    holdings = draw_holdings(facts, homes, seed, complete)
+    return World(seed=seed, facts=facts, chains=tuple(chains), splits=splits, homes=homes, holdings=holdings)
+
+
+def mentioned_entities(fact: Fact) -> tuple[tuple[str, str], ...]:
+    """Returns the entities (kind, code), other than the subject, whose names the fact's passages can contain."""
+    kind = RELATIONS[fact.relation].value
+    return tuple((kind, code) for code in (fact.value, fact.former) if code) if kind in KINDS else ()
+
+
+def split_facts(facts: Sequence[Fact], seed: int) -> dict[str, str]:
+    """Returns fact id -> split."""
+    generator = np.random.default_rng([seed, 1])
+    # Unseen entities are drawn from the subjects of each kind that at most one other fact mentions.
+    mentions = collections.Counter(entity for fact in facts for entity in mentioned_entities(fact))
+    subjects = sorted({subject_of(fact) for fact in facts})
+    unseen: set[tuple[str, str]] = set()
+    for kind in ("country", "currency", "language"):
+        of_kind = [entity for entity in subjects if entity[0] == kind]
+        rare = [entity for entity in of_kind if mentions[entity] <= 1]
+        count = min(len(rare), round(_UNSEEN_SHARE * len(of_kind)))
+        unseen |= {rare[index] for index in generator.choice(len(rare), count, replace=False)}
+    splits = {
+        fact.id: "unseen" if {subject_of(fact), *mentioned_entities(fact)} & unseen else "train" for fact in facts
+    }
+    left = collections.Counter(subject_of(fact) for fact in facts if splits[fact.id] == "train")
+    quotas = {
+        (split, relation): round(share * count)
+        for relation, count in collections.Counter(fact.relation for fact in facts).items()
+        for split, share in (("held_out", _HELD_OUT_SHARE), ("validation", _VALIDATION_SHARE))
+    }
+    for index in generator.permutation(len(facts)):
+        fact = facts[index]
+        wanted = next((split for split in ("held_out", "validation") if quotas[split, fact.relation] > 0), None)
+        if wanted and splits[fact.id] == "train" and left[subject_of(fact)] > _KEPT_TRAINING_FACTS:
+            splits[fact.id] = wanted
+            quotas[wanted, fact.relation] -= 1
+            left[subject_of(fact)] -= 1
+    return splits
+
+
+def split_chains(
+    chains: Sequence[tuple[str, Sequence[Fact]]], splits: Mapping[str, str], seed: int, stream: int = 2
+) -> dict[str, str]:
+    """Returns id -> split for (id, facts) of questions over several facts.
+
+    A question is in the most guarded split of its facts (unseen, held_out, validation, train). A seeded share of those
+    with training facts only is kept back: `validation` and `held_out` have new compositions of known facts as well as
+    new facts. `stream` numbers the stream of draws.
+    """
+    draws = np.random.default_rng([seed, stream]).random(len(chains))
+    chosen = {}
+    for (id, facts), draw in zip(chains, draws, strict=True):
+        split = max((splits[fact.id] for fact in facts), key=SPLITS.index)
+        if split == "train" and draw < _CHAIN_VALIDATION + _CHAIN_HELD_OUT:
+            split = "validation" if draw < _CHAIN_VALIDATION else "held_out"
+        chosen[id] = split
+    return chosen
+
+
+def draw_holdings(
+    facts: Sequence[Fact], homes: Mapping[tuple[str, str], str], seed: int, complete: Sequence[str] = ()
+) -> Holdings:
+    """Draws what every collection says of every fact; a fact that no collection would hold is added to its home.
+
+    Args:
+      homes: Entity (kind, code) -> its home language.
+      complete: Languages whose collections hold every fact right. The others hold what they would hold without them.
+    """
+    generator = np.random.default_rng([seed, 3])
+    values = collections.defaultdict(list)
+    for fact in facts:
+        values[fact.relation].append(fact.value)
+    holdings: dict[str, dict[str, Entry]] = {language: {} for language in LCRL_LANGUAGES}
+    sections: dict[str, np.ndarray] = {}  # which languages have a section
+    for fact in facts:
+        home, section = homes[subject_of(fact)], section_of(fact)
+        if section not in sections:
+            shares = [ENGLISH_SHARE if language == "en" else FOREIGN_SHARE for language in LCRL_LANGUAGES]
+            shares[LCRL_LANGUAGES.index(home)] = HOME_SHARE
+            sections[section] = generator.random(len(shares)) < shares
+        held = sections[section] & (generator.random(len(LCRL_LANGUAGES)) < STATED_SHARE)
+        stale = None
+        if generator.random() < STALE_SHARE:  # the former value, or another fact's value of the same relation
+            others = [value for value in dict.fromkeys(values[fact.relation]) if value != fact.value]
+            if fact.former is not None and fact.former != fact.value:
+                stale = fact.former
+            elif others:
+                stale = others[int(generator.integers(len(others)))]
+        for language, holds in zip(LCRL_LANGUAGES, held, strict=True):
+            value = fact.value if stale is None or language == home or language in complete else stale
+            dated = generator.random() < DATED_SHARE
+            year = int(generator.integers(*(PRESENT_YEARS if value == fact.value else STALE_YEARS)))
+            # Every draw is made whether or not the entry is held, so `complete` changes no other collection.
+            if holds or language in complete or (language == home and not held.any()):
+                holdings[language][fact.id] = Entry(value, year if dated or value != fact.value else None)
+    return holdings
+
+
+def entity_homes(facts: Sequence[Fact]) -> dict[tuple[str, str], str]:
+    """Returns entity -> home: a currency's is that of its issuer, a language's its own or that of its main country."""
+    # Of a country: the official one of the thirteen languages with the most speakers there, English last. Where none is
+    # official, the most spoken one; where none is spoken, those languages that are home to the fewest.
+    by_country: dict[str, str] = {}
+    for country in countries():
+        spoken: dict[str, float] = collections.defaultdict(float)
+        official = set()
+        for code, row in get_global("territory_languages").get(country, {}).items():
+            language = code.split("_")[0]
+            if language in LCRL_LANGUAGES:
+                spoken[language] = max(spoken[language], row["population_percent"])
+                official |= {language} if row["official_status"] in ("official", "de_facto_official") else set()
+        if pool := official or {language for language, percent in spoken.items() if percent >= 1}:
+            by_country[country] = max(pool - {"en"} or pool, key=lambda language: (spoken[language], language))
+    for country in countries():
+        if country not in by_country:
+            counts = collections.Counter(by_country.values())
+            by_country[country] = min(LCRL_LANGUAGES, key=lambda language: counts[language])
+
+    homes = {("country", country): home for country, home in by_country.items()}
+    issuers = {fact.subject: fact.value for fact in facts if fact.relation == "country_of_currency"}
+    users = {fact.value: fact.subject for fact in reversed(facts) if fact.relation == "currency"}
+    mains = {fact.subject: fact.value for fact in facts if fact.relation == "country_of_language"}
+    for fact in facts:
+        code = fact.subject
+        if fact.relation.endswith("_of_currency"):
+            homes["currency", code] = by_country.get(issuers.get(code) or users.get(code, ""), "en")
+        elif fact.relation.endswith("_of_language"):
+            homes["language", code] = code if code in LCRL_LANGUAGES else by_country.get(mains.get(code, ""), "en")
+    return homes
 
 
 def render_passage(passage: Passage) -> str:
@@ -329,15 +462,10 @@ def atlas_questions(
     limit: int | None = None,
     world: Callable[[], World] = atlas_world,
 ) -> list[Question]:
-    """The atlas's questions of a split, every language version of a question together.
+    """The atlas's questions of a split, every language version of a question together; see `World.questions`.
 
     Args:
-      split: train, validation, held_out or unseen.
-      languages: Languages to ask in.
-      hops: Numbers of facts that a question needs.
-      copyable: Only answers used as they are in every language (True), only translated ones (False), or both.
       limit: At most this many questions, each in all languages, spread evenly over the split.
-      world: Builds the atlas.
     """
     return spread(world().questions(split, languages, hops, copyable), limit)
 

@@ -22,7 +22,7 @@ from jaxtyping import Bool
 from lcrag.atlas.collections import atlas_collections
 from lcrag.atlas.encoder import TRAINING_TOKENS, encoder_card, train_atlas_encoder
 from lcrag.atlas.facts import Fact, subject_of
-from lcrag.atlas.oracle import RandomSearcher
+from lcrag.atlas.oracle import RandomSearcher, read_texts
 from lcrag.atlas.vocabulary import tags, train_tokenizer
 from lcrag.atlas.wording import UNREAD, sentence_text
 from lcrag.atlas.world import Chain, FactSampler, World, atlas_world, render_passage
@@ -376,9 +376,7 @@ def noting_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traje
             about = [fact if here else facts.related(generator, fact) for here in stating]
             block = _passages(facts, generator, fact, shown_in, about)
             context, told = context + block, told + about
-            note, value = searcher.notes(
-                generator, searcher.reader.readings([f"<information>\n{context}</information>"]), question
-            )
+            note, value = searcher.notes(generator, read_texts([f"<information>\n{context}</information>"]), question)
             parts[-1] += f" {question.extra['query']}\n{block}"
             parts += [note, ""]
         parts[-2] += f" {value or UNREAD}\n"
@@ -387,9 +385,7 @@ def noting_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traje
             if other.id == fact.id:
                 continue
             question = world.question(Chain((other,)), language)
-            note, value = searcher.notes(
-                generator, searcher.reader.readings([f"<information>\n{context}</information>"]), question
-            )
+            note, value = searcher.notes(generator, read_texts([f"<information>\n{context}</information>"]), question)
             parts[-1] += f"{question.text}\n"
             parts += [f"{note} {value or UNREAD}\n", ""]
         yield _text_row(tokenizer, *parts[:-1])

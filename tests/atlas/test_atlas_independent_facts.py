@@ -7,7 +7,7 @@ from babel.lists import format_list
 
 from lcrag.atlas import SPLITS, build_world, render_passage
 from lcrag.atlas.facts import section_of, subject_of
-from lcrag.atlas.independent_facts import CONJOINED, WORDING, comparison_questions, conjunction_questions
+from lcrag.atlas.independent_facts import comparison_questions, conjunction_questions
 from lcrag.atlas.oracle import Oracle
 from lcrag.atlas.wording import listed, query_text
 from lcrag.data.languages import LCRL_LANGUAGES
@@ -80,41 +80,24 @@ def test_the_earlier_one_is_the_answer_in_every_language():
         assert dates[0] != dates[1]
         assert question.answers[0] == question.extra["entities"][dates[1] < dates[0]]
         assert all(name in question.text for name in question.extra["entities"])
+    questions = asked("comparison")  # either side may win
+    assert 0.4 < sum(each.answers[0] == each.extra["entities"][0] for each in questions) / len(questions) < 0.6
 
 
-def test_known_dates_decide():
-    assert FACTS["currency_since", "FI"].value.startswith("1999")
-    of_fi = [
-        each for split in SPLITS for each in asked("comparison", split) if ["country", "FI"] in each.extra["subjects"]
-    ]
-    for question in of_fi:
-        [other] = [fact.value for fact in facts_of(question) if fact.subject != "FI"]
-        assert (question.answers[0] == "Finland") == (other > "1999-01-01")
-    assert of_fi
-
-
-@pytest.mark.parametrize("language", LCRL_LANGUAGES)
-def test_a_conjunction_asks_for_three_values_in_order(language):
-    for question in asked("conjunction", "held_out", (language,)):
-        values = [WORLD.values(fact, language)[0] for fact in facts_of(question)]
+def test_a_conjunction_asks_for_three_values_in_order():
+    for question in asked("conjunction", "held_out", LCRL_LANGUAGES):
+        values = [WORLD.values(fact, question.language)[0] for fact in facts_of(question)]
         assert question.answers[0] == ", ".join(values)
-        assert question.answers[-1] == listed(values, language)
+        assert question.answers[-1] == listed(values, question.language)
         places = [question.text.index(f" {name}") for name in question.extra["entities"]]
         assert places == sorted(places)
         assert "{" not in question.text
 
-
-def test_lists_are_those_of_cldr():
+    # Lists are those of CLDR.
     assert listed(["a", "b", "c"], "en") == format_list(["a", "b", "c"], locale="en") == "a, b, and c"
     assert listed(["a", "b", "c"], "fi") == "a, b ja c"
     assert listed(["a", "b", "c"], "ja") == "a、b、c"
     assert listed(["a", "b", "c"], "zh") == "a、b 和c"  # a name stands between spaces or punctuation
-
-
-def test_wording_has_every_language():
-    assert all(set(texts) == set(LCRL_LANGUAGES) for texts in WORDING.values())
-    kinds = {each.extra["kind"] for split in SPLITS for each in asked("conjunction", split)}
-    assert kinds == {f"every+{relation}" for relation in CONJOINED}
 
 
 @each_form
@@ -130,10 +113,7 @@ def test_splits_are_disjoint_and_guarded(form):
     for question in splits["train"]:
         assert {WORLD.splits[fact.id] for fact in facts_of(question)} == {"train"}
 
-
-@each_form
-def test_facts_share_a_relation_and_differ_in_their_values(form):
-    for question in asked(form):
+    for question in splits["train"]:
         facts = facts_of(question)
         assert len(facts) == len({fact.value for fact in facts}) == FORMS[form][1]
         assert list(question.extra["plan"]) == [f"Q{number}" for number in range(1, len(facts) + 1)]
@@ -146,14 +126,8 @@ def test_versions_stand_together_and_are_the_same_again(form):
     questions = asked(form, "train", ("en", "fi"))
     assert ([each.language for each in questions[:4]], questions[0].id) == (["en", "fi", "en", "fi"], questions[1].id)
     assert asked(form) == asked(form)
-    with pytest.raises(UserError, match="unknown split"):
+    with pytest.raises(UserError):
         asked(form, "test")
-
-
-def test_either_side_of_a_comparison_may_win():
-    questions = asked("comparison")
-    first = sum(each.answers[0] == each.extra["entities"][0] for each in questions) / len(questions)
-    assert 0.4 < first < 0.6
 
 
 @each_form
@@ -168,10 +142,7 @@ def test_independent_facts_take_one_round_or_one_each(form):
         assert answer in question.answers
         assert len(apart) == FORMS[form][1]
 
-
-@each_form
-def test_the_sequential_oracle_plays_them_in_turn(form):
-    question = next(each for each in asked(form) if each.extra["native_holds"])
+    question = held[0]  # the sequential oracle plays them in turn
     oracle, turns = Oracle(budget=FORMS[form][1]), []
     for query in question.extra["queries"]:
         assert (text := oracle.next_text(question, turns)) == f"<search> {query}</search>"

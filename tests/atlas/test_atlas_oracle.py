@@ -7,7 +7,7 @@ import pytest
 
 from lcrag.atlas import Chain, build_world
 from lcrag.atlas.facts import section_of
-from lcrag.atlas.oracle import MALFORMED, Oracle, RandomSearcher, entity_called
+from lcrag.atlas.oracle import MALFORMED, Oracle, RandomSearcher, entity_called, read_texts
 from lcrag.atlas.world import FactSampler
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
@@ -25,66 +25,52 @@ def block(*lines: str) -> tuple[str, str]:
     return "environment", "<information>\n" + "".join(f" {line}\n" for line in lines) + "</information>\n"
 
 
-def test_it_searches_first():
-    assert Oracle().next_text(QUESTION, ()) == SEARCHED[1]
-    assert Oracle().next_text(QUESTION, [("environment", f"{QUESTION.text}\n")]) == SEARCHED[1]
+LINE = "Ranska: valuutta (2020): euro; valuuttakoodi (2019): EUR; valuutta käytössä alkaen: 1. tammikuuta 1999"
+STALE = ["France: currency code (1995): FRF", "Frankreich: Währungscode (2001): FRF"]
+OTHER = ["Norja: valuuttakoodi: NOK", "Ranska: pääkieli: ranska"]
+TIED = ["France: currency code: FRF", "Francia: codice della moneta: EUR", "Frankreich: Währungscode: EUR"]
 
 
-@pytest.mark.parametrize("value", ["EUR", "FRF", "QQQ"])
-def test_it_answers_from_passages_even_if_they_are_wrong(value):
-    turns = [SEARCHED, block("Norja: valuuttakoodi: NOK", f"Ranska: valuuttakoodi: {value}")]
-    assert Oracle().next_text(QUESTION, turns) == f"<answer> {value}</answer>"
+@pytest.mark.parametrize(
+    ("lines", "budget", "answer"),
+    [
+        (["Norja: valuuttakoodi: NOK", "Ranska: valuuttakoodi: QQQ"], 3, "QQQ"),  # even if the passage is wrong
+        ([LINE], 3, "EUR"),  # the sentence among others
+        ([*STALE, "フランス: 通貨コード (2019): EUR"], 3, "EUR"),  # the present before a stale value that more give
+        (STALE, 3, None),
+        (STALE, 1, "FRF"),
+        (OTHER, 3, None),  # another entity or relation
+        (OTHER, 1, "NOK"),
+        ([], 1, "tuntematon"),
+        (TIED, 3, "EUR"),  # what most passages give
+        (TIED[:2], 3, "FRF"),  # the first of a tie
+    ],
+)
+def test_it_answers_from_passages_or_searches_again(lines, budget, answer):
+    text = Oracle(budget=budget).next_text(QUESTION, [SEARCHED, block(*lines)])
+    assert text == (SEARCHED[1] if answer is None else f"<answer> {answer}</answer>")
 
 
-def test_it_never_sees_the_golden_answers():
+def test_it_searches_first_and_sees_neither_golden_answers_nor_the_policy_s_own_text_as_evidence():
+    forged = ("policy", "<information>\n Ranska: valuuttakoodi: XXX\n</information>")
+    for turns in ((), [("environment", f"{QUESTION.text}\n")], [forged]):
+        assert Oracle().next_text(QUESTION, turns) == SEARCHED[1]
     blind = dataclasses.replace(QUESTION, answers=("?",))
     turns = [SEARCHED, block("France: currency code: EUR")]
     assert Oracle().next_text(blind, turns) == Oracle().next_text(QUESTION, turns) == "<answer> EUR</answer>"
 
 
-def test_it_finds_the_sentence_among_others():
-    line = "Ranska: valuutta (2020): euro; valuuttakoodi (2019): EUR; valuutta käytössä alkaen: 1. tammikuuta 1999"
-    assert Oracle().next_text(QUESTION, [SEARCHED, block(line)]) == "<answer> EUR</answer>"
-
-
-def test_it_prefers_the_present_to_a_stale_value_that_more_passages_give():
-    stale = ["France: currency code (1995): FRF", "Frankreich: Währungscode (2001): FRF"]
-    present = "フランス: 通貨コード (2019): EUR"
-    assert Oracle().next_text(QUESTION, [SEARCHED, block(*stale, present)]) == "<answer> EUR</answer>"
-    assert Oracle().next_text(QUESTION, [SEARCHED, block(*stale)]) == SEARCHED[1]
-    assert Oracle(budget=1).next_text(QUESTION, [SEARCHED, block(*stale)]) == "<answer> FRF</answer>"
-
-
-def test_another_entity_or_relation_makes_it_search_again_until_the_budget_is_spent():
-    turns = [SEARCHED, block("Norja: valuuttakoodi: NOK", "Ranska: pääkieli: ranska")]
-    assert Oracle().next_text(QUESTION, turns) == SEARCHED[1]
-    assert Oracle(budget=1).next_text(QUESTION, turns) == "<answer> NOK</answer>"
-    assert Oracle(budget=1).next_text(QUESTION, [SEARCHED, block()]) == "<answer> tuntematon</answer>"
-
-
-def test_a_name_is_read_in_any_script_and_answered_in_the_question_s_language():
+def test_names_dates_and_amounts_are_read_in_any_script_and_answered_in_the_question_s_language():
     turns = [("policy", "<search> Suomi valuutta</search>"), block("フィンランド: 通貨: ユーロ")]
     assert Oracle().next_text(CURRENCY, turns) == "<answer> euro</answer>"
     pivot = dataclasses.replace(CURRENCY, extra=CURRENCY.extra | {"answer_language": "ru"})
     assert Oracle().next_text(pivot, turns) == "<answer> евро</answer>"
-
-
-@pytest.mark.parametrize(
-    ("relation", "read", "answer"),
-    [
+    for relation, read, answer in (
         ("currency_since", "France: currency introduced on: January 1, 1999", "1. tammikuuta 1999"),
         ("main_language_share", "France: share of the main language (2020): 94 percent", "94 prosenttia"),
-    ],
-)
-def test_dates_and_amounts_are_translated(relation, read, answer):
-    question = WORLD.question(Chain((FACTS[f"{relation}/FR"],)), "fi")
-    assert Oracle().next_text(question, [SEARCHED, block(read)]) == f"<answer> {answer}</answer>"
-
-
-def test_the_value_that_most_passages_give_wins_and_the_first_of_a_tie():
-    lines = ["France: currency code: FRF", "Francia: codice della moneta: EUR", "Frankreich: Währungscode: EUR"]
-    assert Oracle().next_text(QUESTION, [SEARCHED, block(*lines)]) == "<answer> EUR</answer>"
-    assert Oracle().next_text(QUESTION, [SEARCHED, block(*lines[:2])]) == "<answer> FRF</answer>"
+    ):
+        question = WORLD.question(Chain((FACTS[f"{relation}/FR"],)), "fi")
+        assert Oracle().next_text(question, [SEARCHED, block(read)]) == f"<answer> {answer}</answer>"
 
 
 def test_chains_go_over_the_bridges():
@@ -105,24 +91,6 @@ def test_a_bridge_it_does_not_know_is_searched_as_it_was_read():
     assert Oracle().next_text(question, turns) == "<search> Atlantis currency</search>"
 
 
-def test_the_policy_s_own_text_is_no_evidence():
-    forged = ("policy", "<information>\n Ranska: valuuttakoodi: XXX\n</information>")
-    assert Oracle().next_text(QUESTION, [forged]) == SEARCHED[1]
-
-
-def random_turns(number):
-    """A dialogue in which one search has found the answer."""
-    return [("environment", f"{number}\n"), SEARCHED, block("Norja: valuuttakoodi: NOK", "Ranska: valuuttakoodi: EUR")]
-
-
-def test_random_searches_begin_with_one_and_keep_the_budget():
-    player = RandomSearcher(budget=1)
-    assert player.next_text(QUESTION, ()) == SEARCHED[1]
-    assert {player.next_text(QUESTION, random_turns(number)) for number in range(40)} == {
-        " Ranska: valuuttakoodi: EUR\n<answer> EUR</answer>"
-    }
-
-
 def test_random_searches_do_not_depend_on_what_was_read():
     player = RandomSearcher(budget=2)
     for passage in ("Ranska: valuuttakoodi: EUR", "Norja: valuuttakoodi: NOK"):
@@ -134,29 +102,20 @@ def test_random_searches_do_not_depend_on_what_was_read():
         assert 0.4 < sum(again) / len(again) < 0.6
 
 
-def test_a_random_searcher_notes_any_passage_about_the_fact_and_admits_that_it_has_read_none():
-    player = RandomSearcher(budget=1)
+def test_a_random_searcher_notes_any_passage_about_the_fact_and_answers_with_the_value_of_its_last_note():
     passages = block("Ranska: valuuttakoodi: EUR", "France: currency code (1995): FRF", "Norja: valuuttakoodi: NOK")
-    trusted = {player.next_text(QUESTION, [("environment", str(number)), SEARCHED, passages]) for number in range(40)}
-    assert trusted == {
-        " Ranska: valuuttakoodi: EUR\n<answer> EUR</answer>",
-        " France: currency code (1995): FRF\n<answer> FRF</answer>",
-    }
-    unread = player.next_text(QUESTION, [SEARCHED, block("Norja: valuuttakoodi: NOK")])
-    assert unread == " Ranska: valuuttakoodi: ?\n<answer> tuntematon</answer>"
 
+    def texts(**options):
+        player = RandomSearcher(budget=1, **options)
+        assert player.next_text(QUESTION, ()) == SEARCHED[1]
+        return {player.next_text(QUESTION, [("environment", str(n)), SEARCHED, passages]) for n in range(80)}
 
-def test_a_random_searcher_answers_with_the_value_of_its_last_note():
-    player = RandomSearcher(budget=1, max_notes=2)
-    passages = block("Ranska: valuuttakoodi: EUR", "France: currency code (1995): FRF", "Norja: valuuttakoodi: NOK")
-    texts = {player.next_text(QUESTION, [("environment", str(number)), SEARCHED, passages]) for number in range(80)}
     right, stale = " Ranska: valuuttakoodi: EUR\n", " France: currency code (1995): FRF\n"
-    assert texts == {
-        f"{right}<answer> EUR</answer>",
-        f"{stale}<answer> FRF</answer>",
-        f"{right}{stale}<answer> FRF</answer>",
-        f"{stale}{right}<answer> EUR</answer>",
-    }
+    one = {f"{right}<answer> EUR</answer>", f"{stale}<answer> FRF</answer>"}
+    assert texts() == one
+    assert texts(max_notes=2) == one | {f"{right}{stale}<answer> FRF</answer>", f"{stale}{right}<answer> EUR</answer>"}
+    unread = RandomSearcher(budget=1).next_text(QUESTION, [SEARCHED, block("Norja: valuuttakoodi: NOK")])
+    assert unread == " Ranska: valuuttakoodi: ?\n<answer> tuntematon</answer>"
 
 
 def test_a_random_searcher_slips_once_at_most():
@@ -171,17 +130,12 @@ def test_a_random_searcher_slips_once_at_most():
         assert player.next_text(QUESTION, turns) == SEARCHED[1]
 
 
-def test_a_random_searcher_continues_one_dialogue_alike():
-    texts = {RandomSearcher(budget=2).next_text(QUESTION, random_turns(7)) for _ in range(5)}
-    assert len(texts) == 1
-
-
 def told_by(passage, language):
-    readings = Oracle().readings([block(f"{passage.title}: {passage.text}")[1]])
-    return {f"{each.relation}/{each.subject}" for each in readings if language in each.languages}
+    readings = read_texts([block(f"{passage.title}: {passage.text}")[1]])
+    return {f"{row.relation}/{row.subject}" for row in readings if language in row.languages}
 
 
-def test_a_sampled_passage_states_its_fact_and_training_facts_of_its_section():
+def test_a_sampled_passage_states_its_fact_and_training_facts_of_its_section_but_nothing_hidden():
     generator, facts = np.random.default_rng(0), FactSampler(WORLD)
     for _ in range(200):
         fact, language = facts.any(generator), str(generator.choice(LCRL_LANGUAGES))
@@ -189,14 +143,8 @@ def test_a_sampled_passage_states_its_fact_and_training_facts_of_its_section():
         assert fact.id in told
         assert {WORLD.splits[id] for id in told} == {"train"}
         assert {section_of(FACTS[id]) for id in told} == {section_of(fact)}
-
-
-def test_a_sampled_passage_never_states_what_is_hidden():
-    generator, facts = np.random.default_rng(0), FactSampler(WORLD)
-    for _ in range(300):
-        hidden, language = facts.any(generator), str(generator.choice(LCRL_LANGUAGES))
-        other = facts.related(generator, hidden)
-        assert hidden.id not in told_by(facts.passage(generator, other, language, hidden=hidden), language)
+        other = facts.related(generator, fact)
+        assert fact.id not in told_by(facts.passage(generator, other, language, hidden=fact), language)
 
 
 def test_a_counterfactual_fact_is_stated_as_such():

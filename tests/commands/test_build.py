@@ -13,7 +13,7 @@ import lcrag.atlas
 from lcrag.atlas import SPLITS, build_world
 from lcrag.atlas import encoder as encoder_training
 from lcrag.atlas.facts import section_of, subject_of
-from lcrag.atlas.oracle import Oracle
+from lcrag.atlas.oracle import read_texts
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER, TAG_NAMES
 from lcrag.commands import build
 from lcrag.commands.build import copying_rows, echo_rows, judging_rows, noting_rows, reading_rows, translating_rows
@@ -37,7 +37,7 @@ def wanted_in(row):
 
 
 def readings_in(*lines):
-    return Oracle().readings(f"<information>\n{line}\n</information>" for line in lines)
+    return read_texts(f"<information>\n{line}\n</information>" for line in lines)
 
 
 def facts_in(*lines):
@@ -106,7 +106,7 @@ def test_notes_are_in_the_passages_and_values_in_the_question_s_language():
             else:
                 reading = reading_about(question, note)
                 assert reading in readings_in(*lines)
-                assert value in ([], [Oracle().in_language(reading, question.language)])
+                assert value in ([], [reading.in_language(question.language)])
         searches.add(lines.count(f" {QUESTIONS[lines[0]].extra['query']}"))
     assert searches == {1, 2}
     assert 0.1 < np.mean(unread) < 0.5
@@ -118,7 +118,7 @@ def test_translated_values_are_in_the_question_s_language():
         for given, wanted in zip(texts[::2], texts[1::2], strict=True):
             text, sentence, _ = given.split("\n")
             reading = reading_about(QUESTIONS[text], sentence)
-            assert wanted == f" {Oracle().in_language(reading, QUESTIONS[text].language)}\n"
+            assert wanted == f" {reading.in_language(QUESTIONS[text].language)}\n"
 
 
 def test_echoes_show_every_tag_in_every_language_and_close_it():
@@ -196,8 +196,7 @@ def test_training_of_an_encoder_runs():
 def test_the_shipped_encoder_finds_held_out_facts(languages):
     encoder = load_encoder(ENCODER)
     assert encoder.fingerprint() in (ENCODER / "README.md").read_text()
-    collections = encoder_training.encode_collections(WORLD, encoder, languages)
-    recall = encoder_training.measure_recall(WORLD, encoder, collections, "held_out", "query")
+    recall = encoder_training.measure_recall(WORLD, encoder, "held_out", "query", languages)
     native, across = encoder_training.native_and_cross(recall)
     assert native[0] >= 0.98
     assert across[0] >= 0.9

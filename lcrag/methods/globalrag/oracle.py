@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import gin
 
-from lcrag.atlas.oracle import NeededFact, Oracle, SearchState
+from lcrag.atlas.oracle import NeededFact, SearchState, read_texts
 from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.atlas.world import World, atlas_world
 from lcrag.curation.text_writers import WritingTeacher, rule_based_teacher
@@ -82,8 +82,7 @@ class PlanOracle:
 
 
 def _known(question: Question, turns: Sequence[tuple[str, str]]) -> SearchState:
-    reader = Oracle()
-    return SearchState(question, reader, reader.readings(text for by, text in turns if by == "environment"))
+    return SearchState(question, read_texts(text for by, text in turns if by == "environment"))
 
 
 @dataclasses.dataclass(frozen=True)

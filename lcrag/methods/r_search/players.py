@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import gin
 import numpy as np
 
-from lcrag.atlas.oracle import Oracle, SearchState, searches_in
+from lcrag.atlas.oracle import SearchState, read_texts, searches_in
 from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
@@ -36,14 +36,14 @@ class RandomReasoner:
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text; see `lcrag.atlas.oracle.Oracle.next_text`."""
         generator = np.random.default_rng(zlib.crc32("\0".join(text for _, text in turns).encode()))
-        reader, searches = Oracle(), searches_in(turns)
-        # The oracle's reader knows LcRL's tags around passages.
+        searches = searches_in(turns)
+        # `read_texts` knows LcRL's tags around passages.
         seen = [
             text.replace("<observation>", "<information>").replace("</observation>", "</information>")
             for by, text in turns
             if by == "environment"
         ]
-        state = SearchState(question, reader, reader.readings(seen))
+        state = SearchState(question, read_texts(seen))
         path = state.path({}, guess=False, asked=())
         wanted = next((fact for fact in path if state.value(fact) is None), path[-1])
         search = f"<search> {query_text(question.language, wanted.relation, wanted.name)}</search>"
@@ -90,10 +90,9 @@ class RuleReader:
             raise UserError(
                 f"RuleReader does not know the question {unknown[0]!r}: bind the training set as its questions"
             )
-        answers, reader = [], Oracle()
+        answers = []
         for text, evidence in zip(questions, evidences, strict=True):
             lines = "".join(f" {line.strip()}\n" for line in evidence.splitlines())
-            readings = reader.readings([f"<information>\n{lines}</information>"])
-            state = SearchState(self._questions[text], reader, readings)
+            state = SearchState(self._questions[text], read_texts([f"<information>\n{lines}</information>"]))
             answers.append(state.answer() if state.complete else "")
         return answers

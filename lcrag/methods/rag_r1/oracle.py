@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import gin
 import numpy as np
 
-from lcrag.atlas.oracle import Memory, Oracle, SearchState
+from lcrag.atlas.oracle import Memory, SearchState, read_texts
 from lcrag.atlas.wording import query_text
 from lcrag.atlas.world import World, atlas_world
 from lcrag.curation.text_writers import WritingTeacher, rule_based_teacher
@@ -48,9 +48,8 @@ class ParallelOracle:
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text, as `Oracle.next_text`; the question may also be a comparison."""
-        reader = Oracle()
         shown = [with_plain_documents(text) for by, text in turns if by == "environment"]
-        known = SearchState(question, reader, reader.readings(shown))
+        known = SearchState(question, read_texts(shown))
         searches = [content for by, text in turns if by == "policy" for content in _SEARCH.findall(text)]
         asked = {query for content in searches for query in parallel_queries(content, self.queries).asked}
         budget = 1 if in_share(question.key, self.hurried, self.seed) else self.budget

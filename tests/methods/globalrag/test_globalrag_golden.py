@@ -9,9 +9,9 @@ from support import tiny_tokenizer
 
 from lcrag.atlas import Chain, build_world
 from lcrag.atlas.facts import subject_of
-from lcrag.atlas.holdings import Entry
 from lcrag.atlas.independent_facts import comparison_questions, conjunction_questions
 from lcrag.atlas.wording import query_text
+from lcrag.atlas.world import Entry
 from lcrag.curation.playing import KEPT, play
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Generate, Observe, Retrieve
