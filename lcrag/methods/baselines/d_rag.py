@@ -59,9 +59,9 @@ def d_rag(
     """Dialectic argumentation over multilingual passages (Ranaldi et al., 2025b, section 3).
 
     Extraction and explanation: for each language with passages, a fresh context argues from them, all in parallel.
-    Dialectic and answer: in the episode's own context the policy compares the arguments, resolves
-    their conflicts, and answers. The paper has all four parts in one prompt, where each argument depends on the others.
-    `observation_tokens` limits the passages of each argument, and the arguments together.
+    Dialectic and answer: in the episode's own context the policy compares the arguments, resolves their conflicts, and
+    answers. The paper has all four parts in one prompt, where each argument depends on the others. `observation_tokens`
+    limits the passages of each argument, and the arguments together.
     """
     argue, weigh = (lookup(step, wording, "wording") for step in (D_RAG_ARGUMENT, D_RAG_ANSWER))
     languages = route(1, question.language, collections)
@@ -111,19 +111,17 @@ class GoldenArguments:
         prompt = turns[-1].text
         short = request.stop in (D_RAG_ARGUMENT["atlas"].stop, D_RAG_ANSWER["atlas"].stop)
         if not isinstance(request, Complete):
-            if short:
-                return GoldenAnswers("<answer> {answer}</answer>")(question, turns, request)
-            # Which of the arguments in the prompt support the answer, in a sentence or two.
-            sides: dict[bool, list[str]] = {True: [], False: []}
-            for language, text in _ARGUMENT.findall(prompt):
-                sides[NO_EVIDENCE not in text].append(language)
-            weighing = "No argument has evidence for an answer."
-            if sides[True]:
-                weighing = f"The arguments from {', '.join(sides[True])} passages support the answer."
-                weighing += f" Those from {', '.join(sides[False])} passages have no evidence." * bool(sides[False])
-            return GoldenAnswers(f"<think> {weighing} </think>\n<answer> {{answer}} </answer>")(
-                question, turns, request
-            )
+            template = "<answer> {answer}</answer>"
+            if not short:  # which of the arguments in the prompt support the answer, in a sentence or two
+                sides: dict[bool, list[str]] = {True: [], False: []}
+                for language, text in _ARGUMENT.findall(prompt):
+                    sides[NO_EVIDENCE not in text].append(language)
+                weighing = "No argument has evidence for an answer."
+                if sides[True]:
+                    weighing = f"The arguments from {', '.join(sides[True])} passages support the answer."
+                    weighing += f" Those from {', '.join(sides[False])} passages have no evidence." * bool(sides[False])
+                template = f"<think> {weighing} </think>\n<answer> {{answer}} </answer>"
+            return GoldenAnswers(template)(question, turns, request)
         if not isinstance(request.prompt, Framed):
             raise UserError("GoldenArguments writes D-RAG's texts: set Method.program to @d_rag")
         block = prompt[len(request.prompt.before) : len(prompt) - len(request.prompt.after)].strip()

@@ -149,6 +149,13 @@ def step_search_reward(
       of the searches' rewards of an episode).
     """
 
+    def check_annotations(name: str, known: Mapping[str, Any]) -> None:
+        if not known.get("golden_passages") or not search_keys(known):
+            raise UserError(
+                f"step_search_reward cannot score {name}: it needs golden_passages and search_keys or a decomposition"
+                " in the question's extra (musique has them with english_questions.golden_passages = True)"
+            )
+
     def turn_rewards(episodes: Episodes) -> list[dict[int, float]]:
         rewards: list[dict[int, float]] = []
         for answer, steps in zip(episodes.answers, episodes.reported(STEPS, "step_search"), strict=True):
@@ -169,15 +176,6 @@ def step_search_reward(
         checks=(check_annotations,),
         turn_rewards=turn_rewards,
     )
-
-
-def check_annotations(name: str, known: Mapping[str, Any]) -> None:
-    """Raises a UserError if a question has no golden passages or no search keys."""
-    if not known.get("golden_passages") or not search_keys(known):
-        raise UserError(
-            f"step_search_reward cannot score {name}: it needs golden_passages and search_keys or a decomposition in"
-            " the question's extra (musique has them with english_questions.golden_passages = True)"
-        )
 
 
 def search_keys(known: Mapping[str, Any]) -> list[list[str]]:

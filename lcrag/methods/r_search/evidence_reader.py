@@ -39,19 +39,13 @@ class ReaderPrompt:
         shown = "".join(self.line.format(line=line) for line in lines)
         return self.prompt.format(question=neutralise(question), evidence=shown)
 
-    @property
-    def line_stop(self) -> tuple[str, ...]:
-        """Strings that end the first line."""
-        return ("\n", *self.stop)
-
     def after_line(self, prompt: str, written: str) -> str:
         """Returns the prompt for the answer, after `prompt` and the line that the reader wrote.
 
         A line without an end is left out: it repeats itself, and may not fit twice.
         """
         line, ended, _ = written.replace(self.answer_prefix, "\n").partition("\n")
-        line = line.strip() if ended else ""
-        shown = self.line.format(line=neutralise(line)) if line else ""
+        shown = self.line.format(line=neutralise(line.strip())) if ended and line.strip() else ""
         return f"{prompt}{shown}{self.answer_prefix}"
 
     def answer_in(self, text: str) -> str:
@@ -111,7 +105,7 @@ class EvidenceReader:
         pairs = zip(questions, evidences, strict=True)
         prompts = {number: self._prompt.of(*pair) for number, pair in enumerate(pairs)}
         if self._prompt.answer_prefix:
-            parameters = dataclasses.replace(self._parameters, stop=self._prompt.line_stop)
+            parameters = dataclasses.replace(self._parameters, stop=("\n", *self._prompt.stop))
             lines = complete_prompts(self._model, prompts, parameters)
             written = {number: line for number, line in lines.items() if isinstance(line, str)}
             prompts = {number: self._prompt.after_line(prompts[number], line) for number, line in written.items()}
@@ -158,7 +152,7 @@ def answer_from_evidence(
     shown = evidence[:evidence_characters]
     asked = prompt.of(question.text, shown)
     if prompt.answer_prefix:
-        line = yield Complete(prompt=asked, stop=prompt.line_stop, model=reader)
+        line = yield Complete(prompt=asked, stop=("\n", *prompt.stop), model=reader)
         asked = prompt.after_line(asked, line.text)
     completion = yield Complete(prompt=asked, stop=prompt.stop, model=reader)
     return Outcome(
