@@ -1,6 +1,7 @@
 """Scripted policies and searches that drive one baseline by hand."""
 
 import program_scripts
+from support import tiny_tokenizer
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Complete, Observe, Retrieve
@@ -8,16 +9,7 @@ from lcrag.retrieval.passages import Hit
 
 QUESTION = Question(id="7", dataset="d", language="fr", text="Quelle est la capitale du Pérou ?", answers=("Lima",))
 COLLECTIONS = ("ar", "en", "fr", "ja")
-
-
-class Characters:
-    """A tokenizer whose tokens are characters."""
-
-    def encode(self, text):
-        return [ord(character) for character in text]
-
-    def decode(self, ids):
-        return "".join(map(chr, ids))
+TOKENIZER = tiny_tokenizer()
 
 
 def hit(query: str, language: str, rank: int = 1) -> Hit:
@@ -43,7 +35,7 @@ def drive(program, says, retrieve=found, question=QUESTION, **settings):
     for request in requests:
         shown = {Observe: "text", Complete: "prompt"}.get(type(request))
         value = getattr(request, shown) if shown else request
-        value = value.fit(Characters(), 10_000) if shown and not isinstance(value, str) else value
+        value = value.fit(TOKENIZER, 10_000) if shown and not isinstance(value, str) else value
         log.append((type(request).__name__.lower(), value))
     return outcome, log
 

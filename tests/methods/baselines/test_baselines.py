@@ -7,8 +7,7 @@ import math
 import sys
 
 import pytest
-from baseline_scripts import COLLECTIONS, QUESTION, Characters, drive, found, hit, outline, texts_of
-from support import tiny_tokenizer
+from baseline_scripts import COLLECTIONS, QUESTION, TOKENIZER, drive, found, hit, outline, texts_of
 
 from lcrag.episodes import Completion, ContextFull, Outcome, RetrievalFailure, Retrieve, all_at_once, local_first
 from lcrag.episodes.observation import information
@@ -112,8 +111,8 @@ def test_ircot_keeps_so_many_passages_and_each_search_adds_room_for_its_own():
     searches = [f"fr: {ASKED}", "ar en ja: Thought 0.", "en: Thought 1.", "en: Thought 2."]
     assert outline(log)[:8:2] == searches
     assert outline(log)[1:8:2] == ["complete 2", "complete 5", "complete 5", "complete 5"]
-    first = information(found(Retrieve((ASKED,), ("fr",), 2)), "search_r1", 10_000).fit(Characters(), 10_000)
-    _, log = drive(ircot, says[1:], budget=3, passages=2, observation_tokens=len(first))
+    first = information(found(Retrieve((ASKED,), ("fr",), 2)), "search_r1", 10_000).fit(TOKENIZER, 10_000)
+    _, log = drive(ircot, says[1:], budget=3, passages=2, observation_tokens=len(TOKENIZER.encode(first)))
     assert outline(log)[1::2] == ["complete 2", "complete 4", "complete 6", "generate"]
 
 
@@ -425,14 +424,12 @@ def test_an_unknown_wording_and_a_full_context(program):
 def test_only_passages_are_cut():
     program = rag(QUESTION, COLLECTIONS, observation_tokens=100_000)
     framed = program.send(next(program) and found(Retrieve((ASKED,), ("fr",), 30))).text
-    for tokenizer in (Characters(), tiny_tokenizer()):
-        frame = len(tokenizer.encode(framed.before)) + len(tokenizer.encode(framed.after))
-        text = framed.fit(tokenizer, frame + 60)
-        assert len(tokenizer.encode(text)) <= frame + 60
-        assert text.startswith(framed.before)
-        assert text.endswith(framed.after)
-        assert "</information>" in text
-        assert framed.fit(tokenizer, frame) is None
+    frame = len(TOKENIZER.encode(framed.before)) + len(TOKENIZER.encode(framed.after))
+    text = framed.fit(TOKENIZER, frame + 60)
+    assert len(TOKENIZER.encode(text)) <= frame + 60
+    assert text.startswith(framed.before)
+    assert text.endswith(f"</information>\n\n{framed.after}")
+    assert framed.fit(TOKENIZER, frame) is None
 
 
 def test_what_stands_inside_a_tag():

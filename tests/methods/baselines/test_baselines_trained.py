@@ -4,9 +4,8 @@ import dataclasses
 
 import numpy as np
 import pytest
-from baseline_scripts import QUESTION, drive
+from baseline_scripts import QUESTION, TOKENIZER, drive
 from finished_episodes import finished
-from support import tiny_tokenizer
 
 from lcrag.curation.playing import play
 from lcrag.curation.text_writers import misread
@@ -20,7 +19,7 @@ from lcrag.retrieval import Hit
 from lcrag.train.episode import at_last_tokens
 from lcrag.train.method import Method
 
-TOKENIZER = ContextTokenizer(tiny_tokenizer(), Chat())
+CONTEXT = ContextTokenizer(TOKENIZER, Chat())
 
 # D-RAG.
 
@@ -41,7 +40,7 @@ def search(queries, languages, k):
 def argued(wording, question=QUESTION, program=d_rag, questions=(QUESTION, IN_JAPANESE)):
     """The episode that golden answers write, and the texts of its arguments."""
     played = [(question, program(question, tuple(PASSAGES), wording=wording))]
-    [record] = play(played, GoldenArguments(questions), search, TOKENIZER, context=9000)
+    [record] = play(played, GoldenArguments(questions), search, CONTEXT, context=9000)
     return record, [completion.text for completion in record.completions]
 
 
@@ -153,7 +152,7 @@ def test_search_keys_are_given_or_the_sub_questions_with_their_answers():
 def test_a_search_is_rewarded_at_its_last_token_and_only_with_a_critic():
     texts = iter(["<search> Peru</search>", "<answer> Rimac</answer>"])
     program = step_search(ASKED, ("fr",), wording="atlas")
-    [record] = play([(ASKED, program)], lambda *_: next(texts), lambda *_: hits(LIMA)[0], TOKENIZER, context=600)
+    [record] = play([(ASKED, program)], lambda *_: next(texts), lambda *_: hits(LIMA)[0], CONTEXT, context=600)
     method = Method(
         name="StepSearch", program=step_search, reward=step_search_reward(), coupling="independent", samples=2
     )
