@@ -43,11 +43,10 @@ class JsonApi(BaseHTTPRequestHandler):
 
     root: Path
 
-    def _answer(self, status: int, content: bytes = b"", generation: str = "") -> None:
+    def _answer(self, status: int, content: bytes = b"", **headers: str) -> None:
         self.send_response(status)
-        self.send_header("Content-Length", str(len(content)))
-        if generation:
-            self.send_header("x-goog-generation", generation)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(content)
 
@@ -64,26 +63,20 @@ class JsonApi(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         bucket, name, query = self._parts()
         if not name:
-            prefix = query.get("prefix", "")
             paths = sorted(path for path in bucket.rglob("*") if path.is_file())
-            found = [self._described(bucket, path) for path in paths]
-            items = [each for each in found if each["name"].startswith(prefix)]
+            described = (self._described(bucket, path) for path in paths)
+            items = [each for each in described if each["name"].startswith(query.get("prefix", ""))]
             self._answer(200, json.dumps({"items": items}).encode())
         elif not (bucket / name).is_file():
             self._answer(404)
         else:
             content = (bucket / name).read_bytes()
             first, _, last = self.headers.get("Range", "").removeprefix("bytes=").partition("-")
-            part = content[int(first) : int(last) + 1 if last else None] if first else content
+            part, headers = content, {"x-goog-generation": generation(bucket / name)}
             if first:
-                self.send_response(206)
-                self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}")
-            else:
-                self.send_response(200)
-            self.send_header("Content-Length", str(len(part)))
-            self.send_header("x-goog-generation", generation(bucket / name))
-            self.end_headers()
-            self.wfile.write(part)
+                part = content[int(first) : int(last) + 1 if last else None]
+                headers["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"
+            self._answer(206 if first else 200, part, **headers)
 
     def do_POST(self) -> None:
         bucket, _, query = self._parts()

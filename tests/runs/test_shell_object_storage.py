@@ -91,12 +91,12 @@ def test_inputs_are_copied_once(bucket, tmp_path, monkeypatch):
     assert (local_files("gs://bucket/policy") / "deep" / "x").read_text() == "longer"
     assert (local / "config.json").stat().st_ino == copied
     assert local_files("gs://bucket/policy/config.json").read_text() == "{}"
-    with pytest.raises(UserError, match="there is nothing at gs://bucket/nowhere"):
-        local_files("gs://bucket/nowhere")
 
 
-def test_a_folder_without_rights_is_refused_in_a_line(bucket):
+def test_what_is_not_there_or_without_rights_is_refused_in_a_line(bucket):
     address, objects = bucket
+    with pytest.raises(UserError, match="gs://bucket/nowhere"):
+        local_files("gs://bucket/nowhere")
     (objects / "run").write_text("a file")
     with pytest.raises(UserError, match="gs://bucket/run: [^\n]+$"), local_copy(address / "run"):
         pass
