@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import gin
-from gin.config import ParsedConfigFileIncludesAndImports
 
 from lcrag.errors import TRAIL, UserError, closest, one_line
 from lcrag.runs.configuration import expect_used, parse_statements
@@ -88,20 +87,13 @@ def register() -> None:
     gin.add_config_file_search_path(str(packaged_folder()))
 
 
-def configure(
-    gin_files: Sequence[str],
-    bindings: Sequence[str] = (),
-    *,
-    may_be_unused: bool = True,
-    typed_bindings: Sequence[str] | None = None,
-) -> None:
+def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be_used: Sequence[str] = ()) -> None:
     """Parses files and bindings, in this order, into gin's configuration, which it replaces.
 
     Args:
       gin_files: Values of `--gin_file`.
       bindings: Statements as after `--gin.`: `policy.folder = "exported"`.
-      may_be_unused: Whether bindings may have no effect; otherwise `operative_config` refuses those.
-      typed_bindings: Those of `bindings` that a person has typed and that must have an effect; None: all.
+      must_be_used: Those of `bindings` that `check_used` refuses if they have no effect.
 
     Raises:
       UserError: a file is missing, or a statement cannot be read or names something unknown.
@@ -117,25 +109,17 @@ def configure(
             gin.parse_config(binding)
     with _as_sentence("the configuration"):
         gin.finalize()
-    _check_macros(parsed, bindings)
-    expect_used(() if may_be_unused else bindings if typed_bindings is None else typed_bindings)
+    expect_used(must_be_used)
 
-
-def _check_macros(parsed: Sequence[ParsedConfigFileIncludesAndImports], bindings: Sequence[str]) -> None:
-    """Raises a UserError for a macro that is set and not used, which is often a misspelt or a missing name.
-
-    Args:
-      parsed: What gin says of the files that it has parsed.
-      bindings: Statements of the command line.
-    """
-    texts, files = list(bindings), list(parsed)
-    while files:
-        file = files.pop()
-        files += file.includes
+    # A macro that is set and not used is often a misspelt or a missing name.
+    texts = list(bindings)
+    while parsed:
+        file = parsed.pop()
+        parsed += file.includes
         place = next(path for path in (Path(file.filename), packaged_folder() / file.filename) if path.is_file())
         texts.append(place.read_text(encoding="utf-8"))
     used = set(re.findall(r"%(\w+)", "\n".join(texts)))
-    for name in parse_statements(text()).keys() - used:
+    for name in parse_statements(gin.config_str()).keys() - used:
         if "." not in name:
             hint = closest(name, used) or "; a parameter is written Name.parameter"
             raise UserError(f"{name} is set, but no binding uses %{name}{hint}")
@@ -164,7 +148,8 @@ def _as_sentence(place: str) -> Iterator[None]:
         where = f"{at['file']}:{at['line']}" if at and place.startswith("--gin_file") else place
         what = message.split("\n")[0]
         if unknown := NOWHERE.search(what):
-            names = {name.rpartition(".")[2] for name in _registered_names()}
+            packaged = "\n".join((packaged_folder() / name).read_text(encoding="utf-8") for name in packaged_names())
+            names = set(re.findall(r"([A-Za-z_]\w*)\.\w+ =", packaged))
             what = f"there is nothing called {unknown['name']}{closest(unknown['name'].rpartition('/')[2], names)}"
         elif isinstance(error, SyntaxError) or "literal" in what:
             what += "; a text needs quotes (NAME.parameter='\"text\"' in a shell), True, False and None a capital"
@@ -176,12 +161,6 @@ def _as_sentence(place: str) -> Iterator[None]:
         raise UserError(f"{where}: {one_line(what)}") from error
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _registered_names() -> list[str]:
-    """Names that `gin.config_str` would accept, for hints: those of the packaged files."""
-    text = "\n".join((packaged_folder() / name).read_text(encoding="utf-8") for name in packaged_names())
-    return re.findall(r"([A-Za-z_]\w*)\.\w+ =", text)
 
 
 @contextlib.contextmanager
@@ -204,8 +183,3 @@ def no_value(name: str, parameters: Sequence[str]) -> UserError:
     first, *others = parameters
     more = f" (nor have {', '.join(others)})" if others else ""
     return UserError(f"{name}.{first} has no value{more}: bind it in a gin file or with --gin.{name}.{first}=VALUE")
-
-
-def text() -> str:
-    """Returns all bindings of the configuration, used or not, as the text of a gin file."""
-    return gin.config_str()

@@ -133,13 +133,12 @@ def _execute(command: Command, arguments: Arguments) -> None:
     config.configure(
         gin_files,
         (*command.bindings, *arguments.bindings, *options, *switches),
-        may_be_unused="--allow_unused" in arguments.flags,
-        typed_bindings=arguments.bindings,
+        must_be_used=() if "--allow_unused" in arguments.flags else arguments.bindings,
     )
     if command.shared and not processes.has_joined():
         found = processes.find_processes(arguments.others)
         if found is not None:
-            processes.join(found, f"{arguments.command} {arguments.output_dir}\n{config.text()}")
+            processes.join(found, f"{arguments.command} {arguments.output_dir}\n{config.gin.config_str()}")
     from lcrag.runs.folder import output_folder
 
     function = _imported(command.function)

@@ -27,21 +27,19 @@ def set_compilation_cache(environment: MutableMapping[str, str], *, enabled: boo
     """
     if not enabled:
         environment[SWITCH] = "false"
-    elif FOLDER not in environment:
-        caches = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        environment[FOLDER] = str(caches / "lcrag" / "compiled" / _processor())
-        for name, value in SETTINGS.items():
-            environment.setdefault(name, value)
-
-
-def _processor() -> str:
-    """Returns a name for the kind of CPU: its architecture and a hash of its instruction sets."""
+        return
+    if FOLDER in environment:
+        return
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux
         lines = [platform.processor()]
     kind = sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}) or lines[:1]
-    return f"{platform.machine()}-{hashlib.sha256(os.linesep.join(kind).encode()).hexdigest()[:8]}"
+    processor = f"{platform.machine()}-{hashlib.sha256(os.linesep.join(kind).encode()).hexdigest()[:8]}"
+    caches = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    environment[FOLDER] = str(caches / "lcrag" / "compiled" / processor)
+    for name, value in SETTINGS.items():
+        environment.setdefault(name, value)
 
 
 class CompilationWatch:
@@ -49,11 +47,10 @@ class CompilationWatch:
 
     Attributes:
       seconds: Total duration of the finished compilations.
-      count: Their number.
     """
 
     def __init__(self) -> None:
-        self.seconds, self.count = 0.0, 0
+        self.seconds = 0.0
         self._running: dict[int, tuple[str, float]] = {}
 
     def __enter__(self) -> "CompilationWatch":
@@ -69,11 +66,8 @@ class CompilationWatch:
 
     def current(self) -> tuple[str, float] | None:
         """Returns (program, seconds) of the longest running compilation, or None."""
-        running = list(self._running.values())
-        if not running:
-            return None
-        name, started = min(running, key=lambda each: each[1])
-        return name, time.monotonic() - started
+        running = sorted(self._running.values(), key=lambda compilation: compilation[1])
+        return (running[0][0], time.monotonic() - running[0][1]) if running else None
 
     def _record(self, event: str, seconds: float, **about: Any) -> None:
         thread = threading.get_ident()
@@ -83,4 +77,3 @@ class CompilationWatch:
         elif event == COMPILED:
             self._running.pop(thread, None)
             self.seconds += seconds
-            self.count += 1

@@ -12,9 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tensorboard.compat.proto import event_pb2, summary_pb2
-from tensorboard.summary.writer.record_writer import RecordWriter
-
 from lcrag.errors import UserError, typed, without_secrets
 from lcrag.files import json_line, naming, write_text
 
@@ -125,22 +122,24 @@ class EventFile:
     """
 
     def __init__(self, folder: Path, *, first_step: int = 0):
+        from tensorboard.compat.proto import event_pb2, summary_pb2  # here, because --help needs none of it
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         name = f"events.out.tfevents.{time.time_ns() // 1000}.{socket.gethostname()}.{os.getpid()}"
         self._path = folder / name
         self._writer = RecordWriter(self._path.open("wb"))
-        self._add(event_pb2.Event(file_version="brain.Event:2"))
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._add(event_pb2.Event(session_log=start, step=first_step))
+        self._add(file_version="brain.Event:2")
+        self._add(session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START), step=first_step)
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the scalars of a step."""
-        scalars = [summary_pb2.Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
-        self._add(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=scalars)))
+        scalars = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._add(step=step, summary=self._summary(value=scalars))
 
-    def _add(self, event: event_pb2.Event) -> None:
-        event.wall_time = time.time()
+    def _add(self, **content: Any) -> None:
         with naming(self._path):
-            self._writer.write(event.SerializeToString())
+            self._writer.write(self._event(wall_time=time.time(), **content).SerializeToString())
             self._writer.flush()
 
     def close(self) -> None:

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from lcrag.errors import UserError
 
 OPTIONS = {
@@ -136,6 +134,7 @@ def writer_does(work: Callable[[], None]) -> None:
             failure = error
     message = "" if failure is None else str(failure) or type(failure).__name__
     if has_joined():
+        import numpy as np
         from jax.experimental import multihost_utils
 
         encoded = np.frombuffer(message.encode()[:MESSAGE_BYTES].ljust(MESSAGE_BYTES, b"\0"), np.uint8)

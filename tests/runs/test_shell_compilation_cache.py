@@ -39,7 +39,7 @@ def test_every_command_uses_it_unless_a_switch_says_no(words, switched, tmp_path
 @pytest.mark.parametrize(
     ("work", "absent"),
     [
-        ("main.run(['train', '--help'])", {"jax", "numpy.random", "tensorflow", "fastapi", "lcrag.train"}),
+        ("main.run(['train', '--help'])", {"jax", "numpy", "tensorboard", "fastapi", "lcrag.train"}),
         ("config.register()", {"matplotlib", "scipy.stats"}),  # which take two of a command's first seconds
     ],
 )
