@@ -6,11 +6,10 @@ import re
 import shutil
 import signal
 
-import gin
 import jax
 import numpy as np
 import pytest
-from experiment_parts import assert_same_bits, json_lines, measured, run, saved_state
+from experiment_parts import assert_mistake, assert_same_bits, json_lines, measured, run, saved_state
 from support import tiny_config, tiny_tokenizer
 
 from lcrag.learning import Layout, Supervised, Trajectory, adamw
@@ -71,27 +70,20 @@ def saved_policy(folder):
     return (folder / "policy" / "model.safetensors").read_bytes()
 
 
-def test_the_loss_falls_and_is_watched(learned):
+def test_the_loss_falls_and_what_is_learned_is_shown(learned):
     metrics = measured(learned)
     losses = [record["loss/supervised"] for record in metrics]
     assert losses[-1] < losses[0] - 1
     assert [record["step"] for record in metrics if "validation/loss" in record] == [1, 3, 5, 7]
     assert metrics[0]["validation/initial_loss"] > metrics[-1]["validation/loss"]
     assert metrics[-1]["data/epoch"] == pytest.approx(8 * 6 / 24)
-    assert 0 < metrics[0]["packing/filled"] <= 1
     assert {"config.gin", "run.json", "report.md"} <= {path.name for path in learned.iterdir()}
-    assert list(learned.glob("events.out.tfevents.*"))
-
-
-def test_what_is_learned_is_shown(learned):
     shown = json_lines(learned / "rows.jsonl")
     assert len(shown) == 6
     spans = shown[0]["spans"]
     assert [span["learned"] for span in spans] == [False, True, False, True]
     assert spans[1]["text"].startswith("<search>")
     assert spans[3]["text"].endswith("</answer><eos>")
-    assert spans[0]["text"].startswith("Where is number")
-    assert spans[2]["text"].startswith("<information>")
 
 
 def test_the_saved_policy_is_that_of_the_lowest_validation_loss(tiny, rows, tmp_path, monkeypatch, capsys):
@@ -111,8 +103,6 @@ def test_the_saved_policy_is_that_of_the_lowest_validation_loss(tiny, rows, tmp_
     assert "stopped at step 4: no lower validation loss since step 2" in capsys.readouterr().out
     assert measured(tmp_path / "patient") == measured(tmp_path / "run")[:4]
     assert saved_policy(tmp_path / "patient") == saved_policy(tmp_path / "run")
-    assert sft(tiny, tmp_path / "patient", *bindings, rows=rows) == 0  # it has nothing left to do
-    assert len(measured(tmp_path / "patient")) == 4
 
 
 @pytest.fixture(scope="module")
@@ -138,13 +128,10 @@ def stopped(tiny, rows, tmp_path_factory):
     return output, ends
 
 
-def test_an_interrupted_step_is_not_saved_and_one_with_a_signal_is_finished(stopped):
-    assert stopped[1] == [(130, list(range(5)), 4), (143, list(range(7)), 7), (0, list(range(8)), 8)]
-
-
 def test_stops_change_nothing(stopped, learned):
-    """A checkpoint of a signal has no validation loss, and the policy at the end is that of the lowest all the same."""
-    folder, _ = stopped
+    """An interrupted step is not saved, one with a signal is finished; the best policy is the same all the same."""
+    folder, ends = stopped
+    assert ends == [(130, list(range(5)), 4), (143, list(range(7)), 7), (0, list(range(8)), 8)]
     leaves = saved_state(folder, 8)
     assert len(leaves) > 20
     assert_same_bits(leaves, saved_state(learned, 8))
@@ -212,19 +199,7 @@ def test_rows_of_a_seqio_task(tiny, tmp_path):
     assert [span["learned"] for span in json_lines(tmp_path / "run" / "rows.jsonl")[0]["spans"]] == [False, True]
 
 
-def test_adapters_alone_are_learned_and_saved_merged(tiny, rows, tmp_path):
-    assert sft(tiny, tmp_path / "run", "Lora.rank=2", files=("model/lora.gin",), rows=rows, steps=1) == 0
-    names = saved_state(tmp_path / "run", 1).keys()
-    assert any("lora_a" in name for name in names)
-    assert not any("kernel" in name for name in names)
-    (config, before), (after_config, after) = (load_hugging_face(path / "policy") for path in (tiny, tmp_path / "run"))
-    assert config == after_config
-    np.testing.assert_array_equal(before["embedding"], after["embedding"])
-    up = [params["layers"]["mlp"]["up"]["kernel"] for params in (before, after)]
-    assert np.abs(np.asarray(up[0]) - np.asarray(up[1])).max() > 0
-
-
-def test_a_chat_models_rows_are_in_its_template(tiny, rows, tmp_path, capsys):
+def test_a_chat_models_rows_are_in_its_template(tiny, rows, tmp_path):
     shutil.copytree(tiny / "policy", tmp_path / "policy")
     (tmp_path / "collections").symlink_to(tiny / "collections")
     template = "{% for message in messages %}[{{ message.role }}] {{ message.content }}<eos>{% endfor %}[policy]"
@@ -234,50 +209,28 @@ def test_a_chat_models_rows_are_in_its_template(tiny, rows, tmp_path, capsys):
     assert spans[0]["text"].startswith("[user] Where is number")
     assert spans[0]["text"].endswith("\n<eos>[policy]")
 
-    prompted = [{**row, "prompt": f"[user] {row['prompt']}<eos>[policy]"} for row in demonstrations(8)]
-    path = write(tmp_path / "prompted.jsonl", prompted)
-    assert sft(tmp_path, tmp_path / "again", rows=path) == 2
-    error = capsys.readouterr().err
-    assert f"{path}, line " in error
-    assert "field prompt: it holds the control token <eos>" in error
-
-
-@pytest.fixture
-def refused(tiny, rows, tmp_path, capfd):
-    """Runs a command that must be refused, and gives its one line."""
-
-    def runs(*bindings, **options):
-        assert sft(tiny, tmp_path / "run", *bindings, **({"rows": rows} | options)) == 2
-        error = capfd.readouterr().err
-        assert error.startswith("lcrag: error: "), error
-        assert error.count("\n") == 1, error
-        assert not (tmp_path / "run").exists()
-        return error
-
-    return runs
-
 
 @pytest.mark.parametrize(
-    ("bindings", "parts"),
+    ("bindings", "part"),
     [
-        (("sft.rows_per_step=25",), ("there are 24 rows for steps of 25",)),
-        (("sft/Layout.rows=3", "policy.mesh=@mesh()"), ("Layout.rows is 3 for 8 devices",)),
-        (("sft/Layout.row_lengths=(20,)",), ("line ", "tokens, but the longest training row", "--skip_bad_rows")),
-        (("train/demonstration_files.part='test'",), ("there is no part 'test'",)),
-        (("Supervised.aggregation='constant'",), ("'constant'",)),
-        (("sft.evaluation=@Evaluation()", "sft.method=None"), ("sft.evaluation needs a program",)),
-        (("Chat.system='Be brief.'",), ("has no chat template",)),
-        (("sft.rows=@train/golden_answers", "sft.collections=None"), ("need sft.method and sft.collections",)),
+        (("sft.rows_per_step=25",), "there are 24 rows for steps of 25"),
+        (("sft/Layout.rows=3", "policy.mesh=@mesh()"), "Layout.rows is 3 for 8 devices"),
+        (("sft/Layout.row_lengths=(20,)",), "tokens, but the longest training row"),
+        (("train/demonstration_files.part='test'",), "there is no part 'test'"),
+        (("sft.evaluation=@Evaluation()", "sft.method=None"), "sft.evaluation needs a program"),
+        (("Chat.system='Be brief.'",), "has no chat template"),
+        (("sft.rows=@train/golden_answers", "sft.collections=None"), "need sft.method and sft.collections"),
         (
             ("sft.rows=@train/golden_answers", "golden_answers.template='{answer}'"),
-            ("question atlas/", "the program read the answer None"),
+            "the program read the answer None",
         ),
-        (("sft.rows=@train/golden_answers", "golden_answers.template='yes'"), ("no place {answer}",)),
+        (("sft.rows=@train/golden_answers", "golden_answers.template='yes'"), "no place {answer}"),
     ],
 )
-def test_impossible_configurations(refused, bindings, parts):
-    error = refused(*bindings)
-    assert all(part in error for part in parts), error
+def test_impossible_configurations(tiny, rows, tmp_path, capfd, bindings, part):
+    assert sft(tiny, tmp_path / "run", *bindings, rows=rows) == 2
+    assert_mistake(capfd, part)
+    assert not (tmp_path / "run").exists()
 
 
 def test_wrong_rows_can_be_left_out(tiny, rows, tmp_path, capsys):
@@ -289,30 +242,21 @@ def test_wrong_rows_can_be_left_out(tiny, rows, tmp_path, capsys):
     assert "1 bad row was left out; the first: " in capsys.readouterr().err
 
 
-def learner_on(mesh, aggregation, learning_rate=1e-9):
-    config = tiny_config()
-    params = jax.device_put(initialise(config, jax.random.key(0)), param_shardings(config, mesh))
-    policy = Policy("tiny", config, params, tiny_tokenizer(), mesh)
-    gin.clear_config()
-    layout = Layout(rows=8, row_lengths=(32, 64), min_episodes=2)
-    return SupervisedLearner(
-        policy, Supervised(aggregation=aggregation), adamw(learning_rate=learning_rate, steps=4), layout
-    )
-
-
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
 def test_the_validation_loss_is_the_training_loss_of_the_same_rows(aggregation):
     """However the rows are packed and divided over devices."""
-    generator = np.random.default_rng(0)
-    lengths = generator.integers(4, 60, 21)
+    config, mesh, generator = tiny_config(), make_mesh(), np.random.default_rng(0)
     rows = [
         Trajectory(
             generator.integers(0, 384, length).astype(np.int32),
             np.arange(length) >= generator.integers(1, length),
-            np.broadcast_to(np.float32(0), length),
+            np.zeros(length, np.float32),
         )
-        for length in map(int, lengths)
+        for length in map(int, generator.integers(4, 60, 21))
     ]
-    one = learner_on(make_mesh(), aggregation)
-    losses = [one.loss(rows, size) for size in (21, 5)]
-    assert losses == pytest.approx([one.learn(rows)["loss/supervised"]] * 2, rel=2e-6)
+    params = jax.device_put(initialise(config, jax.random.key(0)), param_shardings(config, mesh))
+    policy = Policy("tiny", config, params, tiny_tokenizer(), mesh)
+    layout, objective = Layout(rows=8, row_lengths=(32, 64), min_episodes=2), Supervised(aggregation=aggregation)
+    learner = SupervisedLearner(policy, objective, adamw(learning_rate=1e-9, steps=4), layout)
+    losses = [learner.loss(rows, size) for size in (21, 5)]
+    assert losses == pytest.approx([learner.learn(rows)["loss/supervised"]] * 2, rel=2e-6)

@@ -3,8 +3,7 @@
 import signal
 
 import pytest
-from experiment_parts import assert_mistake, assert_same_bits, json_lines, measured, run, saved_state, written_episodes
-from test_train_processes import together
+from experiment_parts import assert_same_bits, json_lines, measured, run, saved_state, written_episodes
 
 from lcrag.learning.learners import Learner
 from lcrag.train.method import Method
@@ -120,74 +119,3 @@ def test_a_failure_of_sampling_ends_the_run(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(Method, "score", failing)
     with pytest.raises(ZeroDivisionError):
         train(tiny, tmp_path / "run")
-
-
-def test_staleness_without_a_correction_is_refused(tiny, tmp_path, capsys):
-    assert train(tiny, tmp_path / "run", "PolicyGradient.importance_cap=None") == 2
-    assert_mistake(capsys, "train.staleness is 1", "objective/importance_correction.gin")
-
-
-TOGETHER = """
-from experiment_parts import run
-
-from lcrag.errors import UserError
-from lcrag.learning.learners import Learner
-from lcrag.retrieval import Collections
-
-signal_in, *words = words
-learn, calls = Learner.learn, []
-
-def signalled(self, trajectories):
-    calls.append(None)
-    if str(len(calls)) == signal_in and process == "1":
-        signal.raise_signal(signal.SIGTERM)
-    return learn(self, trajectories)
-
-def broken(self, queries, languages, k):
-    raise UserError("no collection can be read")
-
-Learner.learn = signalled
-if signal_in == "never, the search fails" and process == "1":
-    Collections.search = broken
-sys.exit(run("train", folder, *mesh, "Lanes.count=2", *words, output=output))
-"""
-
-
-def trained(tiny, output, *words, processes, signal_in=0):
-    """Trains in real processes, of which the second gets SIGTERM in an update; returns their exit statuses."""
-    words = *BINDINGS, "train.steps=3", "train.questions_per_step=2", *words
-    status, errors = together(output.parent, TOGETHER, tiny, output, signal_in, *words, processes=processes)
-    assert not any("Traceback" in error for error in errors), errors
-    return status
-
-
-@pytest.mark.slow
-def test_two_processes_that_sample_ahead_and_are_stopped_learn_what_one_learns(tiny, tmp_path):
-    one, two, words = tmp_path / "one", tmp_path / "two", ("PolicyGradient.kl_coefficient=0.01",)
-    assert trained(tiny, one, *words, processes=1) == [0]
-    assert trained(tiny, two, *words, processes=2, signal_in=2) == [128 + signal.SIGTERM] * 2
-    assert [record["step"] for record in json_lines(two / "metrics.jsonl")] == [0, 1]
-    assert trained(tiny, two, *words, processes=2) == [0, 0]
-    assert [record["staleness/mean"] for record in measured(two)] == [0, 1, 1]
-    assert measured(one) == measured(two)
-    assert written_episodes(one, "step_2") == written_episodes(two, "step_2")
-    weights = "policy/model.safetensors"
-    assert (one / weights).read_bytes() == (two / weights).read_bytes()
-
-
-@pytest.mark.slow
-def test_one_lane_of_several_processes_samples_and_learns_in_turn(tiny, tmp_path):
-    words = *BINDINGS, "train.steps=1", "Lanes.count=1"
-    status, errors = together(tmp_path, TOGETHER, tiny, tmp_path / "run", 0, *words)
-    assert status == [2, 2], errors
-    assert all("2 processes share one lane" in error for error in errors), errors
-
-
-@pytest.mark.slow
-def test_a_failure_in_one_process_ends_all_with_a_sentence(tiny, tmp_path):
-    words = *BINDINGS, "train.questions_per_step=2"
-    event = "never, the search fails"
-    status, errors = together(tmp_path, TOGETHER, tiny, tmp_path / "run", event, *words)
-    assert status == [2, 2], errors
-    assert "the rollout failed in process 1, whose error says why" in errors[0]
-    assert "no collection can be read" in errors[1]

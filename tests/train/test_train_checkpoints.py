@@ -39,29 +39,36 @@ def test_what_is_due_is_saved_and_complete_at_the_end(checkpoints):
     assert checkpoints.noted == [(6, "state 0", 0.5), "complete"]
 
 
-def test_a_signal_within_a_step_waits_for_its_end(checkpoints):
-    with pytest.raises(Stopped), steps(checkpoints) as saved:
-        saved.finish(0, save=True)
+def within_a_step(saved):
+    saved.finish(7, save=True)
+    signal.raise_signal(signal.SIGTERM)
+    saved.finish(8, save=False)
+
+
+def within_a_rollout(saved):
+    saved.finish(7, save=False)
+    with saved.interruptible():
+        signal.raise_signal(signal.SIGINT)
+
+
+def before_any_step(saved):
+    with saved.interruptible():
         signal.raise_signal(signal.SIGTERM)
-        saved.finish(1, save=False)
+
+
+@pytest.mark.parametrize(
+    ("call", "kept"),
+    [
+        (within_a_step, [(8, "state 0", None), (9, "state 1", None)]),
+        (within_a_rollout, [(8, "state 0", None)]),
+        (before_any_step, []),
+    ],
+)
+def test_a_signal_saves_the_last_finished_step_once(checkpoints, call, kept):
+    with pytest.raises(Stopped), steps(checkpoints, first=7) as saved:
+        call(saved)
         raise AssertionError
-    assert checkpoints.noted == [(1, "state 0", None), (2, "state 1", None), "complete"]
-
-
-def test_a_signal_within_what_may_be_abandoned_saves_the_step_before(checkpoints):
-    with pytest.raises(Stopped), steps(checkpoints) as saved:
-        saved.finish(0, save=False)
-        with saved.interruptible():
-            signal.raise_signal(signal.SIGINT)
-            raise AssertionError
-    assert checkpoints.noted == [(1, "state 0", None), "complete"]
-
-
-@pytest.mark.parametrize("first", [0, 7])
-def test_nothing_is_saved_twice_nor_before_a_step_is_finished(checkpoints, first):
-    with pytest.raises(Stopped), steps(checkpoints, first) as saved, saved.interruptible():
-        signal.raise_signal(signal.SIGTERM)
-    assert checkpoints.noted == ["complete"]
+    assert checkpoints.noted == [*kept, "complete"]
 
 
 def test_a_signal_after_the_last_step_is_not_lost(checkpoints):
@@ -95,20 +102,16 @@ def agreements(monkeypatch):
     return said
 
 
-def test_a_signal_that_comes_while_processes_agree_is_known_after_the_next_step(checkpoints, agreements):
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_signal_that_comes_while_processes_agree_is_known_after_the_next_step_or_at_the_end(
+    checkpoints, agreements, last
+):
     with pytest.raises(Stopped), steps(checkpoints) as saved:
-        saved.finish(0, save=False)
-        saved.finish(1, save=False)
-        raise AssertionError
+        for step in range(last + 1):
+            saved.finish(step, save=step == 0)
     assert agreements == [0, signal.SIGTERM]
-    assert checkpoints.noted == [(2, "state 0", None), "complete"]
-
-
-def test_processes_agree_at_the_end_of_the_block_too(checkpoints, agreements):
-    with pytest.raises(Stopped), steps(checkpoints) as saved:
-        saved.finish(0, save=True)
-    assert agreements == [0, signal.SIGTERM]
-    assert checkpoints.noted == [(1, "state 0", None), "complete"]
+    assert checkpoints.noted[-1] == "complete"
+    assert [step for step, *_ in checkpoints.noted[:-1]] == list(range(1, last + 2))
 
 
 def test_a_signal_to_another_process_ends_this_one_by_the_same(checkpoints, monkeypatch):

@@ -14,7 +14,6 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Completion, Generate, GenerationFailure, Observe, Outcome, Retrieve, Runner
 from lcrag.errors import UserError
 from lcrag.evaluation import place_tables, read_rows
-from lcrag.files import write_json_lines
 from lcrag.methods.r_search import answer_from_evidence
 from lcrag.runs.answers import answers_path, read_answers
 from lcrag.train.evaluation import SEED_OFFSET, Evaluation
@@ -52,25 +51,16 @@ def write(context, generation):
     return PLANS[(generation.seed // SEED_OFFSET + generation.episode) % len(PLANS)] + "."
 
 
-@pytest.fixture(scope="module")
-def evaluated(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("evaluated")
+def test_answers_say_what_they_cost_and_rows_are_of_one_or_of_several_inference_runs(tmp_path):
     evaluation = Evaluation(questions=QUESTIONS, temperatures={"sampled": 1.0, "greedy": 0.0}, runs=4)
-    evaluation.run(folder, "policy", scripted_rollouts(program, write), seed=0, console=Console(quiet=True))
-    return folder
-
-
-def test_answers_say_what_they_cost(evaluated):
-    answers = [read_answers(answers_path(evaluated, "policy", "sampled", number)) for number in range(1, 5)]
+    evaluation.run(tmp_path, "policy", scripted_rollouts(program, write), seed=0, console=Console(quiet=True))
+    answers = [read_answers(answers_path(tmp_path, "policy", "sampled", number)) for number in range(1, 5)]
     for own in answers:
         assert [each.answer_retrieved for each in own] == [False, True, False]
         assert all(each.total_tokens > each.sampled_tokens > 1 for each in own)
     plans = {each.plan for own in answers for each in own}
     assert plans == {PLANS[0], PLANS[2], None}
-
-
-def test_rows_of_one_and_of_several_inference_runs(evaluated):
-    rows = read_rows(evaluated / "evaluation.json")
+    rows = read_rows(tmp_path / "evaluation.json")
     (failures,) = [
         row
         for row in rows
@@ -82,13 +72,6 @@ def test_rows_of_one_and_of_several_inference_runs(evaluated):
     assert (plans.method, plans.seed) == ("policy, sampled", "0, runs 1 to 4")
     assert plans.value == pytest.approx(2 / plans.count)
     assert plans.count == 3
-
-
-def test_answers_of_before_are_still_read(evaluated, tmp_path):
-    path = answers_path(evaluated, "policy", "greedy")
-    old = [{name: row[name] for name in list(row)[:9]} for row in json_lines(path)]
-    write_json_lines(tmp_path / "old.jsonl", old)
-    assert [each.plan for each in read_answers(tmp_path / "old.jsonl")] == [None] * 3
 
 
 ASKED = [Question(id=str(n), dataset="d", language="en", text=f"Question {n}?", answers=("Lima",)) for n in range(4)]
@@ -109,28 +92,14 @@ def evaluated_by_reader(folder, fails):
     return evaluation.run(folder, "reader", rollouts, seed=0)
 
 
-@pytest.fixture(scope="module")
-def partly(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("evaluation")
-    return folder, evaluated_by_reader(folder, lambda prompt: "Question 1?" in prompt)
-
-
-@pytest.mark.parametrize(("metric", "value", "count"), [("exact_match", 1.0, 3), ("failed", 0.25, 4)])
-def test_failed_episodes_are_counted_and_in_no_other_row(partly, metric, value, count):
-    row = next(row for row in partly[1] if (row.metric, row.language) == (metric, "all"))
-    assert (row.value, row.count) == (value, count)
-
-
-def test_a_table_says_how_many_failed(partly):
-    [table] = place_tables(partly[1], ("exact_match",))
+def test_failed_episodes_are_counted_explained_and_in_no_other_row(tmp_path):
+    rows = evaluated_by_reader(tmp_path, lambda prompt: "Question 1?" in prompt)
+    for metric, value, count in (("exact_match", 1.0, 3), ("failed", 0.25, 4)):
+        row = next(row for row in rows if (row.metric, row.language) == (metric, "all"))
+        assert (row.value, row.count) == (value, count)
+    [table] = place_tables(rows, ("exact_match",))
     assert "1 of 4 episodes failed and is in no mean" in table.note
-
-
-def test_the_episodes_say_why_they_failed(partly):
-    lines = (partly[0] / "episodes" / "reader_greedy.jsonl").read_text().splitlines()
-    assert [json.loads(line).get("failure") for line in lines] == [None, "cut", None, None]
-
-
-def test_an_evaluation_without_any_answer_is_an_error(tmp_path):
-    with pytest.raises(UserError, match=r"no episode of this rollout can be scored \(cut\): check what the method"):
+    episodes = json_lines(tmp_path / "episodes" / "reader_greedy.jsonl")
+    assert [episode.get("failure") for episode in episodes] == [None, "cut", None, None]
+    with pytest.raises(UserError, match=r"no episode of this rollout can be scored \(cut\)"):
         evaluated_by_reader(tmp_path, lambda prompt: True)

@@ -61,7 +61,7 @@ def test_episodes_say_who_wrote_what(finished):
     assert all(text.rstrip().endswith("</information>") for text in shown)
 
 
-def test_run_and_configuration_are_recorded(finished):
+def test_run_configuration_checkpoints_and_policy_are_there(finished):
     about = json.loads((finished / "run.json").read_text())
     assert about["seed"] == 0
     assert about["packages"]["jax"]
@@ -72,9 +72,6 @@ def test_run_and_configuration_are_recorded(finished):
     for line in ("train.questions_per_step = 1", "BUDGET = 2", "language_coupled.margin = 0.5"):
         assert line in config
     gin.parse_config(config)  # is a configuration itself
-
-
-def test_checkpoints_and_the_trained_policy(finished):
     assert {path.name for path in (finished / "checkpoints").iterdir()} == {"1", "2"}
     config, params = load_hugging_face(finished / "policy")
     tokens = np.asarray([load_tokenizer(finished / "policy").encode("Where is Chad?")], np.int32)

@@ -4,7 +4,7 @@ Policy, sampler, retrieval, rewards and update are real. Only which tokens are c
 rounding error of another processor may choose another token, after which nothing can be compared; their
 log-probabilities are computed. After a change that is meant to change numbers, sample the file anew:
 
-    PYTHONPATH=tests:tests/app:tests/commands python tests/train/test_train_golden.py
+    PYTHONPATH=tests python tests/train/test_train_golden.py
 """
 
 import json

@@ -1,16 +1,11 @@
-"""A run with a critic: what it logs, keeps, continues from and exports; and `lcrag compile` of one."""
+"""A run with a critic: what it logs, keeps and continues from, and what `lcrag compile` computes of one."""
 
-import json
-
-import gin
 import jax
 import numpy as np
 import pytest
 from experiment_parts import assert_same_bits, json_lines, measured, run, saved_state
 from support import tiny_config, tiny_tokenizer
-from test_compile import TINY
 
-from lcrag import main
 from lcrag.commands.compile import AbstractRun, device_bytes, lower
 from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory, adamw
 from lcrag.learning.learners import Learner
@@ -77,23 +72,11 @@ def test_one_step_and_two_more_are_three(learned, tiny, tmp_path):
     assert measured(learned) == measured(tmp_path / "run")
 
 
-def test_the_policy_alone_is_exported(learned, tmp_path):
-    gin.clear_config()
-    assert main.run(["export", str(learned), f"--output_dir={tmp_path / 'out'}"]) == 0
-    exported, saved = ((folder / "model.safetensors").read_bytes() for folder in (tmp_path / "out", learned / "policy"))
-    assert exported == saved
-
-
 def test_a_critic_needs_no_group(tiny, tmp_path, capsys):
     alone = ("Method.coupling='independent'", "Method.samples=1", "train.questions_per_step=4")
     assert run("train", tiny, *BINDINGS[:1], *alone, "train.steps=1", output=tmp_path / "grpo") == 2
     assert "groups of one have no baseline" in capsys.readouterr().err
     assert train(tiny, tmp_path / "ppo", *alone, steps=1) == 0
-
-
-def test_dropping_groups_is_refused(tiny, tmp_path, capsys):
-    assert train(tiny, tmp_path / "run", "train.max_rollouts=2") == 2
-    assert "a critic learns from them" in capsys.readouterr().err
 
 
 def run_of(mesh, **changes):
@@ -139,27 +122,12 @@ def test_abstract_arrays_are_those_of_a_learner(lora):
     assert lower(run, "critic")[1] == pytest.approx(sum(residents.values()) - sum(on_a_device) - shared)
 
 
-def learner_of(temperature, **parts):
+def test_a_small_rollout_has_fewer_mini_batches():
+    """Dynamic sampling may leave fewer episodes than `updates_per_rollout`."""
     config, mesh = tiny_config(layers=1), make_mesh(devices=jax.devices()[:1])
     policy = Policy("tiny", config, initialise(config, jax.random.key(0), mesh), tiny_tokenizer(), mesh)
     layout = Layout(rows=1, row_lengths=(8,), policy_shares=(1.0,))
-    return Learner(policy, PolicyGradient(), adamw(learning_rate=1e-3, steps=5), layout, temperature, **parts)
-
-
-def test_a_small_rollout_has_fewer_mini_batches():
-    """Dynamic sampling may leave fewer episodes than `updates_per_rollout`."""
-    learner = learner_of(1.0, parts=3)
+    learner = Learner(policy, PolicyGradient(), adamw(learning_rate=1e-3, steps=5), layout, 1.0, parts=3)
     episode = Trajectory(np.arange(5), np.arange(5) > 2, np.full(5, -3.0, np.float32), advantage=1.0)
     learner.learn([episode, episode])
     assert int(learner.state.step) == 2
-
-
-def test_compiling_with_and_without_a_critic(tmp_path, capsys):
-    line = ["compile", "critic", "--gin_file=quickstart.gin", *(f"--gin.{each}" for each in TINY)]
-    assert main.run(line) == 2
-    assert "there is no critic to compile" in capsys.readouterr().err
-    gin.clear_config()
-    assert main.run([*line, "--gin_file=objective/ppo.gin", f"--output_dir={tmp_path}"]) == 0
-    [program] = json.loads((tmp_path / "compile.json").read_text())["programs"]
-    assert program["program"] == "critic"
-    assert program["memory"]["arguments"] > 0

@@ -1,82 +1,100 @@
-"""Several processes train one policy and learn what one would; one of them writes the run's folder, all are refused it
-together, stop at one step, and continue."""
+"""Several processes train one policy and learn what one would, on one lane or several, in turn or one step ahead.
+
+One of them writes the run's folder, and what ends one of them ends all.
+"""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import experiment_parts
 import pytest
-from experiment_parts import json_lines, measured, written_episodes
+from experiment_parts import json_lines, measured, save_tiny_policy, written_episodes
 from joined_processes import free_port
 from test_sft import demonstrations, write
 
-JOINED = """
+PROGRAM = """
+import os
 import signal
 import sys
+import time
 from pathlib import Path
 
-process, processes, port, tests, folder, output, *words = sys.argv[1:]
+process, processes, port, tests, command, event, folder, output, *words = sys.argv[1:]
 sys.path[:0] = [tests, str(Path(tests).parent), str(Path(tests).parent / "runs")]
 from joined_processes import join
 
 join(process, processes, port)
-folder, output, mesh = Path(folder), Path(output), ("policy.mesh=@mesh()", "mesh.data=2")
-"""
-FINE_TUNING = """
-from lcrag.learning.learners import SupervisedLearner
-from joined_processes import free_port
+
+import gin
+import numpy as np
+from experiment_parts import words_of
 from test_sft import sft
 
-rows, stop = words
-
-learn, calls = SupervisedLearner.learn, []
-
-def signalled(self, batch):
-    calls.append(None)
-    if len(calls) == int(stop) and process == "1":
-        signal.raise_signal(signal.SIGTERM)
-    return learn(self, batch)
-
-SupervisedLearner.learn = signalled
-sys.exit(sft(folder, output, *mesh, rows=Path(rows), steps=4))
-"""
-REINFORCEMENT = """
-from experiment_parts import run
-
-sys.exit(run("train", folder, *mesh, "STEPS=2", *words, output=output))
-"""
-FAILING_SEARCH = """
-from experiment_parts import run
-
+from lcrag import main
 from lcrag.errors import UserError
+from lcrag.learning import learners
 from lcrag.retrieval import Collections
 
-search = Collections.search
+calls, search = [], Collections.search
 
-def broken(self, queries, languages, k):
-    if process != "1":
-        return search(self, queries, languages, k)
-    if words:
-        return [hits[:-1] for hits in search(self, queries, languages, k)]
-    raise UserError("no collection can be read")
+def disturbed(learn):
+    def learning(self, batch):
+        calls.append(None)
+        if event.startswith("SIG") and event.split()[1] == str(len(calls)):
+            os.kill(os.getpid(), getattr(signal, event.split()[0]))
+        return learn(self, batch)
+    return learning
 
-Collections.search = broken
-sys.exit(run("train", folder, *mesh, "STEPS=1", "train.evaluation=None", output=output))
+def searching(self, *arguments):
+    if event == "broken searches":
+        raise UserError("no collection can be read")
+    if event == "slow searches":
+        time.sleep(5)
+    hits = search(self, *arguments)
+    return [best[:-1] for best in hits] if event == "fewer hits" else hits
+
+if process == "1":  # the event befalls one process
+    Collections.search = searching
+    for learner in (learners.Learner, learners.SupervisedLearner):
+        learner.learn = disturbed(learner.learn)
+    words += event.split()[1:] if event.startswith("binding") else []
+
+@gin.configurable
+def lengths():
+    return lambda episodes: {"total": np.array([float(len(answer or "")) for answer in episodes.answers])}
+
+mesh, folder, output = ("policy.mesh=@mesh()", "mesh.data=-1"), Path(folder), Path(output)
+if command == "sft":
+    sys.exit(sft(folder, output, *mesh, rows=Path(words[0]), steps=4))
+sys.argv = ["lcrag", *words_of("train", folder, *mesh, "Method.reward=@lengths()", *words, output=output)]
+sys.exit(main.run())
 """
+WEIGHTS = "policy/model.safetensors"
+WITHOUT_EVALUATION = "train.evaluation=None"
+AHEAD = (
+    *("train.staleness=1", "PolicyGradient.importance_cap=2.0", "PolicyGradient.kl_coefficient=0.01"),
+    *("train.updates_per_rollout=2", "train.checkpoint_every=2", "train.episodes_every=1"),
+)
+pytestmark = pytest.mark.slow
 
 
-def together(folder, program, *words, processes=2, devices=2):
-    """Exit status and errors of processes that run a program on some devices; the errors are kept in the folder."""
-    port = free_port()
+def together(command, folder, output, *words, event="none", processes=2, devices=2):
+    """Exit status and errors of processes that run a command on some devices together."""
     environment = os.environ | {"XLA_FLAGS": f"--xla_force_host_platform_device_count={devices // processes}"}
-    tests, logs, running = Path(__file__).parent, [folder / f"errors_{number}" for number in range(processes)], []
+    port, tests, running = free_port(), Path(__file__).parent, []
+    logs = [output.with_name(f"errors_{number}") for number in range(processes)]
     try:
         for number, log in enumerate(logs):
-            line = [sys.executable, "-c", JOINED + program, number, processes, port, tests, *words]
+            line = [sys.executable, "-c", PROGRAM, number, processes, port, tests, command, event, folder, output]
             with log.open("w") as stderr:
-                process = subprocess.Popen([*map(str, line)], env=environment, stdout=subprocess.DEVNULL, stderr=stderr)
-            running.append(process)
+                running.append(
+                    subprocess.Popen(
+                        [*map(str, line), *map(str, words)], env=environment, stdout=subprocess.DEVNULL, stderr=stderr
+                    )
+                )
         status = [process.wait(timeout=900) for process in running]
     finally:
         for process in running:
@@ -85,62 +103,139 @@ def together(folder, program, *words, processes=2, devices=2):
     return status, [log.read_text() for log in logs]
 
 
-@pytest.mark.slow
+def trained(tiny, output, *words, lanes=1, steps=3, **options):
+    """Trains in real processes; with several lanes, without an evaluation."""
+    sizes = (f"Lanes.count={lanes}", f"Sampler.slots={2 * lanes}", f"train.questions_per_step={lanes}")
+    words = (f"STEPS={steps}", *(() if lanes == 1 else (*sizes, WITHOUT_EVALUATION)), *words)
+    return together("train", tiny, output, *words, **options)
+
+
+def steps_of(output):
+    return [record["step"] for record in json_lines(output / "metrics.jsonl")]
+
+
+def assert_same_run(one, other, steps=3):
+    """Two runs measured, sampled and learned the same, bit for bit."""
+    assert measured(one) == measured(other)
+    assert steps_of(one) == list(range(steps))
+    assert written_episodes(one, f"step_{steps - 1}") == written_episodes(other, f"step_{steps - 1}")
+    assert (one / WEIGHTS).read_bytes() == (other / WEIGHTS).read_bytes()
+
+
 def test_two_processes_write_once_stop_together_and_continue(tiny, tmp_path):
     """The second one alone gets the signal, in the third step, which both finish and save."""
     rows, output = write(tmp_path / "rows.jsonl", demonstrations()), tmp_path / "run"
-    status, errors = together(tmp_path, FINE_TUNING, tiny, output, rows, 3)
+    status, errors = together("sft", tiny, output, rows, event="SIGTERM 3")
     assert status == [143, 143], errors
     assert {path.name for path in (output / "checkpoints").iterdir()} == {"2", "3"}
-    assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2]
+    assert steps_of(output) == [0, 1, 2]
     assert len(list(output.glob("*tfevents*"))) == 1
     assert not (output / "report.md").exists()
-    status, errors = together(tmp_path, FINE_TUNING, tiny, output, rows, 0)
+    status, errors = together("sft", tiny, output, rows)
     assert status == [0, 0], errors
-    assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == [0, 1, 2, 3]
+    assert steps_of(output) == [0, 1, 2, 3]
     assert len(list(output.glob("*tfevents*"))) == 2
     assert (output / "report.md").exists()
-    assert (output / "policy" / "model.safetensors").is_file()
+    assert (output / WEIGHTS).is_file()
 
 
-@pytest.mark.slow
-def test_two_processes_learn_what_one_with_their_devices_learns(tiny, tmp_path):
+def test_two_processes_on_one_lane_learn_and_answer_what_one_with_their_devices_does(tiny, tmp_path):
     """Bit for bit: from the same episodes, since each of them has all answers of the searches."""
     one, two = tmp_path / "one", tmp_path / "two"
     for output, processes in ((one, 1), (two, 2)):
-        status, errors = together(tmp_path, REINFORCEMENT, tiny, output, processes=processes)
+        status, errors = trained(tiny, output, steps=2, processes=processes)
         assert status == [0] * processes, errors
-    assert measured(one) == measured(two)
-    assert len(measured(one)) == 2
-    learned = (
-        "policy/model.safetensors",
-        *(f"answers/{path.name}" for path in (one / "answers").iterdir()),
-    )
-    assert all((one / path).read_bytes() == (two / path).read_bytes() for path in learned)
-    assert written_episodes(one, "step_1") == written_episodes(two, "step_1")
+    assert_same_run(one, two, steps=2)
+    for path in (one / "answers").iterdir():
+        assert path.read_bytes() == (two / "answers" / path.name).read_bytes()
     for output, processes in ((one, 2), (two, 1)):  # each continues as the other began
-        status, errors = together(tmp_path, REINFORCEMENT, tiny, output, "STEPS=3", processes=processes)
+        status, errors = trained(tiny, output, processes=processes)
         assert status == [0] * processes, errors
-    assert measured(one) == measured(two)
-    assert len(measured(one)) == 3
-    assert (one / learned[0]).read_bytes() == (two / learned[0]).read_bytes()
-    status, errors = together(tmp_path, REINFORCEMENT, tiny, two, "SEED=1")
+    assert_same_run(one, two)
+    status, errors = trained(tiny, two, "SEED=1")
     assert status == [2, 2], errors
     assert all("holds another run" in error for error in errors), errors
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "clues"),
+    ("event", "words", "clues"),
     [
-        ((), ("the retrieval service failed in process 1", "no collection can be read")),
-        (("fewer",), ("the retrieval service answered processes 0 and 1 differently",) * 2),
+        ("broken searches", (), ("the retrieval service failed in process 1", "no collection can be read")),
+        ("fewer hits", (), ("the retrieval service answered processes 0 and 1 differently",) * 2),
+        (
+            "broken searches",
+            ("Lanes.count=2", "train.questions_per_step=2", *AHEAD),
+            ("the rollout failed in process 1, whose error says why", "no collection can be read"),
+        ),
+        ("none", AHEAD, ("2 processes share one lane",) * 2),
     ],
-    ids=["failed", "answered differently"],
+    ids=["failed", "answered differently", "failed ahead", "one lane ahead"],
 )
-def test_a_search_that_fails_in_one_process_stops_all_with_a_sentence(words, clues, tiny, tmp_path):
-    status, errors = together(tmp_path, FAILING_SEARCH, tiny, tmp_path / "run", *words)
+def test_what_ends_one_process_ends_all_with_a_sentence(event, words, clues, tiny, tmp_path):
+    status, errors = trained(tiny, tmp_path / "run", WITHOUT_EVALUATION, *words, steps=1, event=event)
     assert status == [2, 2], errors
     for error, clue in zip(errors, clues, strict=True):
         assert clue in error
         assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("lanes", "devices", "processes"),
+    [(4, 4, (1, 2, 4)), (3, 2, (1, 2))],
+    ids=["even shares", "two lanes in one process, one in the other"],
+)
+def test_the_number_of_processes_changes_nothing(lanes, devices, processes, tiny, tmp_path):
+    outputs = [tmp_path / f"on_{number}" for number in processes]
+    for output, number in zip(outputs, processes, strict=True):
+        status, errors = trained(tiny, output, lanes=lanes, devices=devices, processes=number)
+        assert status == [0] * number, errors
+    for output in outputs[1:]:
+        assert_same_run(outputs[0], output)
+
+
+@pytest.mark.parametrize("words", [(), AHEAD], ids=["in turn", "ahead"])
+def test_a_signal_to_one_process_stops_all_after_its_step_and_others_continue(words, tiny, tmp_path):
+    """On as many devices bit for bit; the searches of the second process are slow in the run that is not broken."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    status, errors = trained(tiny, whole, *words, lanes=2, event="slow searches")
+    assert status == [0, 0], errors
+    status, errors = trained(tiny, broken, *words, lanes=2, event="SIGTERM 2")
+    assert status == [128 + signal.SIGTERM] * 2, errors
+    assert steps_of(broken) == ([0] if words else [0, 1])  # two updates a step ahead
+    status, errors = trained(tiny, broken, *words, lanes=2, processes=1)
+    assert status == [0], errors
+    assert_same_run(whole, broken)
+
+
+def test_a_killed_process_ends_the_others_and_fewer_continue(tiny, tmp_path):
+    """The run goes on with both lanes on one device, which is another mesh.
+
+    The other process is told by its connection, or is aborted by JAX's coordination service.
+    """
+    output, saving = tmp_path / "run", "train.checkpoint_every=1"
+    status, errors = trained(tiny, output, saving, lanes=2, event="SIGKILL 2")
+    assert status[1] == -signal.SIGKILL
+    assert status[0] in (1, -signal.SIGABRT), errors
+    assert steps_of(output) == [0]
+    status, errors = trained(tiny, output, saving, lanes=2, processes=1, devices=1)
+    assert status == [0], errors
+    assert steps_of(output) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("binding", "what"),
+    [("policy.folder", "folder of the policy"), ("load_collections.folder", "collection/ar")],
+    ids=["weights", "data"],
+)
+def test_hosts_with_other_files_are_refused(binding, what, tiny, tmp_path, monkeypatch):
+    """The second process reads another policy of the same shape, or collections of other passages."""
+    other = tmp_path / "other"
+    other.mkdir()
+    if binding == "policy.folder":
+        save_tiny_policy(other, seed=1)
+    else:
+        monkeypatch.setattr(experiment_parts, "PASSAGES", experiment_parts.PASSAGES - 1)
+        experiment_parts.build_tiny_collections(other)
+    status, errors = trained(tiny, tmp_path / "run", lanes=2, event=f"binding {binding}='{other}'")
+    assert status == [2, 2], errors
+    assert all(f"process 1 reads another {what} than process 0" in error for error in errors), errors

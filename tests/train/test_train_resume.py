@@ -1,7 +1,6 @@
 """Stopping and continuing a run changes nothing, bit for bit."""
 
 import contextlib
-import dataclasses
 import io
 import itertools
 import random
@@ -40,53 +39,25 @@ def straight(tiny, tmp_path_factory):
     return output
 
 
-def test_the_run_learns_something(straight, tiny):
-    metrics = json_lines(straight / "metrics.jsonl")
-    assert max(record["gradient_norm"] for record in metrics) > 0
-    assert max(r["loss/kl"] for r in metrics) > 0
-    assert all(record["sampling_training_gap"] <= 1e-4 for record in metrics)
-    assert (straight / "policy" / "model.safetensors").read_bytes() != (
-        tiny / "policy" / "model.safetensors"
-    ).read_bytes()
-
-
-def interrupted(method, call):
-    """A method that is left by Ctrl-C in one of its calls."""
+def disturbed(method, call, event):
+    """A method during one of whose calls something happens."""
     calls = itertools.count(1)
 
-    def interrupting(*arguments, **options):
+    def disturbing(*arguments, **options):
         if next(calls) == call:
-            raise KeyboardInterrupt
+            event()
         return method(*arguments, **options)
 
-    return interrupting
+    return disturbing
 
 
-def signalled(method, call, number):
-    """A method during one of whose calls a signal comes."""
-    calls = itertools.count(1)
-
-    def signalling(*arguments, **options):
-        if next(calls) == call:
-            signal.raise_signal(number)
-        return method(*arguments, **options)
-
-    return signalling
-
-
-@dataclasses.dataclass
-class Stop:
-    """How a run ended, and what it left."""
-
-    status: int
-    said: str
-    checkpoints: set[str]
-    steps: list[int]
+def interrupt():
+    raise KeyboardInterrupt
 
 
 @pytest.fixture(scope="module")
 def stopped(tiny, tmp_path_factory):
-    """A run that is stopped three times and finished then, with slow searches; and each of its stops."""
+    """A run that is stopped three times, with slow searches, then finished; (status, message, steps, checkpoints)."""
     output, stops, search = tmp_path_factory.mktemp("stopped") / "run", [], Collections.search
     delays = random.Random(0)
 
@@ -95,9 +66,9 @@ def stopped(tiny, tmp_path_factory):
         return search(self, *arguments)
 
     for owner, name, changed in (
-        (Method, "score", interrupted(Method.score, 4)),  # in step 3, after the checkpoint of step 2
-        (Method, "score", signalled(Method.score, 2, signal.SIGTERM)),  # in the rollout of step 3
-        (Learner, "learn", signalled(Learner.learn, 2, signal.SIGINT)),  # in the update of step 4
+        (Method, "score", disturbed(Method.score, 4, interrupt)),  # in step 3, after the checkpoint of step 2
+        (Method, "score", disturbed(Method.score, 2, lambda: signal.raise_signal(signal.SIGTERM))),  # rollout of step 3
+        (Learner, "learn", disturbed(Learner.learn, 2, lambda: signal.raise_signal(signal.SIGINT))),  # update of step 4
         (Collections, "search", delayed),
     ):
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
@@ -106,31 +77,23 @@ def stopped(tiny, tmp_path_factory):
             status = train(tiny, output)
         saved = {path.name for path in (output / "checkpoints").iterdir()}
         steps = [record["step"] for record in json_lines(output / "metrics.jsonl")]
-        stops.append(Stop(status, errors.getvalue(), saved, steps))
+        stops.append((status, errors.getvalue(), steps, saved))
     return output, stops
 
 
-def test_an_interrupted_step_is_not_kept(stopped):
-    stop = stopped[1][0]
-    assert (stop.status, stop.steps, stop.checkpoints) == (130, [0, 1, 2], {"2"})
-    assert "the same command continues" in stop.said
-
-
-def test_a_signal_abandons_a_rollout_and_saves_the_last_finished_step(stopped):
-    stop = stopped[1][1]
-    assert (stop.status, stop.steps, stop.checkpoints) == (143, [0, 1, 2], {"2", "3"})
-    assert "the same command continues" in stop.said
-
-
-def test_a_signal_during_an_update_waits_for_its_end(stopped):
-    stop = stopped[1][2]
-    assert (stop.status, stop.steps, "5" in stop.checkpoints) == (130, [0, 1, 2, 3, 4], True)
+def test_a_stop_abandons_a_rollout_or_waits_for_an_update_and_saves_the_last_finished_step(stopped):
+    interruption, in_rollout, in_update, _ = stopped[1]
+    for status, said, steps, saved in (interruption, in_rollout):
+        assert "the same command continues" in said
+        assert steps == [0, 1, 2]
+        assert (status, saved) in ((130, {"2"}), (143, {"2", "3"}))
+    assert (in_update[0], in_update[2], "5" in in_update[3]) == (130, [0, 1, 2, 3, 4], True)
 
 
 def test_stops_and_slow_searches_change_nothing(stopped, straight):
     """Neither the train state, nor any number that is no timing, nor an episode; no record is doubled."""
     folder, stops = stopped
-    assert stops[-1].status == 0
+    assert stops[-1][0] == 0
     leaves = saved_state(folder, 6)
     assert len(leaves) > 20
     assert_same_bits(leaves, saved_state(straight, 6))
@@ -140,7 +103,12 @@ def test_stops_and_slow_searches_change_nothing(stopped, straight):
         assert written_episodes(folder, f"step_{step}") == written_episodes(straight, f"step_{step}")
 
 
-def test_a_finished_run_has_nothing_to_do(tiny, straight):
+def test_a_finished_run_has_learned_something_and_has_nothing_left_to_do(tiny, straight):
+    metrics, policies = json_lines(straight / "metrics.jsonl"), [tiny / "policy", straight / "policy"]
+    assert max(record["gradient_norm"] for record in metrics) > 0
+    assert max(record["loss/kl"] for record in metrics) > 0
+    assert all(record["sampling_training_gap"] <= 1e-4 for record in metrics)
+    assert len({(policy / "model.safetensors").read_bytes() for policy in policies}) == 2
     before = contents(straight)
     assert train(tiny, straight) == 0
     changed = {path.name for path, content in contents(straight).items() if before.get(path) != content}
