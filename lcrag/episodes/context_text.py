@@ -20,16 +20,11 @@ class Chat:
 
     The model's turn then lasts to the end of the episode and contains later observations unchanged (Search-R1,
     section 3.2). Without a template the opening is unchanged too.
-
-    Attributes:
-      template: Whether to use the template of a model that has one.
-      system: The system prompt; None: the template's default.
-      enable_thinking: Qwen3's switch: False begins the answer with an empty thought; None: the template's default.
     """
 
-    template: bool = True
-    system: str | None = None
-    enable_thinking: bool | None = None
+    template: bool = True  # whether to use the template of a model that has one
+    system: str | None = None  # the system prompt; None: the template's default
+    enable_thinking: bool | None = None  # Qwen3's switch: False begins the answer with an empty thought
 
     def check(self, tokenizer: Tokenizer) -> None:
         """Raises a UserError if the tokenizer's template does not support a setting."""
@@ -50,10 +45,7 @@ class Chat:
     def opening(self, tokenizer: Tokenizer, text: str, system: str | None = None) -> ChatPrompt:
         """Returns the beginning of a context, as text and as tokens.
 
-        Args:
-          tokenizer: The model's tokenizer.
-          text: The prompt.
-          system: The method's instructions, placed after the run's system prompt.
+        The method's instructions, `system`, are placed after the run's system prompt.
         """
         given = [each for each in (self.system, system) if each is not None]
         instructions = "\n\n".join(filter(None, given))
@@ -67,29 +59,16 @@ class Chat:
 
 @dataclasses.dataclass(frozen=True)
 class PlacedText:
-    """Environment text with its tokens, as it appears in a context.
+    """Environment text with its tokens, as it appears in a context."""
 
-    Attributes:
-      text: The text, in the chat template if it opens the context of a chat model.
-      tokens: Its tokens.
-      written: The program's text.
-      system: The program's instructions, if it opens the context.
-    """
-
-    text: str
+    text: str  # in the chat template if it opens the context of a chat model
     tokens: Sequence[int]
-    written: str
-    system: str | None = None
+    written: str  # the program's text
+    system: str | None = None  # the program's instructions, if it opens the context
 
 
 class ContextTokenizer:
-    """Encodes environment text; caches encodings, since prompts repeat within a group and passages over a run.
-
-    Args:
-      tokenizer: The policy's.
-      chat: How openings are given to a model with a chat template.
-      cut_passages: How passages over their budget are cut, one of `passage_cuts.CUTS`.
-    """
+    """Encodes environment text; caches encodings, since prompts repeat within a group and passages over a run."""
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, cut_passages: str = MATCHING):
         self._tokenizer, self.cut_passages = tokenizer, cut_passages

@@ -5,11 +5,11 @@ request that still fails is answered with a failure and never with an empty resu
 """
 
 import dataclasses
+import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeAlias, TypeVar
 
-import tenacity
 from absl import logging
 
 from lcrag.episodes.passage_cuts import MATCHING, shortened
@@ -27,9 +27,6 @@ from lcrag.episodes.requests import (
 from lcrag.errors import UserError, typed
 from lcrag.sampling import SamplingParameters
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-Failure = TypeVar("Failure")
 Ticket = TypeVar("Ticket", bound=Hashable)
 # (queries, languages, number of passages) -> for each (query, language) pair its hits, best first
 Search: TypeAlias = Callable[[list[str], list[str], int], Sequence[Sequence[FoundPassage]]]
@@ -37,8 +34,6 @@ Search: TypeAlias = Callable[[list[str], list[str], int], Sequence[Sequence[Foun
 # that fails after every retry. Called on one thread, one batch at a time. An exception ends the run.
 Completer: TypeAlias = Callable[[Sequence[tuple[str, SamplingParameters]]], Sequence[Completion | GenerationFailure]]
 Translated: TypeAlias = str | TranslationFailure
-
-
 # (texts, code of their language or None: detected for each text, code of the language to translate into) -> the
 # translations in order; thread-safe. A text that cannot be translated (its language is unknown, for example) becomes a
 # `TranslationFailure`, never an empty text; it is `unavailable` if the translator itself fails. A `UserError` ends the
@@ -123,12 +118,12 @@ class Retries:
 
 
 def _answer_with_retries(
-    serve: Callable[[Sequence[Item]], Sequence[Answer]],
-    items: Sequence[Item],
+    serve: Callable[[Sequence[Any]], Sequence[Any]],
+    items: Sequence[Any],
     retries: Retries,
-    failure: Callable[[str], Failure],
+    failure: Callable[[str], Any],
     name: str,
-) -> Sequence[Answer | Failure]:
+) -> Sequence[Any]:
     """Answers items with one call, which is retried; if all attempts fail, each item is tried separately once.
 
     Args:
@@ -138,27 +133,21 @@ def _answer_with_retries(
       failure: Last error -> the answer to an item that fails separately too.
       name: Name of the call in the log.
     """
-
-    def reason(state: tenacity.RetryCallState) -> str:
-        error = state.outcome.exception() if state.outcome else None
-        return f"{type(error).__name__}: {error}"
-
-    def log(state: tenacity.RetryCallState) -> None:
-        logging.warning("%s of %d failed (attempt %d): %s", name, len(items), state.attempt_number, reason(state))
-
-    def try_each(state: tenacity.RetryCallState) -> Sequence[Answer | Failure]:
-        if len(items) == 1:
-            return [failure(reason(state))]
-        once = Retries(attempts=1)
-        return [_answer_with_retries(serve, [item], once, failure, name)[0] for item in items]
-
-    return tenacity.Retrying(
-        retry=tenacity.retry_if_exception(lambda e: isinstance(e, Exception) and not isinstance(e, UserError)),
-        stop=tenacity.stop_after_attempt(retries.attempts),
-        wait=tenacity.wait_exponential(multiplier=retries.backoff_seconds),
-        after=log,
-        retry_error_callback=try_each,
-    )(serve, items)
+    reason = ""
+    for attempt in range(1, retries.attempts + 1):
+        try:
+            return serve(items)
+        except UserError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            logging.warning("%s of %d failed (attempt %d): %s", name, len(items), attempt, reason)
+        if attempt < retries.attempts:
+            time.sleep(retries.backoff_seconds * 2 ** (attempt - 1))
+    if len(items) == 1:
+        return [failure(reason)]
+    once = Retries(attempts=1)
+    return [_answer_with_retries(serve, [item], once, failure, name)[0] for item in items]
 
 
 def answer_batch(

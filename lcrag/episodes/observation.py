@@ -23,17 +23,11 @@ READ_CHARACTERS = 2**15
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Style:
-    """How passages are formatted.
+    """How passages are formatted."""
 
-    Attributes:
-      before: Text before the passages, with the opening tag.
-      after: Text after them, with the closing tag.
-      passage: (number from 1, title, text) -> one passage.
-    """
-
-    before: str
-    after: str
-    passage: Callable[[int, str, str], str]
+    before: str  # with the opening tag
+    after: str  # with the closing tag
+    passage: Callable[[int, str, str], str]  # (number from 1, title, text) -> one passage
 
 
 STYLES = {
@@ -69,17 +63,11 @@ def _fitted(
 
 @dataclasses.dataclass(frozen=True)
 class Information:
-    """Passages by language, to be written as one block; a `FittedText` for `Observe`.
+    """Passages by language, to be written as one block; a `FittedText` for `Observe`."""
 
-    Attributes:
-      sections: The results of each query in each searched language, best passage first; neutralised.
-      style: How the block is formatted.
-      budget_tokens: Most tokens of the block, tags included.
-    """
-
-    sections: tuple[Section, ...]
+    sections: tuple[Section, ...]  # the results of each query in each searched language, best first; neutralised
     style: Style
-    budget_tokens: int
+    budget_tokens: int  # maximum of the block, tags included
 
     def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
         """Returns the block in at most `room_tokens` and `budget_tokens`; None if a language has no room."""
@@ -116,11 +104,7 @@ class Framed:
 
 
 def statements(texts: Sequence[str], style: str | Style = "atlas", budget_tokens: int = 600) -> Information:
-    """Returns texts of models as a block in the style of passages, one section for each; tags are neutralised.
-
-    Raises:
-      UserError: there is no such style.
-    """
+    """Returns texts of models as a block in the style of passages, one section for each; tags are neutralised."""
     sections = tuple(Section(neutralise(text[:READ_CHARACTERS])) for text in texts)
     return Information(sections or (Section(NOTHING_FOUND),), known_style(style), budget_tokens)
 
@@ -138,12 +122,9 @@ def information(
       found: The answer to a `Retrieve`: for each query, for each language, its hits, best first. A failure is shown
         as a sentence.
       style: Name in `STYLES`, or a style.
-      budget_tokens: Most tokens of the block, tags included (LcRL's code: 600).
+      budget_tokens: Maximum number of tokens of the block, tags included (LcRL's code: 600).
       query: The query of passages that a program has gathered from several searches.
-      shown: Most passages of each query: the best over all its languages by their scores. None shows all.
-
-    Raises:
-      UserError: there is no such style.
+      shown: Maximum number of passages of each query: the best over all its languages by their scores; None: all.
     """
     chosen = known_style(style)
     if isinstance(found, RetrievalFailure):

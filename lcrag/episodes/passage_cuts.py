@@ -28,27 +28,17 @@ _BROKEN_END = re.compile(r"(?:\s\S{0,20}|\d+)$")
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """The results of one query in one language, or another text in their place; neutralised.
-
-    Attributes:
-      text: The whole text.
-      query: The query; empty if unknown, and then the text is cut at its end.
-      passages: (number, title, text) of each passage in `text`.
-    """
+    """The results of one query in one language, or another text in their place; neutralised."""
 
     text: str
-    query: str = ""
-    passages: tuple[tuple[int, str, str], ...] = ()
+    query: str = ""  # empty if unknown, and then the text is cut at its end
+    passages: tuple[tuple[int, str, str], ...] = ()  # (number, title, text) of each in `text`
 
 
 def shortened(text: str, query: str, cut_passages: str = MATCHING, characters: int = PASSAGE_CHARACTERS) -> str:
-    """Returns at most `characters` of a passage, without tokenizing it; called by the threads that search.
+    """Returns at most `characters` of a passage that a query found, without tokenizing it; searching threads call it.
 
-    Args:
-      text: The passage.
-      query: The query that found it.
-      cut_passages: `MATCHING` keeps the sentences that match the query best, in their order; `END` the first ones.
-      characters: Most characters of the result.
+    `MATCHING` keeps the sentences that match the query best, in their order; `END` the first ones.
     """
     if len(text) <= characters:
         return text
@@ -67,11 +57,7 @@ def shortened(text: str, query: str, cut_passages: str = MATCHING, characters: i
 def cut_section(section: Section, tokens: int, tokenizer: TextTokenizer, write: Callable[[int, str, str], str]) -> str:
     """Returns a section in about `tokens` tokens, or the whole section if it fits.
 
-    Args:
-      section: The section.
-      tokens: Its budget.
-      tokenizer: Counts tokens; its attribute `cut_passages`, if present, is one of `CUTS`.
-      write: (number, title, text) -> one passage.
+    The tokenizer's attribute `cut_passages`, if present, is one of `CUTS`; `write` is that of `Style.passage`.
     """
     if not section.query or not section.passages or getattr(tokenizer, "cut_passages", MATCHING) == END:
         return cut(section.text, tokens, tokenizer)

@@ -23,89 +23,58 @@ class Turn:
 
 @dataclasses.dataclass(frozen=True)
 class SideCompletion:
-    """A completion outside the dialogue.
+    """A completion outside the dialogue."""
 
-    Attributes:
-      model: Name of the model that completed; None: the policy.
-      prompt: The prompt, in the chat template if one was used.
-      text: The completion.
-      tokens: Number of sampled tokens.
-      opening: The prompt without the chat template if one was used; empty otherwise.
-      prompt_tokens: Number of the prompt's tokens; 0 for another model, which has its own tokenizer.
-    """
-
-    model: str | None
-    prompt: str
+    model: str | None  # name of the model that completed; None: the policy
+    prompt: str  # in the chat template if one was used
     text: str
-    tokens: int
-    opening: str = ""
-    prompt_tokens: int = 0
+    tokens: int  # sampled ones
+    opening: str = ""  # the prompt without the chat template if one was used; empty otherwise
+    prompt_tokens: int = 0  # 0 for another model, which has its own tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
 class Wait:
-    """An interval in which an episode waited for an answer, in seconds since its rollout began.
+    """An interval in which an episode waited for an answer, in seconds since its rollout began."""
 
-    Attributes:
-      turn: Index of the next turn in the record's `turns`.
-      service: "generation", "search", "translation" or "completion".
-      start: Time of the request.
-      end: Time of the answer.
-    """
-
-    turn: int
-    service: str
-    start: float
-    end: float
+    turn: int  # index of the next turn in the record's `turns`
+    service: str  # "generation", "search", "translation" or "completion"
+    start: float  # time of the request
+    end: float  # time of the answer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EpisodeRecord:
     """One finished episode; its arrays have one element per token of the context.
 
-    Attributes:
-      question: The question.
-      prompt: The environment's text before the policy's first token, in the chat template if one was used.
-      turns: The turns after the prompt.
-      tokens: Ids of the context; sampled ids were never decoded and encoded again.
-      by_policy: Whether the policy sampled the token (includes end-of-sequence, and the last token even if its text
-        extends beyond the stop string).
-      log_probabilities: Of the untruncated distribution at the sampling temperature; 0 where the environment wrote.
-      turn: Index into `turns`; -1 in the prompt.
-      policy_version: Version of the parameters that sampled it: how many updates they had received.
-      outcome: What the program returned.
-      counts: Searches (queries), retrieval_rounds (times that the program waited for searches), retrieval_failures
-        (requests that failed after every retry), generations, policy_tokens, length_stops (generations that ended
-        without a stop), context_full (1 if the context had no room for the next observation or generation),
-        completions and completion_tokens (outside the dialogue, by any model; not among generations and
-        policy_tokens), and what the program counted.
-      finished: Whether the program ended by itself; False: the context was full.
-      episode: Number that names the episode's random stream.
-      failure: Why a search failed, or why a translator or another model failed, which ends the episode; None: no
-        failure. An episode with a failure has no reward, and counts in no baseline and in no mean of an evaluation.
-      completions: Completions outside the dialogue, in the order requested; never trained on.
-      opening: The texts of the prompt, without a chat template.
-      system: The program's instructions, which are also part of the prompt.
-      waits: Its waits, in the order of the answers; wall-clock times, which differ from run to run.
+    Sampled ids were never decoded and encoded again. `counts` are searches (queries), retrieval_rounds (times that the
+    program waited for searches), retrieval_failures (requests that failed after every retry), generations,
+    policy_tokens, length_stops (generations that ended without a stop), context_full (1 if the context had no room for
+    the next observation or generation), completions and completion_tokens (outside the dialogue, by any model; not
+    among generations and policy_tokens), and what the program counted.
     """
 
     question: Question
-    prompt: str
-    turns: tuple[Turn, ...]
+    prompt: str  # the environment's text before the policy's first token, in the chat template if one was used
+    turns: tuple[Turn, ...]  # after the prompt
     tokens: Int32[np.ndarray, "length"]
+    # Whether the policy sampled it: true of end-of-sequence, and of the last token even if it extends beyond the stop.
     by_policy: Bool[np.ndarray, "length"]
+    # Of the untruncated distribution at the sampling temperature; 0 where the environment wrote.
     log_probabilities: Float32[np.ndarray, "length"]
-    turn: Int32[np.ndarray, "length"]
-    policy_version: int
-    outcome: Outcome
+    turn: Int32[np.ndarray, "length"]  # index into `turns`; -1 in the prompt
+    policy_version: int  # how many updates the parameters that sampled it had received
+    outcome: Outcome  # what the program returned
     counts: dict[str, int]
-    finished: bool
-    episode: int
+    finished: bool  # whether the program ended by itself; False: the context was full
+    episode: int  # names the episode's random stream
+    # Why a search failed, or why a translator or another model failed, which ends the episode. An episode with a
+    # failure has no reward, and counts in no baseline and in no mean of an evaluation.
     failure: str | None = None
-    completions: tuple[SideCompletion, ...] = ()
-    opening: tuple[str, ...] = ()
-    system: str | None = None
-    waits: tuple[Wait, ...] = dataclasses.field(default=(), compare=False)
+    completions: tuple[SideCompletion, ...] = ()  # in the order requested; never trained on
+    opening: tuple[str, ...] = ()  # the texts of the prompt, without a chat template
+    system: str | None = None  # the program's instructions, which are also part of the prompt
+    waits: tuple[Wait, ...] = dataclasses.field(default=(), compare=False)  # in the order of the answers
 
     def __post_init__(self):
         lengths = {len(each) for each in (self.tokens, self.by_policy, self.log_probabilities, self.turn)}
@@ -182,13 +151,7 @@ def episode_json(
 def token_arrays(row: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Returns the `tokens`, `by_policy`, `log_probabilities` and `turn` of the record that `episode_json` wrote.
 
-    They are equal to the record's bit for bit.
-
-    Args:
-      row: A row with "tokens"; those of runs before 2026-11-22 have none.
-
-    Raises:
-      ValueError: the lengths of its parts do not agree.
+    They are equal to the record's bit for bit. Rows of runs before 2026-11-22 have no "tokens".
     """
     written = row["tokens"]
     turns, lengths = np.asarray(written["pieces"], np.int32).reshape(-1, 2).T

@@ -44,16 +44,13 @@ class Observe:
     The first one is the opening prompt: a model with a chat template gets it as the user's turn. If the text does not
     fit the rest of the context, `ContextFull` is raised in the program instead.
 
-    Attributes:
-      text: The text.
-      system: The method's instructions, in the first one only: the system message for a model with a chat template,
-        otherwise placed before the text.
-      tools: Names of the tools that the text offers the policy; a runner that lacks one of them rejects the program
-        before anything is sampled.
     """
 
     text: str | FittedText
+    # The method's instructions, in the first one only: the system message for a model with a chat template, otherwise
+    # placed before the text.
     system: str | None = None
+    # Tools that the text offers the policy; a runner that lacks one rejects the program before anything is sampled.
     tools: tuple[str, ...] = ()
 
 
@@ -62,10 +59,7 @@ class Generate:
     """Lets the policy continue this episode's context.
 
     Answer: `str`, the sampled text up to and including the stop string that ended it, without the rest of that token.
-
-    Attributes:
-      stop: Strings that end the generation.
-      max_tokens, temperature, top_p: As in `SamplingParameters`; None: the run's default.
+    None stands for the run's default.
     """
 
     stop: tuple[str, ...]
@@ -107,30 +101,19 @@ TRANSLATION = "translation"  # name of the tool that `Translate` uses
 
 @dataclasses.dataclass(frozen=True)
 class Translate:
-    """Translates a text with the runner's translator. Answer: `str`, or `TranslationFailure`.
-
-    Attributes:
-      text: The text.
-      source: Code of its language; None: the translator detects it.
-      target: Code of the language to translate into.
-    """
+    """Translates a text with the runner's translator. Answer: `str`, or `TranslationFailure`."""
 
     text: str
-    source: str | None
-    target: str
+    source: str | None  # code of its language; None: the translator detects it
+    target: str  # code of the language to translate into
 
 
 @dataclasses.dataclass(frozen=True)
 class TranslationFailure:
-    """The answer to a `Translate` that the translator cannot do.
-
-    Attributes:
-      reason: Why.
-      unavailable: Whether the translator itself failed, after every retry; in an episode this is a `GenerationFailure`.
-    """
+    """The answer to a `Translate` that the translator cannot do."""
 
     reason: str
-    unavailable: bool = False
+    unavailable: bool = False  # the translator itself failed, after every retry; in an episode a `GenerationFailure`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,42 +123,28 @@ class Complete:
     If another model fails after every retry, `GenerationFailed` is raised in the program instead.
 
     The completion is counted and kept in the record, and never trained on. Several in one tuple run in parallel, each
-    with its own random numbers; equal ones are several samples of one prefilled prompt.
-
-    Attributes:
-      prompt: The prompt; a model with a chat template gets it as the user's turn. The policy's may be a `FittedText`;
-        if it does not fit the policy's context, `ContextFull` is raised in the program instead.
-      stop: Strings that end the completion.
-      max_tokens, temperature, top_p: As in `SamplingParameters`; None: the run's default.
-      model: Name of one of the runner's other models; None: the policy.
+    with its own random numbers; equal ones are several samples of one prefilled prompt. A model with a chat template
+    gets the prompt as the user's turn. The policy's prompt may be a `FittedText`; if it does not fit the policy's
+    context, `ContextFull` is raised in the program instead.
     """
 
     prompt: str | FittedText
     stop: tuple[str, ...] = ()
-    max_tokens: int | None = None
+    max_tokens: int | None = None  # None here: the run's default
     temperature: float | None = None
     top_p: float | None = None
-    model: str | None = None
+    model: str | None = None  # one of the runner's other models; None: the policy
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Completion:
-    """The answer to a `Complete`.
+    """The answer to a `Complete`; a model that does not report each token leaves the last two empty."""
 
-    Attributes:
-      text: Up to and including the stop string that ended it.
-      finish_reason: "stop", "eos" or "length".
-      tokens: Number of sampled tokens.
-      pieces: The text of each token; joined they begin with `text`. Empty if the model does not report them.
-      log_probabilities: Log-probability of each token in the untruncated distribution at temperature 1. Empty if the
-        model does not report them.
-    """
-
-    text: str
+    text: str  # up to and including the stop string that ended it
     finish_reason: Literal["stop", "eos", "length"]
-    tokens: int
-    pieces: tuple[str, ...] = ()
-    log_probabilities: tuple[float, ...] = ()
+    tokens: int  # sampled ones
+    pieces: tuple[str, ...] = ()  # the text of each token; joined they begin with `text`
+    log_probabilities: tuple[float, ...] = ()  # of each token, in the untruncated distribution at temperature 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,19 +170,12 @@ class ContextFull(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of an episode.
+    """The result of an episode."""
 
-    Attributes:
-      answer: The answer in the policy's text, None if it gave none.
-      invalid_actions: Number of generations without a valid action.
-      counts: The program's counters, logged as `episode/<name>` in addition to the engine's.
-      extra: Further results of a method (evidence, plan, ...); JSON-serialisable.
-    """
-
-    answer: str | None
-    invalid_actions: int = 0
-    counts: dict[str, int] = dataclasses.field(default_factory=dict)
-    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+    answer: str | None  # in the policy's text; None if it gave none
+    invalid_actions: int = 0  # generations without a valid action
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)  # of the program, logged as `episode/<name>`
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # evidence, plan, ...; JSON-serialisable
 
 
 Found: TypeAlias = Sequence[Sequence[Sequence[FoundPassage]]]  # queries, languages, passages

@@ -64,19 +64,12 @@ _SERVICES = {Retrieve: "search", Translate: "translation", Complete: "completion
 
 @dataclasses.dataclass
 class RolloutStatistics:
-    """Statistics of one run.
+    """Statistics of one run."""
 
-    Attributes:
-      retrieval_wait_seconds: Time in which the device was idle, waiting for searches, translations or models.
-      retrieval_batches: Batched search calls.
-      evictions: Episodes that gave up their slot for a completion.
-      written_tokens: Tokens of the policy's finished generations and completions.
-    """
-
-    retrieval_wait_seconds: float = 0.0
-    retrieval_batches: int = 0
-    evictions: int = 0
-    written_tokens: int = 0
+    retrieval_wait_seconds: float = 0.0  # in which the device was idle, waiting for searches, translations or models
+    retrieval_batches: int = 0  # batched search calls
+    evictions: int = 0  # episodes that gave up their slot for a completion
+    written_tokens: int = 0  # of the policy's finished generations and completions
 
 
 class Abandoned(Exception):
@@ -88,52 +81,29 @@ class Abandoned(Exception):
 class Runner:
     """Runs episode programs over a sampler's slots.
 
-    Attributes:
-      sampler: The device slots.
-      tokenizer: The sampler's tokenizer; encodes environment text.
-      search: (queries, languages, passages) -> for each (query, language) pair its hits, best first; called on
-        other threads.
-      max_tokens: Default limit of a generation or completion, in tokens.
-      temperature: Default temperature of a generation or completion.
-      top_p: Default nucleus mass of a generation or completion.
-      seed: With an episode's number, selects its random stream.
-      chat: How the opening prompt is given to a model whose tokenizer has a chat template.
-      answer_room: Tokens of the context kept free after every observation.
-      cut_passages: How a language's passages are cut to their budget: "matching" keeps the sentences that match the
-        query best, "end" keeps the first passages.
-      wait_for_searches: Wait for searches, translations and other models at the end of each pass: a run can then be
-        repeated bit for bit. Otherwise the device continues to decode, and results differ by rounding.
-      searches_at_once: Without `wait_for_searches`, the number of batches of searches that run concurrently; with
-        several, `search` must be thread-safe.
-      retries: How a failing search or translation is retried.
-      translator: Translates for programs, on its own thread; None: a program that offers the policy translation is
-        rejected.
-      completers: Models other than the policy that a program may name, each called on its own thread.
-      watch: Called with an episode whenever it has advanced, to show its turns as they come.
-      statistics: Of the latest run.
-
-    Raises:
-      UserError: a number is out of range, `answer_room` leaves nothing of the context, `cut_passages` is unknown, or
-        the chat template cannot do what `chat` asks.
+    If each pass waits for searches, translations and other models, a run can be repeated bit for bit. Otherwise the
+    device continues to decode, and results differ by rounding.
     """
 
     sampler: Sampler
-    tokenizer: Tokenizer
-    search: Search
-    max_tokens: int = 256
+    tokenizer: Tokenizer  # the sampler's; encodes environment text
+    search: Search  # called on other threads
+    max_tokens: int = 256  # default of a generation or completion, as are the next two
     temperature: float = 1.0
     top_p: float = 1.0
-    seed: int = 0
+    seed: int = 0  # with an episode's number, selects its random stream
     chat: Chat = Chat()
-    answer_room: int = 16
+    answer_room: int = 16  # tokens of the context kept free after every observation
+    # How a language's passages are cut to their budget: "matching" keeps the sentences that match the query best,
+    # "end" keeps the first passages.
     cut_passages: str = MATCHING
     wait_for_searches: bool = True
-    searches_at_once: int = 2
+    searches_at_once: int = 2  # concurrent batches of searches, if no pass waits for them; `search` is thread-safe then
     retries: Retries = Retries()
-    translator: Translator | None = None
-    completers: Mapping[str, Completer] = dataclasses.field(default_factory=dict)
-    watch: Callable[[RunningEpisode], None] | None = None
-    statistics: RolloutStatistics = dataclasses.field(default_factory=RolloutStatistics, init=False)
+    translator: Translator | None = None  # None: a program that offers the policy translation is rejected
+    completers: Mapping[str, Completer] = dataclasses.field(default_factory=dict)  # other models, by name
+    watch: Callable[[RunningEpisode], None] | None = None  # called with an episode whenever it has advanced
+    statistics: RolloutStatistics = dataclasses.field(default_factory=RolloutStatistics, init=False)  # the latest run's
 
     def __post_init__(self):
         context = self.sampler.context
@@ -181,10 +151,9 @@ class Runner:
             yield episode.record(policy_version)
 
     def check(self, programs: Programs) -> None:
-        """Runs programs up to the first request that they wait for, and no further.
+        """Raises a UserError if a prompt does not fit the context, or offers a tool that the runner lacks.
 
-        Raises:
-          UserError: a prompt does not fit the context, or offers a tool that the runner lacks.
+        Programs run up to the first request that they wait for, and no further.
         """
         self._start(programs)
 
@@ -197,13 +166,17 @@ class Runner:
         ]
         for episode in episodes:
             episode.start()
-            if TRANSLATION in episode.offered and self.translator is None:
-                raise _missing_translator(episode)
+            if TRANSLATION in episode.offered:
+                self.check_translator(episode)
         return episodes
 
-    def written_tokens(self) -> int:
-        """Returns how many tokens the policy has written in the latest run, for displays while it runs."""
-        return self.statistics.written_tokens
+    def check_translator(self, episode: RunningEpisode) -> None:
+        """Raises a UserError if there is no translator for an episode's program."""
+        if self.translator is None:
+            raise UserError(
+                f"the program of {episode.name} lets the policy translate, but the runner has no translator: bind"
+                " Runner.translator, with a file of gin/translator for example"
+            )
 
     def _serve(
         self, episodes: Sequence[RunningEpisode], abandoned: threading.Event | None = None
@@ -321,8 +294,8 @@ class _Run:
         request = pending.request
         self._asked[pending] = time.monotonic()
         if not isinstance(request, Complete):
-            if type(request) not in self.workers:
-                raise _missing_translator(pending.episode)
+            if isinstance(request, Translate):
+                self.runner.check_translator(pending.episode)
             self.workers[type(request)].ask(pending, request)
         elif request.model is None:
             self._scheduler.ask(pending, request)
@@ -390,13 +363,11 @@ class SlotScheduler:
     An episode waits for each completion, so completions never wait for episodes: if there are not enough slots,
     episodes that await a completion give theirs up, the shortest first. Their contexts are prefilled again when they
     continue. Any number of slots, even one, therefore serves any number of episodes.
-
-    Attributes: owners: Slot -> the context in it. ready: Slot -> the request to start in it.
     """
 
     def __init__(self, slots: int):
-        self.owners: dict[int, SlotOwner] = {}
-        self.ready: dict[int, Generate | Complete] = {}
+        self.owners: dict[int, SlotOwner] = {}  # slot -> the context in it
+        self.ready: dict[int, Generate | Complete] = {}  # slot -> the request to start in it
         self._free = list(range(slots))
         self._completions: list[tuple[PendingRequest, Generate | Complete]] = []
         self._episodes: list[tuple[RunningEpisode, Generate | Complete]] = []
@@ -502,13 +473,6 @@ def completion_of(sampled: Sampled, tokenizer: Tokenizer) -> Completion:
         tokens=len(ids),
         pieces=(*pieces, "") if ends else tuple(pieces),
         log_probabilities=tuple(sampled.log_probabilities.tolist()),
-    )
-
-
-def _missing_translator(episode: RunningEpisode) -> UserError:
-    return UserError(
-        f"the program of {episode.name} lets the policy translate, but the runner has no translator: bind"
-        " Runner.translator, with a file of gin/translator for example"
     )
 
 

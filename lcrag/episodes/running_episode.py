@@ -86,31 +86,23 @@ class Transcript:
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns `tokens`, `by_policy`, `log_probabilities` and `turn` of an `EpisodeRecord`."""
 
-        def joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
-            return np.concatenate([np.empty(0, dtype), *parts], dtype=dtype, casting="unsafe")
-
-        pieces = self._pieces
-        scored = [np.zeros(len(tokens)) if scores is None else scores for tokens, scores, _ in pieces]
+        tokens, scores, turns = zip((np.empty(0, np.int32), None, 0), *self._pieces, strict=True)
+        lengths = [len(piece) for piece in tokens]
+        scored = [np.zeros(n) if piece is None else piece for n, piece in zip(lengths, scores, strict=True)]
         return {
-            "tokens": joined([tokens for tokens, _, _ in pieces], np.int32),
-            "by_policy": joined([np.full(len(tokens), scores is not None) for tokens, scores, _ in pieces], np.bool_),
-            "log_probabilities": joined(scored, np.float32),
-            "turn": joined([np.full(len(tokens), turn) for tokens, _, turn in pieces], np.int32),
+            "tokens": np.concatenate(tokens),
+            "by_policy": np.repeat([piece is not None for piece in scores], lengths),
+            "log_probabilities": np.concatenate(scored, dtype=np.float32, casting="unsafe"),
+            "turn": np.repeat(np.array(turns, np.int32), lengths),
         }
 
 
 class SlotOwner:
-    """A context that the policy continues in a slot: an episode's, or that of a completion.
+    """A context that the policy continues in a slot: an episode's, or that of a completion."""
 
-    Attributes:
-      slot: The slot that holds it; None: none yet, or it has been given up.
-      unsent: Tokens at its end that are not in the slot yet.
-      room_tokens: Tokens left in the context.
-    """
-
-    slot: int | None
-    unsent: list[int]
-    room_tokens: int
+    slot: int | None = None  # the slot that holds it; None: none yet, or it has been given up
+    unsent: list[int]  # tokens at its end that are not in the slot yet
+    room_tokens: int  # tokens left in the context
 
     def take_unsent(self) -> list[int]:
         """Returns the tokens that are not in the slot yet, once."""
@@ -130,9 +122,11 @@ class _Exchange:
 class PendingRequest(SlotOwner):
     """A search, translation or completion that an episode waits for.
 
-    Attributes:
+    Args:
       request: The request.
       episode: The episode that waits.
+      exchange: The requests that it was made with.
+      part: Its place among them.
       completion: Number of a completion within its episode, from 1, which selects its random numbers; else 0.
       opening: Prompt of a completion with its tokens; without tokens if another model completes it.
     """
@@ -144,12 +138,11 @@ class PendingRequest(SlotOwner):
         exchange: _Exchange,
         part: int,
         completion: int = 0,
-        opening: PlacedText | None = None,
+        opening: PlacedText = PlacedText("", (), ""),  # noqa: B008
     ):
-        self.request, self.episode, self.completion = request, episode, completion
-        self.opening = opening or PlacedText("", (), "")
+        self.request, self.episode, self.completion, self.opening = request, episode, completion, opening
         self._exchange, self._part = exchange, part
-        self.slot, self.unsent = None, list(self.opening.tokens)
+        self.unsent = list(opening.tokens)
         self.room_tokens = episode.context - len(self.unsent)
 
     def answer(self, value: Any) -> None:
@@ -165,17 +158,10 @@ class RunningEpisode(SlotOwner):
     requests, observations and generations are handled in the order requested; searches, translations and completions
     become `PendingRequest`s immediately.
 
-    Attributes:
-      number: Selects the episode's random stream.
-      transcript: Texts and tokens so far.
-      outcome: The result of the program; None while it runs.
-      offered: Names of the tools that the program has offered the policy.
-      waits: Its waits so far.
-
     Args:
       question: The question.
       program: A fresh episode program.
-      number: See `number`.
+      number: Selects the episode's random stream.
       tokenizer: Encodes environment text.
       context: Size of a slot, in tokens.
       answer_room: Tokens kept free after every observation, for an answer.
@@ -191,10 +177,9 @@ class RunningEpisode(SlotOwner):
         answer_room: int,
     ):
         self.question, self.number, self.context = question, number, context
-        self.transcript = Transcript()
-        self.slot, self.unsent = None, []
-        self.outcome: Outcome | None = None
-        self.offered: set[str] = set()
+        self.transcript, self.unsent = Transcript(), []
+        self.outcome: Outcome | None = None  # None while the program runs
+        self.offered: set[str] = set()  # tools that the program has offered the policy
         self.waits: list[Wait] = []
         self.counts = dict.fromkeys(COUNTERS, 0)
         self._program, self._tokenizer, self._answer_room = program, tokenizer, answer_room
@@ -241,11 +226,7 @@ class RunningEpisode(SlotOwner):
         return taken
 
     def start(self) -> None:
-        """Runs the program up to the first request that it waits for.
-
-        Raises:
-          UserError: its prompt does not fit the context.
-        """
+        """Runs the program up to the first request that it waits for; raises a UserError if its prompt is too long."""
         self._resume(functools.partial(next, self._program))
         self._run()
 
@@ -324,13 +305,11 @@ class RunningEpisode(SlotOwner):
         self.offered.update(request.tools)
         room = self.room_tokens - self._answer_room
         placed = self._placed(request.text, room, opens=not self.transcript.length, system=request.system)
-        if placed is None:
-            return False
-        if len(placed.tokens) <= room:
+        if placed is not None and len(placed.tokens) <= room:
             self.transcript.observe(placed)
             self.unsent.extend(placed.tokens)
             return True
-        if not self.transcript.turns:
+        if placed is not None and not self.transcript.turns:
             raise UserError(
                 f"the prompt of {self.name} has at least {self.transcript.length + len(placed.tokens)} tokens, but the"
                 f" context holds {self.context} of which {self._answer_room} are kept for an answer: raise the"
@@ -338,15 +317,11 @@ class RunningEpisode(SlotOwner):
             )
         return False
 
-    def _placed(
-        self, text: str | FittedText, room: int, *, opens: bool, system: str | None = None
-    ) -> PlacedText | None:
+    def _placed(self, text: str | FittedText, room: int, **how: Any) -> PlacedText | None:
         """Returns text with its tokens; None if a `FittedText` does not fit into `room` tokens."""
         if isinstance(text, str):  # of one that cannot fit, enough is encoded not to fit
-            return self._tokenizer.place(
-                text[: self._tokenizer.max_characters(self.context) + 1], opens=opens, system=system
-            )
-        return self._tokenizer.fit(text, room, opens=opens, system=system)
+            return self._tokenizer.place(text[: self._tokenizer.max_characters(self.context) + 1], **how)
+        return self._tokenizer.fit(text, room, **how)
 
     def _resume(self, resume: Callable[[], Request | tuple[Request, ...]]) -> None:
         """Resumes the program and sorts its next requests; drops completions not yet taken, keeps other requests."""

@@ -210,7 +210,7 @@ class Rollouts:
 
     def written_tokens(self) -> int:
         """Returns how many tokens this process's lanes have written in the latest rollout, while it runs."""
-        return sum(runner.written_tokens() for runner in self._running.values())
+        return sum(runner.statistics.written_tokens for runner in self._running.values())
 
     def abandon(self) -> None:
         """Stops the rollout that another thread samples, before its next block, and every later rollout."""
