@@ -146,9 +146,9 @@ class Rollouts:
         parts = {"tokenizer": policy.tokenizer, "search": collections.search, "seed": seed}
         if lanes.count == 1:
             sampler = Sampler(policy.config, policy.params, policy.tokenizer, lanes.sampler, lanes.mesh or policy.mesh)
+            runner = lanes.runner(sampler=sampler, **parts)
             # Processes that run one lane together must call its sampler at the same points, so they wait for searches.
-            waits = {"wait_for_searches": True} if is_collective() else {}
-            self.runners[0] = lanes.runner(sampler=sampler, **parts, **waits)
+            self.runners[0] = dataclasses.replace(runner, wait_for_searches=True) if is_collective() else runner
         else:
             self._meshes = lane_meshes(policy.mesh, lanes.count, lanes.tensor)
             config, settings = lane_config(policy.config), lanes.lane_sampler()
