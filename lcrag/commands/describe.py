@@ -1,7 +1,7 @@
 """`lcrag describe`: what a command would run with the same arguments, without loading weights.
 
 `Parts.build` evaluates gin's bindings as gin does, except that parts that are large or remote (policies, collections,
-other models) are only named. `description` puts the result into one JSON object; `describe_tables` shows it.
+other models) are only named. `description` puts the result into one JSON object; `tables` shows it.
 """
 
 import contextlib
@@ -12,16 +12,17 @@ import inspect
 import json as json_format
 import pathlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
 import jax
 from gin.config import ConfigurableReference
 from jax.sharding import AbstractMesh
+from rich.table import Table
+from rich.text import Text
 
 from lcrag.commands.compile import AbstractRun, device_bytes
-from lcrag.commands.describe_tables import SILENT, tables
 from lcrag.config import no_value
 from lcrag.data.batches import groups_of_step, share_of
 from lcrag.data.languages import LCRL_LANGUAGES
@@ -38,7 +39,7 @@ from lcrag.policy.sharding import MESH_AXES
 from lcrag.retrieval.collections import META, read_meta
 from lcrag.rewards import TermSum
 from lcrag.runs import check_used, mark_used
-from lcrag.runs.display import make_console
+from lcrag.runs.display import make_console, size_text
 from lcrag.train.load import check_rows
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes
@@ -57,6 +58,22 @@ NORMALISERS = {
     "token_mean": "sum over all policy tokens of the mini-batch / their number",
     "constant": "sum over all policy tokens of the mini-batch / (its episodes x {constant_length} tokens)",
 }
+# What a paper's table says of a value that the paper does not state, or whose formula its available text lacks.
+SILENT = ("not stated", "in a formula")
+# The tables of a description: title -> its fields.
+TABLES = {
+    "What runs": (
+        *("command", "method", "program", "evaluated_program", "opening", "prompts_per_step", "samples"),
+        *("episodes_per_step", "couplings", "prompts_per_coupling", "sampling", "evaluation"),
+    ),
+    "Budgets of an episode": ("budgets", "evaluated_budgets"),
+    "Learning": (
+        *("rewards", "rows", "objective", "steps", "updates_per_step", "episodes_per_update", "learning_rate"),
+        "critic",
+    ),
+    "Searched, asked and computed": ("collections", "encoder", "models", "policy", "mesh", "memory"),
+}
+MAX_OPENING_LINES, MAX_WIDTH = 4, 88
 EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
 LOOK_AHEAD = 20  # requests of a program before it opens its dialogue
 
@@ -574,3 +591,65 @@ def plain(value: Any) -> Any:
         settings = program_settings(value) if is_program(value) else {}
         return {program_name(value): plain(settings)} if settings else program_name(value)
     return value if isinstance(value, str | int | float | None) else getattr(value, "name", type(value).__name__)
+
+
+def tables(about: Mapping[str, Any]) -> Iterator[Table]:
+    """Yields the tables of a description for the terminal, without what is unknown or not of the command."""
+
+    def table(title: str, *columns: str) -> Table:
+        made = Table(title=Text(title, "bold"), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        made.show_header = bool(columns)
+        for name in columns or ("", ""):
+            made.add_column(name, header_style="dim")
+        return made
+
+    lines = [line for line in about["opening"].splitlines() if line.strip()]
+    more = [f"({len(lines) - MAX_OPENING_LINES} more lines)"] if len(lines) > MAX_OPENING_LINES else []
+    cut = [f"{line[:MAX_WIDTH]}{' ...' * (len(line) > MAX_WIDTH)}" for line in lines[:MAX_OPENING_LINES]]
+    about = {**about, "opening": "\n".join(cut + more)}
+    if memory := about["memory"]:
+        kept = {name: size_text(size) for name, size in memory["resident_bytes"].items()}
+        about["memory"] = {"kept on each device, by formula": size_text(memory["device_bytes"])} | kept
+    for name in ("budgets", "evaluated_budgets"):
+        about[name] = {key: value for key, value in (about[name] or {}).items() if key != "settings"}
+    for title, fields in TABLES.items():
+        made = table(title)
+        for name in fields:
+            if text := shown(about.get(name, "") if about.get(name) is not None else ""):
+                made.add_row(Text(name.replace("_", " "), "dim"), Text(text))
+        made.add_row()
+        yield made
+    if about["data"]:
+        made = table("Questions", "source", "questions", "languages")
+        for each in about["data"]:
+            named = each["source"] + (f" ({each['dataset']})" if "dataset" in each else "")
+            made.add_row(named, "absent" if each["absent"] else shown(each["questions"]), shown(each["languages"]))
+        made.add_row()
+        yield made
+    if about["differences"]:
+        made = table("Different from the paper", "setting", "paper", "here", "why")
+        for each in about["differences"]:
+            silent = f" ({shown(each['ours'])} in its paper.gin)" if each["paper"] in SILENT else ""
+            made.add_row(each["setting"], f"{shown(each['paper'])}{silent}", shown(each["value"]), each["why"])
+        made.add_row()
+        yield made
+    if about["lacking"]:
+        made = table("Missing: the command would not start")
+        for number, sentence in enumerate(about["lacking"], 1):
+            made.add_row(str(number), Text(sentence))
+        yield made
+
+
+def shown(value: Any, inner: bool = False) -> str:
+    """Returns a value as text: 1e-06 as 1e-6, 1005 as 1,005, settings without empty ones, inner ones in brackets."""
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, int | float):
+        return f"{value:,}" if isinstance(value, int) else f"{value:g}".replace("e-0", "e-")
+    if isinstance(value, list | tuple):
+        return ", ".join(map(shown, value))
+    if isinstance(value, Mapping):
+        known = {name: each for name, each in value.items() if each not in (None, "", [], {})}
+        text = ", ".join(f"{name.replace('_', ' ')} {shown(each, True)}" for name, each in known.items())
+        return f"({text})" if inner else text
+    return str(value)
