@@ -167,6 +167,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(run, tmp_path, capsys, words, 
     assert export(*(word.format(run=run) for word in words), to=to, output=tmp_path / "out") == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert export(run, to="atif", output=run) == 2, "nothing is overwritten"
 
 
 @pytest.mark.parametrize(
@@ -179,9 +180,3 @@ def test_a_damaged_row_is_named(run, tmp_path, capsys, line, to):
     assert export(run, to=to, output=tmp_path / "out") == 2
     assert f"{path}, line {len(ROWS) + 1}," in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_nothing_is_overwritten(run, capsys):
-    assert export(run, to="atif", output=run) == 2
-    assert "is not empty" in capsys.readouterr().err
-    assert main.run(["export", str(run), "--to=atif"]) == 2

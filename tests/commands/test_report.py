@@ -7,7 +7,7 @@ import shutil
 import gin
 import numpy as np
 import pytest
-from experiment_parts import assert_mistake, contents, json_lines, run
+from experiment_parts import assert_mistake, contents
 from run_standins import evaluation, training_run
 
 from lcrag import main
@@ -27,7 +27,7 @@ from lcrag.evaluation import Row, read_rows, write_rows
 from lcrag.files import write_json_lines
 from lcrag.methods.translate_r1.tool_use import tool_rates
 from lcrag.rewards import domain_reward
-from lcrag.runs.answers import answers_path, read_answers
+from lcrag.runs.answers import answers_path
 from lcrag.train.evaluation import Evaluation, _answered
 from lcrag.train.run_report import tables
 
@@ -194,23 +194,12 @@ def test_folders_that_cannot_be_reported(runs, finished, tmp_path, capsys):
     assert_refused(capsys, "--output_dir=FOLDER", runs)
     before = contents(finished)
     assert_refused(capsys, "name the experiment", output_dir=finished)
-    assert contents(finished) == before
-
-
-def test_a_real_run(finished, tiny, tmp_path):
-    """Everything that `lcrag train` and `lcrag evaluate` write is read, and their folders are left alone."""
-    output = shutil.copytree(finished, tmp_path / "run")
-    bindings = ("Evaluation.temperatures={'sampled': 1.0, 'greedy': 0.0}", "Evaluation.runs=2")
-    assert run("evaluate", tiny, *bindings, "evaluate.label='RAG'", output=tmp_path / "evaluated") == 0
-    names = {path.name for path in (tmp_path / "evaluated" / "answers").glob("*.jsonl")}
-    assert names == {"RAG_sampled.jsonl", "RAG_sampled_run_2.jsonl", "RAG_greedy.jsonl"}
-    seeds = {row.seed for row in read_rows(tmp_path / "evaluated" / "evaluation.json")}
-    assert seeds == {0, "0, run 2"}
-    before = contents(output)
-    text = reported(output, tmp_path / "evaluated", output=tmp_path / "report")
-    for part in ("| LcRL | 1 / 1 |", "| RAG | 1 / 2 |", "Zero-shot: de, ko, es, pt, th."):
-        assert part in text
-    assert contents(output) == before
+    text = reported(
+        finished, runs / "prompted", output=tmp_path / "real", options=["--gin.compare_runs.only=('LcRL',)"]
+    )
+    assert "| LcRL | 1 / 1 |" in text
+    assert "Zero-shot: de, ko, es, pt, th." in text
+    assert contents(finished) == before, "what `lcrag train` wrote is read and left alone"
 
 
 def test_records_give_the_report_of_the_runs(runs, records, tmp_path):
@@ -225,14 +214,9 @@ def test_records_give_the_report_of_the_runs(runs, records, tmp_path):
     )
     assert one == other
     assert "curves.png" in one
-
-
-def test_records_and_runs_can_be_compared(runs, records, tmp_path):
-    (records / "mSearch-R1-0.json").unlink()
-    (records / "LcRL-0.json").unlink()
-    text = reported(records, runs / "mSearch-R1-0", output=tmp_path / "report", options=OPTIONS[:1])
-    assert "| LcRL | 1 / 2 |" in text
-    assert "| mSearch-R1 | 2 / 4 |" in text
+    (moved / "LcRL-0.json").unlink()
+    text = reported(moved, runs / "LcRL-0", output=tmp_path / "mixed", options=OPTIONS[:1])
+    assert "| LcRL | 2 / 4 |" in text, "one run and the record of another"
 
 
 def changed(name, change):
@@ -336,42 +320,11 @@ def test_a_run_s_own_report_compares_rewards_and_rates_by_domain_and_tier(tmp_pa
     assert policies.header[1] == "reward"
 
 
-def with_a_tool(folder, rate, inferences):
-    """Makes a training run's folder one of a program with a tool, which calls it at a rate in the low tier."""
-
-    def called(answered, number):
-        tier = TIERS[answered.language]
-        calls = int(tier == "low" and (int(answered.question_id) + number) % 4 < 4 * rate)
-        return dataclasses.replace(
-            answered, domain="mathematics", tier=tier, tool_calls=calls, reward=float(calls or tier == "high"),
-            subsets=("mathematics", tier, f"mathematics/{tier}"),
-        )  # fmt: skip
-
-    for number in range(1, inferences + 1):
-        path = answers_path(folder, "after", "greedy", number)
-        write_json_lines(path, [dataclasses.asdict(called(each, number)) for each in read_answers(path)])
-    log = [{**row, "tools/low/rate": rate, "tools/high/rate": 0.1} for row in json_lines(folder / "metrics.jsonl")]
-    write_json_lines(folder / "metrics.jsonl", log)
-
-
-def test_several_runs_with_a_tool_give_one_report(tmp_path, capsys):
-    for method, rate in (("Free tool", 1.0), ("Gated", 0.5), ("No tool", 0.0)):
-        for seed in (0, 1):
-            folder = training_run(tmp_path / "runs" / f"{method}-{seed}", method, 0.5, seed=seed, inferences=4)
-            with_a_tool(folder, rate, 4)
+def test_the_records_of_a_method_with_a_tool_give_its_tables_and_figures(tmp_path, request):
     options = STUDIES["translate_r1"].report
-    text = reported(tmp_path / "runs", output=tmp_path / "report", options=options)
-    assert "| mathematics, low | 0.0 | 0.0 | 100.0 | 100.0 | 50.0 | 50.0 |" in text
-    assert "**Pareto share by tier, toy, greedy**" in text
-    assert "| Free tool | **33** | **100** |" in text
-    assert "**Questions by tool rate, toy, greedy**" in text
-    assert "| Gated | 50.0 | 50.0 | 0.0 |" in text
-    for name in ("pareto_toy_greedy", "selectivity_toy_greedy", "tool_rates"):
+    text = reported(request.config.rootpath / "docs/results/translate_r1", output=tmp_path, options=options)
+    for title in ("Reward and tool rate by domain and tier", "Pareto share by tier", "Questions by tool rate"):
+        assert f"**{title}, atlas_comprehension, sampled**" in text
+    for name in ("pareto_atlas_comprehension_sampled", "selectivity_atlas_comprehension_sampled", "tool_rates"):
         assert f"({name}.png)" in text
-        assert (tmp_path / "report" / f"{name}.png").read_bytes().startswith(PNG)
-    assert "Reward and tool rate by domain and tier" in (tmp_path / "report" / "tables.tex").read_text()
-    assert "Pareto share" in capsys.readouterr().out
-    assert report(tmp_path / "runs", options=options, records=tmp_path / "records") == 0
-    again = reported(tmp_path / "records", output=tmp_path / "again", options=options)
-    searches = "![Searches per question by data set, greedy](searches_greedy.png)\n\n"  # no metric of this study
-    assert again == text.replace(searches, ""), "from the records alone"
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(PNG)

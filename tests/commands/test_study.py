@@ -3,7 +3,6 @@
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -159,13 +158,11 @@ def study(tmp_path, monkeypatch, capfd):
     return runs
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_points_are_run_once_and_then_reported(study, jobs):
-    only = "--only=grpo,ppo,without_evidence,rag"
-    words = ("r_search", "--seeds=0,1", only, f"--jobs={jobs}", "--output_dir=out")
+def test_points_are_run_once_and_then_reported(study):
+    words = ("r_search", "--seeds=0,1", "--only=grpo,ppo,without_evidence,rag", "--jobs=3", "--output_dir=out")
     status, calls, _ = study(*words)
     assert status == 0
-    done = sorted(call.command for call in calls[:-1])  # several jobs: in any order
+    done = sorted(call.command for call in calls[:-1])  # in any order
     assert done == ["evaluate"] * 3 + ["report"] * 9 + ["sft"] * 2 + ["train"] * 6
     assert calls[-1].command == "report"
     assert calls[-1].words == ("out/records/r_search",)
@@ -173,15 +170,10 @@ def test_points_are_run_once_and_then_reported(study, jobs):
     status, again, _ = study(*words)
     assert status == 0
     assert [call.command for call in again] == ["report"]
-
-
-def test_the_report_compares_with_a_method_once_it_has_a_record(study):
-    words = ("lcrl_penalties", "--seeds=0", "--output_dir=out")
-    status, calls, _ = study(*words, "--only=floor_0.5")
-    assert status == 0
-    assert "--against" not in dict(calls[-1].others)
-    _, calls, _ = study(*words, "--only=floor_0.02")
-    assert dict(calls[-1].others)["--against"] == "LcRL, penalty 0.02"
+    words = ("lcrl_penalties", "--seeds=0", "--output_dir=other")
+    for only, against in (("floor_0.5", None), ("floor_0.02", "LcRL, penalty 0.02")):
+        _, calls, _ = study(*words, f"--only={only}")
+        assert dict(calls[-1].others).get("--against") == against, "once this method has a record"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this platform cannot choose the cores of a process")
@@ -252,14 +244,6 @@ def test_the_first_failure_ends_the_study_and_names_the_log(study, jobs, point):
     assert ("out/records/r_search",) not in [call.words for call in calls], "there is no report on some of the runs"
 
 
-def test_a_dry_run_prints_the_commands(capsys):
-    assert main.run(["study", "globalrag", "--dry_run", "--seeds=0"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[:2] for line in lines] == [
-        ["lcrag", name] for name in (*["sft"] * 3, *["evaluate", "report"] * 4, *["train", "report"] * 5, "report")
-    ]
-
-
 DOCUMENTED = [
     shlex.split(line)[1:]
     for page in sorted((ROOT / "docs").glob("*.md"))
@@ -278,19 +262,9 @@ def test_records_of_the_results_are_of_the_present_studies(words, capsys, monkey
     assert len(reports) < sum(folder in point.folder.parents for point in points_of(*words[1:]))
 
 
-def test_the_help_of_studies_needs_no_jax():
-    code = "import sys, lcrag.commands.study; print('jax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
-
-
-def values_of(statements):
-    """Every binding of the quickstart with some statements, macros followed."""
-    return gin_files.values("quickstart.gin", bindings=statements)
-
-
 def test_training_languages():
     for count, statements in enumerate(tables.TRAINING_LANGUAGES.values(), start=1):
-        values = values_of(statements)
+        values = gin_files.values("quickstart.gin", bindings=statements)
         assert values["train/atlas_questions.languages"] == LCRL_TRAINING[:count] == values["Evaluation.seen_languages"]
         group = count * values["Method.samples"]
         assert group >= 5
@@ -301,7 +275,7 @@ def test_training_languages():
     ("option", "count"), [("native", 1), ("english", 1), ("native_english", 2), ("native_english_high", 3), ("all", 13)]
 )
 def test_retrieval_options(option, count):
-    values = values_of(tables.RETRIEVAL[f"retrieval_{option}"])
+    values = gin_files.values("quickstart.gin", bindings=tables.RETRIEVAL[f"retrieval_{option}"])
     choice = getattr(routing, values["Method.collections"].removeprefix("@"))
     question = Question(id="q", dataset="atlas", language="fi", text="?", answers=("a",))
     given = []

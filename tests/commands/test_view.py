@@ -67,11 +67,7 @@ def test_an_episode_keeps_its_pieces_rewards_and_waits(tmp_path, rows):
     assert all(sum(turn["lengths"]) == len(turn["text"]) for turn in sampled)
     assert sum((turn["scores"] for turn in sampled), []) == [round(s, 3) for s in row["tokens"]["log_probabilities"]]
     assert [wait["for"] for wait in episode["waits"]] == ["generation", "search", "generation"]
-
-
-def test_a_text_of_the_environment_is_held_once(tmp_path, rows):
-    write(tmp_path, "step_0", [rows[0]] * 8)
-    assert len(read(tmp_path)[0]["parts"][0]["texts"]) == 2  # the prompt and the passages
+    assert len(set(part["texts"])) == len(part["texts"]), "a text of the environment is held once"
 
 
 def test_an_evaluation_without_a_reward_has_the_recall_of_its_answers(tmp_path, rows):
@@ -122,11 +118,6 @@ def test_a_large_run_is_cut_to_whole_groups_and_new_steps(tmp_path, rows):
     assert [len(part["episodes"]) for part in cut["parts"]] == [4, 4]
     assert cut["cut"]
     assert cut["shown"] == "8 episodes, 4 of 16 groups, 2 of 3 steps"
-
-
-def test_several_runs_are_named_apart(tmp_path, rows):
-    folders = [write(tmp_path / name / "run", "step_0", rows) for name in "ab"]
-    assert [each["name"] for each in read(*folders)] == [str(folder) for folder in folders]
 
 
 def refused(capsys, *words):
