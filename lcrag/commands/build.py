@@ -114,7 +114,6 @@ def build(
         not built must exist there. `stages` has checkpoints, from which an interrupted stage of a policy continues.
       words: Parts to build, of PARTS; empty: all.
       program: Episode program that the player demonstrates.
-      curriculum: Training stages of the policies.
       budget: Searches that the program allows.
       passages: Passages per searched language.
       seed: Seed of initialisation and of all draws.

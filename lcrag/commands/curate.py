@@ -156,13 +156,7 @@ def demonstrations(
     counts to `report.json`.
 
     Args:
-      output_dir: Output folder.
-      questions: Questions to demonstrate.
-      program: Builds the episode program.
-      collections: Collections that the program searches.
-      teacher: Writes the policy's turns.
       answer: Name of the answer reward that decides whether an answer is correct.
-      temperature: Sampling temperature of the teacher; 0 is greedy.
       batch: Questions that are run concurrently and written together.
     """
     parts = questions, program, collections, teacher
@@ -377,20 +371,13 @@ def translations(
     the questions to `questions.jsonl`, which `jsonl_questions` reads, and counts to `report.json` and `report.md`.
 
     Args:
-      output_dir: Output folder.
       questions: Sources of any domains; existing versions in other languages are taken as they are.
-      languages: Codes of the target languages.
       places: Questions per domain and language: one number, or a number for each language.
       translator: Translates in both directions.
       judge: Compares originals with back-translations; None: the translator.
       exact: Language -> an exact translator, which replaces the model.
       together: Whether a question is kept only if it passes in all languages.
       attempts: Maximum sources tried per place.
-      thresholds: Thresholds of the stages.
-      seed: Seed of the order of sources.
-
-    Raises:
-      UserError: the folder holds another run, a model is missing, unavailable or unsuitable, or nothing passes.
     """
     if attempts < 1:
         raise UserError(f"translations.attempts is {attempts}: give 1 or more sources per place")

@@ -42,13 +42,6 @@ def evaluate(
     """Evaluates a policy without training; writes `evaluation.json`, answers and episodes, and prints a table.
 
     Args:
-      output_dir: Where to write.
-      seed: Seed of sampling.
-      policy: The policy.
-      collections: Collections to search in.
-      method: Provides the episode program.
-      lanes: Samplers and their devices.
-      evaluation: Questions and decoding.
       label: Name of the results in tables; None: the method's.
       metrics: Metrics of the printed table; all are written.
 

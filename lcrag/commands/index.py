@@ -65,7 +65,6 @@ def index(
     """Builds the missing collections, continuing an interrupted attempt, and measures their retrieval.
 
     Args:
-      output_dir: The collections' folder.
       words: Languages to build; empty: all of `sources`.
       sources: Language -> file, folder or pattern; see `lcrag.data.corpora.source`.
       encoder: Folder of the encoder, or name of a shipped one; None: that of the output folder.
@@ -73,7 +72,6 @@ def index(
       unit: Unit of passage lengths; None: that of the language's script.
       length: Words or characters of a passage.
       workers: Processes that clean wikitext; None: one less than the processor cores; 0: this process cleans it.
-      settings: How passages are indexed.
       beam: Options of an Apache Beam pipeline that cleans and embeds; None: this machine does.
       engine: A vector engine that stores the collections too; see `lcrag.retrieval.qdrant`.
       judgements: Judged queries that measure retrieval; results are written to `evaluation.json`.
@@ -201,11 +199,8 @@ def trec_judgements(
     """Reads queries and judgements from TREC files; see `lcrag.data.judgements.read_trec`.
 
     Args:
-      dataset: Name of the data set.
-      split: Its split.
       topics: Name of the file of queries; `{language}` stands for the language.
       qrels: Name of the file of judgements, also with `{language}`.
-      languages: Languages to read.
       source: Where the files can be downloaded; for messages.
       folder: Folder of the files; None: `$LCRAG_DATA/<dataset>`.
     """

@@ -38,15 +38,8 @@ def sample(
     """Answers the question given, or every question typed or piped in, and prints the episodes.
 
     Args:
-      output_dir: Not used.
       words: The question; empty: each line of standard input is a question with a separate episode.
-      policy: The policy.
-      collections: Collections to search in.
-      method: Provides the episode program.
-      lanes: The sampler.
-      language: Code of the questions' language.
       temperature: 0 is greedy.
-      seed: int of sampling.
 
     Raises:
       UserError: no question, an unknown language, or one without a collection.

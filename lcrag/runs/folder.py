@@ -135,46 +135,39 @@ def open_run(
     Raises:
       UserError: the folder cannot be written, holds another run or other files, or another process writes to it.
     """
-    with contextlib.ExitStack() as held:
-        writer_does(lambda: _claim(held, path, config, about, may_change, same_hashes))
-        yield RunFolder(path)
+    held = contextlib.ExitStack()
 
-
-def _claim(
-    held: contextlib.ExitStack,
-    path: Path,
-    config: str,
-    about: Mapping[str, Any],
-    may_change: Collection[str],
-    same_hashes: Collection[str],
-) -> None:
-    """Locks the folder, compares the run in it, if there is one, with this one, and writes CONFIG and RUN."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        lock = held.enter_context((path / LOCK).open("w"))
-    except OSError as error:
-        raise UserError(f"cannot write to the output folder {path}: {error.strerror}") from error
-    _lock(lock, path)
-    for partial in path.rglob("*.[0-9]*.tmp"):  # left by a killed process
-        partial.unlink(missing_ok=True)
-    record = dict(about)
-    if _holds_run(path):
+    def claim() -> None:
         try:
-            first = json.loads((path / RUN).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path / RUN} cannot be read ({error}); choose another --output_dir") from error
-        difference = differences((path / CONFIG).read_text(encoding="utf-8"), config, may_change)
-        if not difference and first.get("seed") != about.get("seed"):
-            difference = f"the seed is {first.get('seed')} there and {about.get('seed')} here"
-        if not difference:
+            path.mkdir(parents=True, exist_ok=True)
+            lock = held.enter_context((path / LOCK).open("w"))
+        except OSError as error:
+            raise UserError(f"cannot write to the output folder {path}: {error.strerror}") from error
+        _lock(lock, path)
+        for partial in path.rglob("*.[0-9]*.tmp"):  # left by a killed process
+            partial.unlink(missing_ok=True)
+        record = dict(about)
+        if _holds_run(path):
+            try:
+                first = json.loads((path / RUN).read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise UserError(f"{path / RUN} cannot be read ({error}); choose another --output_dir") from error
+            difference = differences((path / CONFIG).read_text(encoding="utf-8"), config, may_change)
+            if not difference and first.get("seed") != about.get("seed"):
+                difference = f"the seed is {first.get('seed')} there and {about.get('seed')} here"
             there, here = first.get("hashes", {}), about.get("hashes", {})
             changed = [name for name in same_hashes if there.get(name) != here.get(name)]
-            difference = f"the content of its {changed[0]} differs" if changed else None
-        if difference:
-            raise _another_run(path, difference)
-        record = {**first, "continued": [*first.get("continued", []), record]}
-    write_json(path / RUN, record)
-    write_text(path / CONFIG, config)
+            if not difference and changed:
+                difference = f"the content of its {changed[0]} differs"
+            if difference:
+                raise _another_run(path, difference)
+            record = {**first, "continued": [*first.get("continued", []), record]}
+        write_json(path / RUN, record)
+        write_text(path / CONFIG, config)
+
+    with held:
+        writer_does(claim)
+        yield RunFolder(path)
 
 
 def _lock(file: IO[str], path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 # What a run does, as (module, attribute path) of the function that does it.
 PHASES = {
-    "folder": ("lcrag.runs.folder", "_claim"),
+    "folder": ("lcrag.runs.folder", "write_json"),
     "restore": ("lcrag.learning.checkpoints", "Checkpoints.continue_from"),
     "rollout": ("lcrag.sampling", "Sampler.decode"),
     "retrieval": ("lcrag.retrieval", "Collections.search"),

@@ -55,13 +55,8 @@ def search_tool(
     """Returns a policy that searches, as a function of questions; the same question gets the same answer.
 
     Args:
-      policy: The policy.
-      collections: The collections to search.
-      method: The policy's program.
-      lanes: The sampler.
       default_language: Language of questions without one; None: English if it has a collection, or the only language.
       temperature: 0 is greedy.
-      seed: Seed of sampling.
       warm_up: Whether to compile everything that a question can need now.
 
     Raises:
@@ -102,18 +97,13 @@ def serve(
     Serves `/retrieve`, with a tool `/search_tool` and `/mcp`, and with a translator `/translate`.
 
     Args:
-      output_dir: Not used.
       collections: The collections of `/retrieve`; None: the tool's, or none without a tool.
-      tool: A policy that searches.
       translator: A translator, which may be served alone.
       transport: "stdio" serves only the tool, by MCP, to the agent that started this process.
       host: Address to listen on; the default can be reached from this machine only.
       port: 0 takes any free port.
       default_language: Searched for requests without languages, such as Search-R1's; None: English if it has a
         collection, or the only language.
-      limits: Limits of all requests, and of searches.
-      tool_limits: Limits of questions to the tool.
-      translation_limits: Limits of translations.
       window_seconds: How long a request waits for others to share its batch.
       batch_queries: Largest number of queries of a search.
       warm_up_queries: Batch sizes compiled before the first request; remote collections are not warmed up.
