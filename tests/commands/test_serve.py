@@ -1,20 +1,29 @@
-"""`lcrag serve`, and experiments that search behind a service."""
+"""`lcrag serve` as it is started, experiments that search behind it, and its tool for callers, agents and Python."""
 
+import asyncio
 import concurrent.futures
 import json
 import os
 import re
 import signal
+import subprocess
+import sys
 
 import gin
+import httpx2
+import mcp
 import pytest
-from experiment_parts import TIMINGS, assert_mistake, json_lines, measured, run, written_episodes
+from experiment_parts import SIZES, TIMINGS, assert_mistake, json_lines, measured, run, written_episodes
 from joined_processes import free_port
+from mcp.client.stdio import StdioServerParameters
 from support.local_server import answered_while_stopping, refuses, served, wait_until
 
 from lcrag import main
+from lcrag.commands.serve.serving import open_search_tool
 from lcrag.retrieval import load_collections
 from lcrag.retrieval.service import make_application
+
+QUESTION = "Which language is spoken in Niger?"
 
 
 @pytest.fixture(scope="module")
@@ -48,19 +57,18 @@ def test_training_behind_our_service_is_the_same_training(tiny, service, tmp_pat
 
 
 def test_a_run_goes_on_when_the_service_has_moved(tiny, collections, tmp_path):
-    bindings = ("train.evaluation=None", "train.checkpoint_every=1", "train.steps=1")
-    with served(make_application(collections)) as url:
-        assert run("train", tiny, *bindings, *remotely(url), output=tmp_path / "run") == 0
-    with served(make_application(collections)) as url:
-        assert run("train", tiny, *bindings, "train.steps=2", *remotely(url), output=tmp_path / "run") == 0
+    bindings = ("train.evaluation=None", "train.checkpoint_every=1")
+    for steps in (1, 2):
+        with served(make_application(collections)) as url:
+            more = (f"train.steps={steps}", *remotely(url))
+            assert run("train", tiny, *bindings, *more, output=tmp_path / "run") == 0
     assert [row["step"] for row in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1]
 
 
 def test_searching_search_r1_style(tiny, service, capsys):
     """Our own service takes requests without languages too, in its default language."""
     bindings = ("sample.collections=@search_r1_collections()", f"search_r1_collections.urls={{'en': '{service}'}}")
-    status = run("sample", tiny, *bindings, "hierarchical_search.route=@native_only", words=["Which?"])
-    assert status == 0
+    assert run("sample", tiny, *bindings, "hierarchical_search.route=@native_only", words=["Which?"]) == 0
     assert "answer:" in capsys.readouterr().out
 
 
@@ -78,13 +86,40 @@ def test_mistakes_of_a_client_are_one_line(tiny, capsys, bindings, part):
     assert_mistake(capsys, part)
 
 
-def serve_words(tiny, *bindings):
-    parts = (f"load_collections.folder='{tiny / 'collections'}'", *bindings)
-    return ["serve", *(f"--gin.{binding}" for binding in parts)]
+def tool_bindings(tiny, *bindings):
+    parts = (f"policy.folder='{tiny / 'policy'}'", f"load_collections.folder='{tiny / 'collections'}'")
+    return [*SIZES, *parts, "search_tool.collections=@load_collections()", "search_tool.warm_up=False", *bindings]
+
+
+def serve_words(tiny, *bindings, switches=("--tool",)):
+    limits = ("serve.limits=@ServiceLimits()", "ServiceLimits.arrival_seconds=60.0")
+    bindings = tool_bindings(tiny, "serve.port=0", "serve.warm_up_queries=(1,)", *limits, *bindings)
+    words = ("serve", *switches, "--allow_unused", "--gin_file=quickstart.gin")
+    return [*words, *(f"--gin.{binding}" for binding in bindings)]
+
+
+@pytest.mark.parametrize(
+    ("switches", "bindings", "part"),
+    [
+        ((), (), "serve.collections"),
+        (("--stdio",), (), "--tool"),
+        (
+            ("--tool",),
+            ("serve.tool_limits=@ToolLimits()", "ToolLimits.answer_seconds=0.0"),
+            "ToolLimits.answer_seconds",
+        ),
+        (("--tool",), ("Sampler.context=17",), "the context holds 17"),
+        (("--tool",), ("serve.default_language='xx'",), "'xx'"),
+    ],
+)
+def test_mistakes_are_one_line(tiny, capsys, switches, bindings, part):
+    gin.clear_config()
+    assert main.run(serve_words(tiny, *bindings, switches=switches)) == 2
+    assert_mistake(capsys, part)
 
 
 def test_ctrl_c_ends_a_server_that_finishes_what_it_has(tiny, capsys):
-    """SIGTERM ends one in a process of its own in `test_serve_tool`."""
+    """SIGTERM ends one in a process of its own below."""
     address, body = f"http://127.0.0.1:{(port := free_port())}", {"queries": ["a", "b"], "languages": ["fi", "zh"]}
 
     def ask():
@@ -94,15 +129,10 @@ def test_ctrl_c_ends_a_server_that_finishes_what_it_has(tiny, capsys):
         )
 
     gin.clear_config()
+    collections = "serve.collections=@load_collections()"
     with concurrent.futures.ThreadPoolExecutor() as pool:
         asked = pool.submit(ask)
-        bindings = (
-            f"serve.port={port}",
-            "serve.warm_up_queries=(1,)",
-            "serve.limits=@ServiceLimits()",
-            "ServiceLimits.arrival_seconds=60.0",
-        )
-        assert main.run(serve_words(tiny, *bindings)) == 0
+        assert main.run(serve_words(tiny, collections, f"serve.port={port}", switches=())) == 0
         status, answer = asked.result(timeout=60)
     assert status == 200
     assert [[hit["document"]["language"] for hit in hits] for hits in answer["result"]] == [["fi"] * 2, ["zh"] * 2]
@@ -111,3 +141,96 @@ def test_ctrl_c_ends_a_server_that_finishes_what_it_has(tiny, capsys):
     assert written.out.endswith("\nstopped; the requests in flight were finished\n")
     assert written.err == ""
     assert refuses("127.0.0.1", port)
+
+
+def process(words):
+    """A process on the one device that a laptop has, and not on the first of the eight that tests pretend."""
+    words = [word for word in words if "one_device" not in word]
+    return {"args": ["-m", "lcrag.main", *words], "env": {**os.environ, "XLA_FLAGS": ""}}
+
+
+def calls(server, *arguments):
+    """The results of calls of the tool by the official client."""
+
+    async def agent():
+        async with mcp.Client(server) as client:
+            return [await client.call_tool("search", each) for each in arguments]
+
+    return asyncio.run(agent())
+
+
+def test_the_tool_is_served_to_all_and_finishes_what_it_has(tiny):
+    def ask(**body):
+        return httpx2.post(f"{address}/search_tool", json=body, timeout=120)
+
+    started, pipes = process(serve_words(tiny)), dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, *started["args"]], **pipes, text=True, env=started["env"]) as server:
+        try:
+            lines = [server.stdout.readline() for _ in range(3)]
+            address = re.search(r"serving ar, .* at (http://127.0.0.1:\d+)/retrieve", lines[0])[1]
+            found = ask(question=QUESTION, language="fi")
+            [called] = calls(f"{address}/mcp", {"question": QUESTION, "language": "fi"})
+            refused = ask(question=QUESTION, language="tlh")
+            status, last = answered_while_stopping(server.terminate, address, "/search_tool", {"question": QUESTION})
+            rest, errors = server.communicate(timeout=120)
+        finally:
+            server.kill()
+    assert [line.rpartition(" ")[2].strip() for line in lines[1:]] == [f"{address}/search_tool", f"{address}/mcp"]
+    assert found.status_code == status == 200
+    assert (found.json()["language"], last["language"]) == ("fi", "en")
+    assert called.structured_content == found.json()
+    assert (refused.status_code, "'tlh'" in refused.json()["detail"]) == (422, True)
+    assert (server.returncode, errors, rest) == (0, "", "stopped; the requests in flight were finished\n")
+
+
+def test_an_agent_starts_it_itself(tiny):
+    server = StdioServerParameters(command=sys.executable, **process(serve_words(tiny, switches=("--tool", "--stdio"))))
+    answered, refused = calls(server, {"question": QUESTION}, {"question": ""})
+    assert not answered.is_error
+    assert answered.structured_content["question"] == QUESTION
+    assert refused.is_error
+    assert "is empty" in refused.content[0].text
+
+
+def test_sigterm_ends_it_while_its_stdin_is_open(tiny):
+    started = process(serve_words(tiny, switches=("--tool", "--stdio")))
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([sys.executable, *started["args"]], **pipes, text=True, env=started["env"]) as server:
+        try:
+            assert server.stderr.readline() == "serving one agent over stdin and stdout by MCP\n"
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(timeout=60) == -signal.SIGTERM
+        finally:
+            server.kill()
+
+
+def test_the_python_call(tiny):
+    tool = open_search_tool("quickstart.gin", bindings=tool_bindings(tiny))
+    together = tool([QUESTION, "Mitä kieltä puhutaan Nigerissä?"], ["en", "fi"])
+    assert [found.language for found in together] == ["en", "fi"]
+    for found in together:
+        assert all(hit.id.startswith(f"{hit.language}/") for hit in found.passages)
+        assert bool(found.passages) == bool(found.searches)
+
+
+@pytest.mark.parametrize("searcher", ["@hierarchical_search", "None"])
+def test_a_second_model_answers(tiny, tmp_path, searcher):
+    bindings = (
+        f"answer_from_evidence.searcher={searcher}",
+        f"local_model.folder='{tiny / 'policy'}'",
+        "local_model.mesh=@one_device()",
+        "local_model.slots=6",
+        "local_model.context=160",
+        "local_model.append_rows=(6,)",
+        "Evaluation.temperatures={'sampled': 1.0}",
+    )
+    files = ("r_search/answer_from_evidence.gin",)
+    assert run("evaluate", tiny, *bindings, gin_files=files, output=tmp_path) == 0
+    [answers] = (tmp_path / "answers").glob("*_sampled.jsonl")
+    rows = json_lines(answers)
+    assert len(rows) == 13
+    assert any(row["answer"] for row in rows)
+    assert (sum(row["searches"] for row in rows) > 0) == (searcher != "None")
+    assert {row["method"] for row in json.loads((tmp_path / "evaluation.json").read_text())["rows"]} == {
+        "Answer from evidence, sampled"
+    }

@@ -1,4 +1,4 @@
-"""`POST /search_tool` and `/mcp`: batches of questions, refusals and failures; `test_serve_tool` uses stdio."""
+"""`POST /search_tool` and `/mcp`: batches of questions, refusals and failures; `test_serve` uses stdio."""
 
 import asyncio
 import builtins
