@@ -55,7 +55,7 @@ MODULES = """
     methods.r_search.players methods.r_search.program methods.r_search.rewards methods.rag_r1.oracle
     methods.rag_r1.program methods.translate_r1.call_costs methods.translate_r1.oracles
     methods.translate_r1.pipeline.models methods.translate_r1.pipeline.stages methods.translate_r1.program
-    models.completers models.local models.translation_cache models.translation_service models.translators
+    models.completers models.local models.translators
     retrieval.index retrieval.passages retrieval.qdrant retrieval.remote retrieval.service retrieval.web
     train.evaluation train.method train.rl train.rollout train.sft
 """.split()

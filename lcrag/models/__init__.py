@@ -6,19 +6,20 @@ Public:
   ModelTranslator, EndpointTranslator: Translate by a model.
   LookUpTranslator, TranslationMemory: Translate exactly: constructed languages, and questions known in both languages.
   FirstTranslator, RememberedTranslator, TranslationCache: Combine translators, and cache in memory or in a file.
+  RemoteTranslator: Asks a translator that `lcrag serve` offers.
 
-`lcrag.models.translation_service` serves a translator over HTTP, and contains its client. To translate training
-questions with quality checks, see `lcrag.methods.translate_r1.pipeline`.
+To translate training questions with quality checks, see `lcrag.methods.translate_r1.pipeline`.
 """
 
 from lcrag.models.completers import CompletionJudge, EndpointCompleter
 from lcrag.models.local import SamplerCompleter
-from lcrag.models.translation_cache import TranslationCache
 from lcrag.models.translators import (
     EndpointTranslator,
     FirstTranslator,
     LookUpTranslator,
     ModelTranslator,
     RememberedTranslator,
+    RemoteTranslator,
+    TranslationCache,
     TranslationMemory,
 )

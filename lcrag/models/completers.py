@@ -30,19 +30,13 @@ class RequestFailed(UserError):
 def complete_prompts(
     model: Completer, prompts: Mapping[int, str], generation: SamplingParameters
 ) -> dict[int, str | GenerationFailure]:
-    """Returns the texts of completions, all requested in one batch; an exception of the model propagates.
-
-    Args:
-      model: Completes prompts.
-      prompts: Number -> prompt; the number selects its random stream.
-      generation: Sampling parameters of all prompts.
-    """
+    """Returns the texts of completions, all requested in one batch; a prompt's number selects its random stream."""
     if not prompts:
         return {}
     completions = model([(prompt, dataclasses.replace(generation, episode=n)) for n, prompt in prompts.items()])
     return {
-        number: each if isinstance(each, GenerationFailure) else each.text
-        for number, each in zip(prompts, completions, strict=True)
+        number: completion if isinstance(completion, GenerationFailure) else completion.text
+        for number, completion in zip(prompts, completions, strict=True)
     }
 
 
@@ -65,9 +59,6 @@ class CompletionJudge:
       temperature: Temperature of the attempts after the first.
       max_tokens: Longest answer, in tokens.
       seed: Seed of sampling.
-
-    Raises:
-      UserError: the temperature is not above 0.
     """
 
     def __init__(self, model: Completer, temperature: float = 0.7, max_tokens: int = 512, seed: int = 0):
@@ -80,12 +71,7 @@ class CompletionJudge:
         getattr(self._model, "check", lambda: None)()
 
     def __call__(self, prompts: Sequence[str], attempt: int = 0) -> list[str | None]:
-        """Returns the model's texts in order, None where it fails; an exception of the model propagates.
-
-        Args:
-          prompts: The judge's prompts.
-          attempt: Number of earlier attempts with these prompts.
-        """
+        """Returns the model's texts in order, None where it fails; `attempt` counts earlier ones with these prompts."""
         temperature = self._temperature if attempt else 0.0
         generation = SamplingParameters(max_tokens=self._max_tokens, temperature=temperature, seed=self._seed + attempt)
         texts = complete_prompts(self._model, dict(enumerate(prompts)), generation).values()
@@ -118,9 +104,6 @@ class ChatEndpoint:
       concurrency: Requests in flight.
       attempts: Most requests for one answer.
       seconds: Timeout of one request.
-
-    Raises:
-      UserError: the client is not installed.
     """
 
     def __init__(
@@ -149,18 +132,25 @@ class ChatEndpoint:
           **settings: Settings of the request, such as `temperature` and `max_tokens`.
 
         Raises:
-          RequestFailed: the endpoint rejects this request, or times out, is overloaded or returns no text in every
+          RequestFailed: The endpoint rejects this request, or times out, is overloaded or returns no text in every
             attempt.
-          UserError: the endpoint cannot be reached, or rejects the key or the model.
+          UserError: The endpoint cannot be reached, or rejects the key or the model.
         """
-        reason = "it is no chat completion"
+        openai, reason = self._openai, "it is no chat completion"
         for _ in range(self._attempts):
-            answer = self._answer(messages, settings)
+            try:
+                answer = self._client.chat.completions.create(model=self._model, messages=list(messages), **settings)
+            except openai.OpenAIError as error:
+                said, status = " ".join(str(error).split())[:300], getattr(error, "status_code", None)
+                alone = isinstance(error, openai.APITimeoutError) or (status is not None and status not in _MISTAKEN)
+                raise (RequestFailed if alone else UserError)(
+                    f"{self._shown_url} does not answer ({said}): check its address, its key and its model"
+                ) from error
             for choice in getattr(answer, "choices", None) or ():
                 if choice.message.content is not None:
                     tokens = answer.usage.completion_tokens if answer.usage else 0
-                    said = without_surrogates(choice.message.content)
-                    return ChatReply(said, choice.finish_reason == "length", tokens)
+                    text = without_surrogates(choice.message.content)
+                    return ChatReply(text, choice.finish_reason == "length", tokens)
                 reason = f"finish_reason {choice.finish_reason}"
         raise RequestFailed(
             f"{self.name} answers without a text ({reason}): allow it more tokens, or choose another model"
@@ -169,10 +159,7 @@ class ChatEndpoint:
     def each(self, ask: Callable[[T], U], items: Iterable[T]) -> list[U]:
         """Applies `ask` to every item, `concurrency` at a time.
 
-        After a failure or a signal no request is started, and those in flight are abandoned.
-
-        Raises:
-          UserError: one of them failed.
+        After a failure, which propagates, or a signal no request is started, and those in flight are abandoned.
         """
         workers = concurrent.futures.ThreadPoolExecutor(self._concurrency)
         try:
@@ -183,17 +170,6 @@ class ChatEndpoint:
             return [future.result() for future in asked]
         finally:
             workers.shutdown(wait=False, cancel_futures=True)
-
-    def _answer(self, messages: Sequence[Mapping[str, str]], settings: dict[str, Any]) -> Any:
-        try:
-            return self._client.chat.completions.create(model=self._model, messages=list(messages), **settings)
-        except self._openai.OpenAIError as error:
-            reason = " ".join(str(error).split())[:300]
-            status = getattr(error, "status_code", None)
-            alone = isinstance(error, self._openai.APITimeoutError) or (status is not None and status not in _MISTAKEN)
-            raise (RequestFailed if alone else UserError)(
-                f"{self._shown_url} does not answer ({reason}): check its address, its key and its model"
-            ) from error
 
 
 @gin.register
@@ -231,7 +207,7 @@ class EndpointCompleter:
             cut = reply.cut
             if (said := without_thought(reply.text)) and said.strip():
                 text = text_until_stop(said.encode(), generation.stop)
-                stopped = any(text.endswith(each) for each in generation.stop)
+                stopped = any(text.endswith(stop) for stop in generation.stop)
                 reason: Any = "stop" if stopped else "length" if cut else "eos"
                 return Completion(text=text, finish_reason=reason, tokens=reply.tokens)
         fault = f"cut after {generation.max_tokens} tokens: allow it more" if cut else "empty"

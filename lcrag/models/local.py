@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import gin
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float
 
-from lcrag.episodes import Chat, Completer, Completion, GenerationFailure, completion_of
+from lcrag.episodes import Chat, Completion, GenerationFailure, completion_of
 from lcrag.errors import UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.models.completers import without_thought
@@ -29,9 +29,6 @@ class SamplerCompleter:
       sampler: Its slots; nothing else may use them.
       tokenizer: Its tokenizer.
       chat: How prompts are given to it if it has a chat template.
-
-    Raises:
-      UserError: the chat template does not support a setting of `chat`.
     """
 
     def __init__(self, sampler: Sampler, tokenizer: Tokenizer, chat: Chat):
@@ -41,10 +38,9 @@ class SamplerCompleter:
     def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> list[Completion | GenerationFailure]:
         """Completes a batch of prompts; one whose thought is cut at its token limit fails.
 
-        Raises:
-          UserError: a prompt leaves no room for a token in the model's context; or the call is on another thread than
-            the policy's while several processes share the devices, which would then run different computations.
+        A prompt that leaves no room for a token in the model's context is a UserError.
         """
+        # On another thread than the policy's, the processes would run different computations on the same devices.
         if jax.process_count() > 1 and threading.current_thread() is not threading.main_thread():
             raise UserError(
                 f"a second model on the same devices cannot answer during rollouts in {jax.process_count()} processes:"
@@ -54,35 +50,25 @@ class SamplerCompleter:
             (self._chat.opening(self._tokenizer, prompt).ids, dataclasses.replace(generation, unscaled_scores=True))
             for prompt, generation in requests
         ]
-        sampled = continue_contexts(self._sampler, contexts)
         answers: list[Completion | GenerationFailure] = []
-        for completion in (completion_of(each, self._tokenizer) for each in sampled):
-            said = without_thought(completion.text)
-            if said is None:
-                failure = GenerationFailure(f"its thought was cut after {completion.tokens} tokens: allow it more")
-                answers.append(failure)
-            elif said == completion.text:
+        for sampled in continue_contexts(self._sampler, contexts):
+            completion = completion_of(sampled, self._tokenizer)
+            text, tokens = without_thought(completion.text), completion.tokens
+            if text is None:
+                answers.append(GenerationFailure(f"its thought was cut after {tokens} tokens: allow it more"))
+            elif text == completion.text:
                 answers.append(completion)
             else:
-                reason = completion.finish_reason
-                answers.append(Completion(text=said, finish_reason=reason, tokens=completion.tokens))
+                answers.append(Completion(text=text, finish_reason=completion.finish_reason, tokens=tokens))
         return answers
 
 
-@gin.configurable
+@gin.register("local_model")
 @typed
-def local_model(
-    folder: str,
-    mesh: Mesh,
-    computation: Computation = DEFAULT_COMPUTATION,
-    slots: int = 64,
-    context: int = 2048,
-    block: int = 32,
-    append_rows: Sequence[int] = (),
-    append_tokens: Sequence[int] = (64, 512),
-    chat_template: bool = True,
-) -> Completer:
-    """Returns a local checkpoint of any architecture with its own sampler; its weights are loaded on first use.
+class LocalModel:
+    """A checkpoint on this machine, of any architecture, with its own sampler; a `Completer`.
+
+    Its weights are loaded on first use, so they take no memory in an evaluation without rewards.
 
     Args:
       folder: A Hugging Face folder, or the name of one that ships with the package.
@@ -94,60 +80,53 @@ def local_model(
       append_rows: Row counts that are compiled for prefill.
       append_tokens: Chunk lengths that are compiled for prefill, in tokens.
       chat_template: Whether to use the model's chat template, if it has one.
-
-    Raises:
-      UserError: the folder holds no checkpoint, or the model's context is shorter than `context`.
     """
-    path = resolved_folder(folder)
-    settings = SamplerConfig(
-        slots=slots, context=context, block=block, append_rows=append_rows, append_tokens=append_tokens
-    )
 
-    def load() -> tuple[Completer, Mapping[str, str]]:
-        config, params = load_hugging_face(path, computation.compute_dtype, mesh)
-        tokenizer = load_tokenizer(path)
-        sampler = Sampler(
-            dataclasses.replace(computation, lora=None).of(config),
-            params,
-            tokenizer,
-            settings,
-            mesh,
+    def __init__(
+        self,
+        folder: str,
+        mesh: Mesh,
+        computation: Computation = DEFAULT_COMPUTATION,
+        slots: int = 64,
+        context: int = 2048,
+        block: int = 32,
+        append_rows: Sequence[int] = (),
+        append_tokens: Sequence[int] = (64, 512),
+        chat_template: bool = True,
+    ):
+        self._folder, self._mesh, self._chat = resolved_folder(folder), mesh, Chat(template=chat_template)
+        self._computation = dataclasses.replace(computation, lora=None)
+        self._settings = SamplerConfig(
+            slots=slots, context=context, block=block, append_rows=append_rows, append_tokens=append_tokens
         )
+
+    def check(self) -> None:
+        """Raises a UserError if the folder holds no checkpoint; called before sampling."""
+        read_config(self._folder)
+
+    @functools.cached_property
+    def _loaded(self) -> tuple[SamplerCompleter, Mapping[str, str]]:
+        config, params = load_hugging_face(self._folder, self._computation.compute_dtype, self._mesh)
+        tokenizer = load_tokenizer(self._folder)
+        sampler = Sampler(self._computation.of(config), params, tokenizer, self._settings, self._mesh)
         hashes = {"parameters": parameter_fingerprint(params), "tokenizer": tokenizer.fingerprint()}
-        return SamplerCompleter(sampler, tokenizer, Chat(template=chat_template)), hashes
-
-    return LazyModel(load, lambda: read_config(path))
-
-
-class LazyModel:
-    """A model that is loaded on first use, and so takes no memory in an evaluation without rewards.
-
-    Args:
-      load: Returns the model and its fingerprints.
-      check: Raises a UserError if the model cannot be loaded; called before sampling by commands that use the model.
-    """
-
-    def __init__(self, load: Callable[[], tuple[Completer, Mapping[str, str]]], check: Callable[[], object]):
-        self._loaded, self.check = functools.cache(load), check
+        return SamplerCompleter(sampler, tokenizer, self._chat), hashes
 
     @property
     def hashes(self) -> Mapping[str, str]:
         """Fingerprints of the parameters and the tokenizer; reading them loads the model."""
-        _, hashes = self._loaded()
-        return hashes
+        return self._loaded[1]
 
-    def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> Sequence[Completion | GenerationFailure]:
+    def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> list[Completion | GenerationFailure]:
         """Completes a batch of prompts."""
-        model, _ = self._loaded()
-        return model(requests)
+        return self._loaded[0](requests)
 
 
 @gin.register("question_encoder")
 class QuestionEncoder:
     """Embeds the sub-questions of plans as queries (the paper: E5-base); its weights are loaded on first use.
 
-    Args:
-      folder: Folder of the encoder, or the name of one that ships with the package; None: it cannot be used.
+    `folder` is an encoder's, or the name of one that ships with the package; None: it cannot be used.
     """
 
     def __init__(self, folder: str | None):

@@ -1,21 +1,33 @@
-"""Translators: a model that follows instructions, exact ones of constructed languages and of questions, combinations.
+"""Translators: a model, a service, exact ones of constructed languages and of known questions, combinations, caches.
 
-Each is an `lcrag.episodes.Translator`.
+Each is an `lcrag.episodes.Translator`. The protocol of `POST /translate`, which `lcrag serve` offers with a translator:
+a request is `{"texts", "source", "target"}`, where a null source is detected; an answer is `{"translations": [...]}`,
+each `{"text"}` or `{"failure", "unavailable"}`.
 """
 
+import fcntl
+import itertools
+import json
+import os
+import pathlib
 import re
 import threading
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import cachetools
 import gin
+import pydantic
 
 from lcrag.data.constructed import CONSTRUCTED, ENGLISH, substitution, words_of
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.questions import Question
+from lcrag.data.rows import BadRows, Row, Text, parsed_rows
 from lcrag.episodes import Completer, GenerationFailure, Translated, TranslationFailure, Translator
 from lcrag.errors import UserError, typed
 from lcrag.models.completers import LOCAL, EndpointCompleter, complete_prompts
+from lcrag.retrieval.remote import USUAL_PATIENCE, HttpService, Patience, ServiceRefusal
+from lcrag.retrieval.wire import first_problem
 from lcrag.sampling import SamplingParameters
 
 _PROMPT = (
@@ -26,7 +38,8 @@ _PROMPT = (
 _ANSWER = re.compile(r"<translation>\s*(\S.*?)\s*</translation>", re.DOTALL)
 _STOP = ("</translation>",)
 # A text is in the language to which most of its words belong, if they are at least this share; names belong to none.
-LEAST_SHARE = 0.5
+MIN_SHARE = 0.5
+PATH = "/translate"
 
 
 @gin.register
@@ -40,9 +53,6 @@ class ModelTranslator:
       max_tokens: Longest answer, in tokens.
       temperature: Temperature of the second and later attempts; the first is greedy.
       seed: Seed of sampling.
-
-    Raises:
-      UserError: no attempt is allowed.
     """
 
     def __init__(
@@ -64,7 +74,9 @@ class ModelTranslator:
         if unknown := [code for code in (source, target) if code is not None and code not in LANGUAGES]:
             return [TranslationFailure(f"the model is asked for no language {unknown[0]!r}")] * len(texts)
         answers: list[Translated] = [TranslationFailure("it was not asked")] * len(texts)
-        missing = {place: translation_prompt(text, source, target) for place, text in enumerate(texts)}
+        known = f" from {LANGUAGES[source].name}" if source is not None else ""
+        name = LANGUAGES[target].name
+        missing = {n: _PROMPT.format(source=known, target=name, text=text) for n, text in enumerate(texts)}
         for attempt in range(self._attempts):
             generation = SamplingParameters(
                 stop=_STOP,
@@ -72,35 +84,21 @@ class ModelTranslator:
                 temperature=self._temperature if attempt else 0.0,
                 seed=self._seed + attempt,
             )
-            for place, text in complete_prompts(self._model, missing, generation).items():
-                answers[place] = translation_in(text)
+            for place, reply in complete_prompts(self._model, missing, generation).items():
+                if isinstance(reply, GenerationFailure):
+                    answers[place] = TranslationFailure(reply.reason, unavailable=True)
+                elif found := _ANSWER.search(reply):
+                    answers[place] = found[1]
+                else:
+                    answers[place] = TranslationFailure(f"the model does not translate, it says {reply[:200]!r}")
             missing = {n: prompt for n, prompt in missing.items() if isinstance(answers[n], TranslationFailure)}
         return answers
-
-
-def translation_prompt(text: str, source: str | None, target: str) -> str:
-    """Returns the model's prompt, which names the source language only if it is known."""
-    known = f" from {LANGUAGES[source].name}" if source is not None else ""
-    return _PROMPT.format(source=known, target=LANGUAGES[target].name, text=text)
-
-
-def translation_in(reply: str | GenerationFailure) -> Translated:
-    """Returns the translation in a model's reply."""
-    if isinstance(reply, GenerationFailure):
-        return TranslationFailure(reply.reason, unavailable=True)
-    found = _ANSWER.search(reply)
-    return found[1] if found else TranslationFailure(f"the model does not translate, it says {reply[:200]!r}")
 
 
 @gin.register
 @typed
 class EndpointTranslator:
-    """A `ModelTranslator` over a `ChatEndpoint`, whose arguments it takes.
-
-    Args:
-      attempts: Most requests for one text, whether the endpoint fails or the answer has no translation.
-      max_tokens: Longest answer.
-    """
+    """A `ModelTranslator` over a `ChatEndpoint`, whose arguments it takes."""
 
     def __init__(
         self,
@@ -123,14 +121,8 @@ class EndpointTranslator:
 class LookUpTranslator:
     """Translates between English and the constructed languages, exactly.
 
-    Texts in other languages fail, and `FirstTranslator` passes them to the next translator.
-
-    Args:
-      vocabulary: The English words that the languages have words for.
-      codes: Of the constructed languages.
-
-    Raises:
-      UserError: there is no such language.
+    Texts in other languages fail, and `FirstTranslator` passes them to the next translator. The languages have words
+    for the English ones of `vocabulary`.
     """
 
     def __init__(self, vocabulary: Iterable[str], codes: Sequence[str] = tuple(CONSTRUCTED)):
@@ -147,35 +139,34 @@ class LookUpTranslator:
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
         """Translates texts; without `source` each text's language is detected."""
-        return [self._translated(text, source, target) for text in texts]
+        answers: list[Translated] = []
+        for text in texts:
+            language = self.language_of(text) if source is None else source
+            if language is None or not {language, target} <= self._words.keys():
+                known = ", ".join(self._words)
+                answers.append(TranslationFailure(f"a look-up translates between {known} only"))
+            elif language == target:
+                answers.append(text)
+            else:
+                english = text if language == ENGLISH else self._tables[language].english(text)
+                answers.append(english if target == ENGLISH else self._tables[target].constructed(english))
+        return answers
 
     def language_of(self, text: str) -> str | None:
         """Returns the language of a text, English if it has no words; None if it is in none of `languages`."""
         words = words_of(text)
-        known = {code: sum(word in own for word in words) for code, own in self._words.items()}
+        known = {code: sum(word in of_language for word in words) for code, of_language in self._words.items()}
         best = max(known, key=lambda code: known[code])
-        return best if known[best] >= LEAST_SHARE * len(words) else None
-
-    def _translated(self, text: str, source: str | None, target: str) -> Translated:
-        own = self.language_of(text) if source is None else source
-        if own is None or not {own, target} <= self._words.keys():
-            return TranslationFailure(f"a look-up translates between {', '.join(self._words)} only")
-        if own == target:
-            return text
-        english = text if own == ENGLISH else self._tables[own].english(text)
-        return english if target == ENGLISH else self._tables[target].constructed(english)
+        return best if known[best] >= MIN_SHARE * len(words) else None
 
 
 @gin.register
 @typed
 class TranslationMemory:
-    """Translates questions by looking up their versions in other languages.
+    """Translates questions by looking up their versions in other languages, which have the same `coupling`.
 
     Other texts fail, and so do questions without a version in the target language; `FirstTranslator` passes them to the
     next translator.
-
-    Args:
-      questions: The questions; the versions of one question have the same `coupling`.
     """
 
     def __init__(self, questions: Iterable[Question]):
@@ -187,15 +178,17 @@ class TranslationMemory:
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
         """Translates texts, whose language is known from the memory; `source` is not used."""
-        return [self._translated(text.strip(), target) for text in texts]
-
-    def _translated(self, text: str, target: str) -> Translated:
-        if text not in self._couplings:
-            return TranslationFailure("the translation memory does not hold this text")
-        versions = self._versions[self._couplings[text]]
-        if target not in versions:
-            return TranslationFailure(f"the translation memory holds this text in {', '.join(versions)}, not {target}")
-        return versions[target]
+        answers: list[Translated] = []
+        for text in texts:
+            versions = self._versions.get(self._couplings.get(text.strip(), ""), {})
+            if target in versions:
+                answers.append(versions[target])
+            elif versions:
+                known = ", ".join(versions)
+                answers.append(TranslationFailure(f"the translation memory holds this text in {known}, not {target}"))
+            else:
+                answers.append(TranslationFailure("the translation memory does not hold this text"))
+        return answers
 
 
 @gin.register
@@ -203,14 +196,8 @@ class TranslationMemory:
 class RememberedTranslator:
     """Asks another translator once for each text, and caches translations in memory; failures are not cached.
 
-    `TranslationCache` caches in a file, across processes.
-
-    Args:
-      translator: The translator to ask.
-      texts: Size of the cache; the least recently used translation is dropped.
-
-    Raises:
-      UserError: the cache is empty.
+    `TranslationCache` caches in a file, across processes. Of more than `texts` translations, the least recently used
+    ones are dropped.
     """
 
     def __init__(self, translator: Translator, texts: int = 1 << 16):
@@ -240,12 +227,6 @@ class FirstTranslator:
     """Asks several translators in turn: each gets the texts on which the previous ones failed.
 
     Constructed languages are looked up this way, and all others translated by a model.
-
-    Args:
-      translators: In the order in which they are asked.
-
-    Raises:
-      UserError: there are none.
     """
 
     def __init__(self, translators: Sequence[Translator]):
@@ -264,3 +245,132 @@ class FirstTranslator:
             for place, answer in zip(places, again, strict=True):
                 answers[place] = answer
         return answers
+
+
+class _CachedTranslation(Row):
+    source: Text | None
+    target: Text
+    text: str
+    translation: Text
+
+
+@gin.register
+@typed
+class TranslationCache:
+    """A translator with a cache in a file.
+
+    Lines are appended after every batch: a killed process loses at most the batch it was waiting for, and the same call
+    continues where it stopped. Failures are not cached.
+
+    Args:
+      path: The file, created if missing.
+      translator: Translates texts that the file lacks; None: such texts are an error.
+      batch: Most texts in one call of the translator.
+    """
+
+    def __init__(self, path: str | pathlib.Path, translator: Translator | None = None, batch: int = 64):
+        self._path, self._translator, self._batch = pathlib.Path(path), translator, max(1, batch)
+        content = self._path.read_bytes() if self._path.exists() else b""
+        lines = content[: content.rfind(b"\n") + 1].splitlines()  # without the partial line of a killed process
+        rows = [row for _, row in parsed_rows(self._path, lines, _CachedTranslation, BadRows())] if lines else []
+        self._known = {(row.source, row.target, row.text): row.translation for row in rows}
+
+    def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
+        """Translates texts, each of which is asked for once."""
+        missing = [text for text in dict.fromkeys(texts) if (source, target, text) not in self._known]
+        failures = self._add(missing, source, target) if missing else {}
+        return [failures[text] if text in failures else self._known[source, target, text] for text in texts]
+
+    def _add(self, texts: Sequence[str], source: str | None, target: str) -> dict[str, TranslationFailure]:
+        """Translates and caches texts; returns the failures."""
+        if self._translator is None:
+            raise UserError(
+                f"{self._path} lacks {len(texts)} translations from {source} to {target}, the first of"
+                f" {texts[0]!r}: name a translator, such as TranslationCache.translator = @EndpointTranslator()"
+            )
+        failures: dict[str, TranslationFailure] = {}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(f"another process is adding to {self._path}: wait, or use another file") from error
+            os.truncate(self._path, self._path.read_bytes().rfind(b"\n") + 1)
+            for start in range(0, len(texts), self._batch):
+                batch = texts[start : start + self._batch]
+                for text, answer in zip(batch, self._translator(batch, source, target), strict=True):
+                    if isinstance(answer, TranslationFailure):
+                        failures[text] = answer
+                        continue
+                    if not answer.strip():
+                        raise UserError(f"the translator says nothing for {text!r} from {source} to {target}")
+                    row = _CachedTranslation(source=source, target=target, text=text, translation=answer)
+                    file.write(f"{json.dumps(row.model_dump(), ensure_ascii=False)}\n".encode())
+                    self._known[source, target, text] = answer
+                file.flush()
+                os.fsync(file.fileno())
+        return failures
+
+
+class Translation(pydantic.BaseModel):
+    """The translation of a text, or the reason for its failure and whether the translator itself failed."""
+
+    text: str | None = None
+    failure: str | None = None
+    unavailable: bool | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_exactly_one(self) -> "Translation":
+        if (self.text is None) == (self.failure is None):
+            raise ValueError("a translation has either a text or a failure")
+        return self
+
+
+class TranslateAnswer(pydantic.BaseModel):
+    """The answer: one translation per text, in order."""
+
+    translations: list[Translation]
+
+
+@gin.configurable
+class RemoteTranslator:
+    """Sends texts to a translation service.
+
+    Args:
+      url: Its address, `http://HOST:PORT`.
+      patience: Retries and time limits.
+      texts: Largest number of texts in a request.
+      connections: Concurrent requests.
+    """
+
+    def __init__(self, url: str, patience: Patience = USUAL_PATIENCE, texts: int = 64, connections: int = 8):
+        self._url, self._texts = url.rstrip("/").removesuffix(PATH) + PATH, texts
+        name = f"the translation service at {self._url}"
+        try:
+            self._ask(HttpService(name, patience.at_the_start()), [], None, "en")
+        except ServiceRefusal as error:
+            raise UserError(f"{error}: it refuses even an empty request, so look into its log") from error
+        self._service = HttpService(name, patience, connections)
+        self._executor = ThreadPoolExecutor(connections, thread_name_prefix="remote translation")
+
+    def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
+        """Translates texts; raises `ServiceRefusal` if the service refuses one of the requests."""
+        parts = [list(texts[start : start + self._texts]) for start in range(0, len(texts), self._texts)]
+        answers = self._executor.map(lambda part: self._ask(self._service, part, source, target), parts)
+        return list(itertools.chain.from_iterable(answers))
+
+    def _ask(self, service: HttpService, texts: list[str], source: str | None, target: str) -> list[Translated]:
+        response = service.request("POST", self._url, json={"texts": texts, "source": source, "target": target})
+        try:
+            translations = TranslateAnswer.model_validate_json(response.content).translations
+            if len(translations) != len(texts):
+                raise ValueError(f"it answers {len(translations)} texts of {len(texts)}")
+        except ValueError as error:
+            problem = first_problem(error) if isinstance(error, pydantic.ValidationError) else str(error)
+            raise UserError(
+                f"{service.name} does not speak the /translate API ({problem}): check its address"
+            ) from error
+        return [
+            TranslationFailure(answer.failure or "", bool(answer.unavailable)) if answer.text is None else answer.text
+            for answer in translations
+        ]

@@ -4,6 +4,7 @@ import concurrent.futures
 import logging
 import pathlib
 import re
+import sys
 import threading
 import time
 
@@ -93,8 +94,10 @@ ASKED = [
 def test_a_batch_is_completed_in_order_and_not_all_at_once(endpoint):
     url, model = endpoint
     completions = EndpointCompleter("good", url, concurrency=3)(ASKED)
-    assert [each.text for each in completions] == [f"{prompt[::-1]}</answer> and more" for prompt, _ in ASKED]
-    assert {(each.finish_reason, each.tokens) for each in completions} == {("length", 5)}
+    assert [completion.text for completion in completions] == [
+        f"{prompt[::-1]}</answer> and more" for prompt, _ in ASKED
+    ]
+    assert {(completion.finish_reason, completion.tokens) for completion in completions} == {("length", 5)}
     assert 1 < model.most <= 3
     assert {(body["temperature"], body["max_tokens"]) for body in model.asked} == {(0.1, 7)}
     assert len({body["seed"] for body in model.asked}) == len(ASKED)
@@ -121,33 +124,30 @@ def test_requests_are_retried(endpoint, model, requests):
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        ("down", "does not answer .*overloaded.*: check its address, its key and its model"),
-        ("silent", "silent at .* answers without a text .finish_reason length.: allow it more tokens"),
-        ("page", "page at .* answers without a text .it is no chat completion"),
-        ("thinking", "the answer of thinking at .* was cut after 7 tokens: allow it more"),
-        ("empty", "the answer of empty at .* was cut after 7 tokens: allow it more"),
+        ("down", "overloaded"),
+        ("silent", "finish_reason length"),
+        ("page", "it is no chat completion"),
+        ("thinking", "was cut after 7 tokens"),
+        ("empty", "was cut after 7 tokens"),
     ],
 )
 def test_a_request_that_fails_in_every_attempt_is_a_failure_and_no_empty_text(endpoint, model, reason):
     url, asked = endpoint
     [failure] = EndpointCompleter(model, url, attempts=2)(ASKED[:1])
     assert isinstance(failure, GenerationFailure)
-    assert re.search(reason, failure.reason)
+    assert reason in failure.reason
     assert len(asked.asked) == 2
 
 
-def test_a_failed_request_leaves_the_others(endpoint):
-    completions = EndpointCompleter("picky", endpoint[0])(ASKED[:3])
-    assert [isinstance(each, GenerationFailure) for each in completions] == [False, True, False]
-
-
-def test_an_unknown_model_ends_the_step(endpoint, monkeypatch):
+def test_a_failed_request_leaves_the_others_and_an_unknown_model_ends_the_step(endpoint, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     url, asked = endpoint
-    with pytest.raises(UserError, match="does not answer .*no such model") as caught:
+    completions = EndpointCompleter("picky", url)(ASKED[:3])
+    assert [isinstance(completion, GenerationFailure) for completion in completions] == [False, True, False]
+    with pytest.raises(UserError, match="no such model") as caught:
         EndpointCompleter("unknown", url, concurrency=2, attempts=2)(ASKED * 5)
     assert "secret" not in str(caught.value)
-    assert len(asked.asked) < 20  # the other requests were cancelled
+    assert len(asked.asked) < 23  # the other requests were cancelled
 
 
 @pytest.mark.parametrize(
@@ -181,16 +181,14 @@ def test_a_signal_leaves_what_is_in_flight_and_asks_nothing_more(monkeypatch):
         answer.set()
 
 
-def test_an_endpoint_that_is_missing_or_late(endpoint):
+def test_an_endpoint_or_a_client_that_is_missing_or_late(endpoint, monkeypatch):
     with pytest.raises(UserError, match="127.0.0.1:9/v1 does not answer"):
         EndpointCompleter("model", "http://127.0.0.1:9/v1", attempts=1)(ASKED[:1])
     [late] = EndpointCompleter("good", endpoint[0], attempts=1, seconds=0.001)(ASKED[:1])
     assert "timed out" in late.reason
-
-
-def test_a_failed_judgement_is_none():
-    judge = CompletionJudge(lambda requests: [GenerationFailure("late") for _ in requests])
-    assert judge(["a", "b"]) == [None, None]
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(UserError, match="pip install"):
+        EndpointCompleter("model")
 
 
 def test_a_judge_is_greedy_at_first_and_samples_later():
@@ -200,6 +198,7 @@ def test_a_judge_is_greedy_at_first_and_samples_later():
         seen.append([generation for _, generation in requests])
         return [Completion(text=prompt.upper(), finish_reason="eos", tokens=1) for prompt, _ in requests]
 
+    assert CompletionJudge(lambda requests: [GenerationFailure("late") for _ in requests])(["a", "b"]) == [None, None]
     judge = CompletionJudge(model, max_tokens=7, seed=3)
     assert (judge(["a", "b"]), judge(["a"], 2), judge([])) == (["A", "B"], ["A"], [])
     assert [[(g.temperature, g.max_tokens, g.seed, g.episode) for g in batch] for batch in seen] == [

@@ -13,7 +13,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Chat
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.methods.r_search import EvidenceReader, r_search, r_search_reward
-from lcrag.models.local import local_model
+from lcrag.models.local import LocalModel
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face
 from lcrag.rewards import token_f1
 from lcrag.sampling import generate
@@ -64,7 +64,7 @@ def written(question, turns, request):
 
 def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder):
     """Its answers are those of `generate` with the same checkpoint, and their scores are the evidence reward."""
-    model = local_model(str(reader_folder), one_device(), slots=2, context=96, block=8, append_tokens=(48,))
+    model = LocalModel(str(reader_folder), one_device(), slots=2, context=96, block=8, append_tokens=(48,))
     batches = []
 
     def remembered(requests):

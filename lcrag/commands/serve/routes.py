@@ -1,7 +1,7 @@
 """`POST /search_tool` and `POST /translate` of the service: they batch the questions and texts of many callers.
 
 A question is `{"question": TEXT, "language": CODE}`, where the language is optional; the answer is `Findings` as JSON.
-For translations see `lcrag.models.translation_service`; a text that cannot be translated gets a failure.
+For translations see `lcrag.models.translators`; a text that cannot be translated gets a failure.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from fastapi import FastAPI, HTTPException
 from lcrag.commands.serve.search_tool import Findings, SearchTool
 from lcrag.episodes import Translated, TranslationFailure, Translator
 from lcrag.errors import UserError, typed
-from lcrag.models.translation_service import PATH, TranslateAnswer, Translation
+from lcrag.models.translators import PATH, TranslateAnswer, Translation
 from lcrag.retrieval.service import Batcher, add_json_route, check_positive, refusing
 from lcrag.retrieval.wire import LanguageCode
 
