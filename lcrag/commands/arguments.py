@@ -14,27 +14,16 @@ OPTIONS = ("--gin_file", "--output_dir")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Arguments:
-    """A parsed command line.
+    """A parsed command line."""
 
-    Attributes:
-      command: The first word, None if there was none.
-      words: The other words, in order.
-      gin_files: Values of `--gin_file`, in order.
-      bindings: `--gin.Scope.param=value` as gin statements, `Scope.param = value`, in order.
-      output_dir: Value of `--output_dir`.
-      others: Options of single commands with their values.
-      switches: Options of single commands that take no value.
-      flags: Which of FLAGS were given.
-    """
-
-    command: str | None
-    words: tuple[str, ...]
+    command: str | None  # the first word
+    words: tuple[str, ...]  # the other words
     gin_files: tuple[str, ...]
-    bindings: tuple[str, ...]
+    bindings: tuple[str, ...]  # `--gin.Scope.param=value` as gin statements, `Scope.param = value`
     output_dir: Path | None
-    others: Mapping[str, str]
-    switches: tuple[str, ...]
-    flags: tuple[str, ...]
+    others: Mapping[str, str]  # options of single commands with their values
+    switches: tuple[str, ...]  # options of single commands that take no value
+    flags: tuple[str, ...]  # which of FLAGS were given
 
 
 class _Parser(argparse.ArgumentParser):

@@ -13,42 +13,26 @@ CONFIG = "config.gin"
 class Command:
     """One command.
 
-    Attributes:
-      function: `module:name`; called as `function(output_dir)`, or `function(output_dir, words)` if it takes words, or
-        as `function(arguments)` if gin does not configure it.
-      summary: One line for the list of commands.
-      details: Further text of `lcrag COMMAND --help`.
-      words: The words that may follow the command, as in the usage line; empty: none.
-      folder: What --output_dir is: "run" (a run that may be continued) or "any"; empty: it is not needed.
-      gin_file: Default configuration; empty: one must be given.
-      of_run: Whether the first word is a run's folder, whose config.gin is the default configuration.
-      bindings: Statements added after the files; bindings of the command line override them.
-      instead: Own options that replace `function` by another one, called as `function(arguments)` without gin.
-      options: Own options -> the gin parameter that gets the value. Without gin: -> its help text.
-      switches: Own options without a value -> the gin statement. Without gin: -> its help text.
-      marks: Parameters that an experiment of this command binds, for its help; see `experiments`.
-      configured: Whether gin configures it.
-      shared: Whether several processes may run it together; see `lcrag.runs.processes`.
-      continues: Whether the same command continues after an interruption.
-      listing: Function that lists the possible values of its word, `module:name`, for its help.
+    `function`, `module:name`, is called as `function(output_dir)`, or `function(output_dir, words)` if it takes words,
+    or as `function(arguments)` if gin does not configure it.
     """
 
     function: str
-    summary: str
-    details: str = ""
-    words: str = ""
-    folder: str = ""
-    gin_file: str = ""
-    of_run: bool = False
-    bindings: tuple[str, ...] = ()
-    instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    switches: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    marks: tuple[str, ...] = ()
-    configured: bool = True
-    shared: bool = False
-    continues: bool = True
-    listing: str = ""
+    summary: str  # one line for the list of commands
+    details: str = ""  # further text of `lcrag COMMAND --help`
+    words: str = ""  # the words that may follow the command, as in the usage line
+    folder: str = ""  # what --output_dir is: "run" (may be continued) or "any"; empty: it is not needed
+    gin_file: str = ""  # default configuration; empty: one must be given
+    of_run: bool = False  # whether the first word is a run's folder, whose config.gin is the default configuration
+    bindings: tuple[str, ...] = ()  # statements added after the files; those of the command line override them
+    instead: Mapping[str, str] = dataclasses.field(default_factory=dict)  # own option -> a function without gin
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)  # -> gin parameter; without gin: help text
+    switches: Mapping[str, str] = dataclasses.field(default_factory=dict)  # -> gin statement; without gin: help text
+    marks: tuple[str, ...] = ()  # parameters that an experiment of this command binds; see `experiments`
+    configured: bool = True  # whether gin configures it
+    shared: bool = False  # whether several processes may run it together; see `lcrag.runs.processes`
+    continues: bool = True  # whether the same command continues after an interruption
+    listing: str = ""  # function that lists the possible values of its word, `module:name`, for its help
 
     def accepted(self) -> set[str]:
         """Returns every option that belongs to this command."""
@@ -57,7 +41,7 @@ class Command:
 
 
 SKIP_BAD_ROWS = {"--skip_bad_rows": "BadRows.skip = True"}
-ABOUT_BAD_ROWS = "--skip_bad_rows skips rows of data files that cannot be used, and reports their number."
+ABOUT_BAD_ROWS = "skip rows of data files that cannot be used, and report their number"
 
 COMMANDS = {
     "train": Command(
@@ -65,8 +49,7 @@ COMMANDS = {
         folder="run",
         summary="Reinforcement learning of a policy that searches; run again to continue",
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
-        "SIGTERM and Ctrl-C save the last finished step; the same command continues from the last checkpoint.\n"
-        f"{ABOUT_BAD_ROWS}",
+        "SIGTERM and Ctrl-C save the last finished step; the same command continues from the last checkpoint.",
         switches=SKIP_BAD_ROWS,
         shared=True,
         marks=("train.policy", "Method.program"),
@@ -79,8 +62,7 @@ COMMANDS = {
         "with config.gin, run.json, metrics.jsonl and checkpoints/. On questions and passages, and on your own rows:\n"
         "  lcrag sft --gin_file=quickstart.gin --gin_file=baselines/sft.gin --output_dir=FOLDER\n"
         "  lcrag sft --gin_file=quickstart.gin --gin_file=data/demonstrations.gin \\\n"
-        "    --gin.demonstration_files.files='(\"rows.jsonl\",)' --output_dir=FOLDER\n"
-        f"{ABOUT_BAD_ROWS}",
+        "    --gin.demonstration_files.files='(\"rows.jsonl\",)' --output_dir=FOLDER",
         switches=SKIP_BAD_ROWS,
         shared=True,
         marks=("sft.policy", "sft.rows", "Method.program"),
@@ -90,8 +72,7 @@ COMMANDS = {
         folder="any",
         summary="Metrics of a policy on held-out questions, by language",
         details="Writes evaluation.json into --output_dir, every episode into its episodes/, and every answer and the\n"
-        "configuration into its answers/.\n"
-        f"{ABOUT_BAD_ROWS}",
+        "configuration into its answers/.",
         switches=SKIP_BAD_ROWS,
         shared=True,
         marks=("evaluate.policy", "Method.program"),
@@ -183,8 +164,7 @@ COMMANDS = {
         marks=("index.length",),
         details='Name the sources with --gin.index.sources=\'{"fi": "fiwiki-latest-pages-articles.xml.bz2"}\', and\n'
         "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
-        "passages are not embedded again. Judgements (judgements/*.gin) measure the retrieval at the end.\n"
-        f"{ABOUT_BAD_ROWS}",
+        "passages are not embedded again. Judgements (judgements/*.gin) measure the retrieval at the end.",
         switches=SKIP_BAD_ROWS,
     ),
     "curate": Command(
@@ -196,7 +176,7 @@ COMMANDS = {
         "ones, are written to train.jsonl and validation.jsonl, for `lcrag train` with data/jsonl_training.gin.\n"
         "translations: questions in other languages, checked by back-translation, in questions.jsonl.\n"
         "golden_plans: a teacher plans and resolves questions; questions.jsonl has them with the valid plans.\n"
-        f"report.json counts what was kept and why. {ABOUT_BAD_ROWS}",
+        "report.json counts what was kept and why.",
         switches=SKIP_BAD_ROWS,
         marks=("demonstrations.questions|translations.questions|golden_plans.questions",),
     ),
@@ -299,6 +279,7 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
         sections.append(f"Without --gin_file: {default}.")
     own = {} if command.configured else {f"{option}=VALUE": said for option, said in command.options.items()}
     own |= {} if command.configured else command.switches
+    own |= {"--skip_bad_rows": ABOUT_BAD_ROWS} if "--skip_bad_rows" in command.switches else {}
     own |= {f"{option}=VALUE": said for option, said in processes.OPTIONS.items()} if command.shared else {}
     options = "".join(f"\n  {option:26}  {said}" for option, said in own.items())
     if takes_gin:

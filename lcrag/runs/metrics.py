@@ -22,20 +22,11 @@ TENSORBOARD, WANDB = "tensorboard", "wandb"
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trackers:
-    """Where metrics go in addition to `metrics.jsonl`.
+    """Where metrics go in addition to `metrics.jsonl`."""
 
-    Attributes:
-      names: "tensorboard", "wandb", both or none.
-      project: Project of Weights & Biases.
-      offline: Whether Weights & Biases writes to the run's folder only, for a later `wandb sync`.
-
-    Raises:
-      UserError: a name is unknown, or its package is not installed.
-    """
-
-    names: Sequence[str] = (TENSORBOARD,)
-    project: str = "lcrag"
-    offline: bool = False
+    names: Sequence[str] = (TENSORBOARD,)  # "tensorboard", "wandb", both or none
+    project: str = "lcrag"  # of Weights & Biases
+    offline: bool = False  # whether Weights & Biases writes to the run's folder only, for a later `wandb sync`
 
     def __post_init__(self):
         if unknown := [name for name in self.names if name not in (TENSORBOARD, WANDB)]:

@@ -14,29 +14,17 @@ from lcrag.retrieval.service import default_among
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Findings:
-    """The result of a question.
-
-    Attributes:
-      question: The question.
-      language: ISO 639-1 code of its language.
-      answer: The policy's answer; None without one.
-      evidence: Evidence that the policy wrote from the passages; None if it wrote none, or is not asked for any.
-      passages: Distinct passages of all searches, in the order found.
-      searches: Its queries, in order.
-      failed_searches: Requests to the collections that failed after every retry; the policy was informed.
-      failure: Why a search or another model failed; a failed model ends the episode. None: no failure.
-      finished: Whether the program ran to its end; False: the context was full.
-    """
+    """The result of a question."""
 
     question: str
-    language: str
-    answer: str | None
-    evidence: str | None
-    passages: tuple[Hit, ...]
-    searches: tuple[str, ...]
-    failed_searches: int
-    failure: str | None
-    finished: bool
+    language: str  # ISO 639-1 code
+    answer: str | None  # the policy's answer
+    evidence: str | None  # evidence that the policy wrote from the passages, if it is asked for any
+    passages: tuple[Hit, ...]  # distinct passages of all searches, in the order found
+    searches: tuple[str, ...]  # its queries, in order
+    failed_searches: int  # requests to the collections that failed after every retry; the policy was informed
+    failure: str | None  # why a search or another model failed; a failed model ends the episode
+    finished: bool  # whether the program ran to its end; False: the context was full
 
 
 class SearchTool:
