@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import gin
-from rich import table as rich_table
 
 from lcrag.curation.playing import KEPT, VERDICTS, right, verdict
 from lcrag.curation.text_writers import Teacher
@@ -120,15 +119,6 @@ def _taught_run(
         yield run.path, play
 
 
-def _print_counts(title: str, *sections: Mapping[str, int]) -> None:
-    table = rich_table.Table("", "number", title=title)
-    for section in sections:
-        for name, count in section.items():
-            table.add_row(name, str(count))
-        table.add_section()
-    make_console().print(table)
-
-
 def _write_tables(path: pathlib.Path, title: str, tables: Sequence[Table]) -> None:
     """Writes tables as a page of Markdown, and prints them."""
     write_text(path, "\n".join([f"# {title}\n", *map(to_markdown, tables)]))
@@ -186,8 +176,7 @@ def demonstrations(
             "retrieval_rounds_of_kept": sum(rounds) / len(rounds) if rounds else None,
         }
         write_json(folder / REPORT, report)
-        of_rows = {f"rows: {name.replace('_', ' ')}": kinds[name] for name in rag_r1.KINDS}
-        _print_counts(f"demonstrations of {len(episodes)} questions", report["verdicts"], of_rows)
+        make_console().print_json(data=report)
 
 
 @gin.configurable
@@ -275,10 +264,7 @@ def selection(
             "written": {name: len(side) for name, side in sides.items()},
         }
         write_json(folder / REPORT, report)
-        found = {name.replace("_", " "): report[name] for name in ("right_at_first", "wrong_at_first", "never_right")}
-        chosen = {f"selected, {reason}": count for reason, count in report["selected"].items()}
-        written = {f"in {name}": count for name, count in report["written"].items()}
-        _print_counts("selection for reinforcement learning", found, chosen | written)
+        make_console().print_json(data=report)
 
 
 @gin.configurable
