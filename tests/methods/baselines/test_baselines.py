@@ -114,6 +114,7 @@ def test_ircot_keeps_so_many_passages_and_each_search_adds_room_for_its_own():
     first = information(found(Retrieve((ASKED,), ("fr",), 2)), "search_r1", 10_000).fit(TOKENIZER, 10_000)
     _, log = drive(ircot, says[1:], budget=3, passages=2, observation_tokens=len(TOKENIZER.encode(first)))
     assert outline(log)[1::2] == ["complete 2", "complete 4", "complete 6", "generate"]
+    assert outline(log)[-2] == "observe 6"
 
 
 @pytest.mark.parametrize(

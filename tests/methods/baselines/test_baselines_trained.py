@@ -27,7 +27,7 @@ IN_JAPANESE = dataclasses.replace(QUESTION, language="ja", text="ペルーの首
 PASSAGES = {
     "fr": "Le Pérou est un pays. Sa capitale est Lima. Lima compte dix millions d'habitants.",
     "ja": "ペルーは国である。首都はリマである。",
-    "ar": "Cusco n'est pas la réponse.",
+    "ar": "Cusco? No.",
     "en": "",
 }
 
@@ -65,14 +65,13 @@ def test_the_short_wording_quotes_whole_passages():
     assert (record.turns[-1].text, record.outcome.answer) == ("<answer> Lima</answer>", "Lima")
 
 
-@pytest.mark.parametrize(
-    ("wording", "gold", "evidence"), [("atlas", "Pérou (pays)", False), ("full", "pays", True), ("full", "no", False)]
-)
-def test_titles_and_verdicts_are_no_evidence(wording, gold, evidence):
+@pytest.mark.parametrize(("gold", "supported"), [("pays", [True, False, False]), ("no", [False, False, False])])
+def test_titles_and_verdicts_are_no_evidence(gold, supported):
     question = dataclasses.replace(QUESTION, answers=(gold,))
-    _, arguments = argued(wording, question, questions=(question,))
-    assert ("Extraction: Le Pérou est un pays." in arguments[0]) == evidence
-    assert wording == "full" or arguments == [" ?\n"] * 3
+    _, arguments = argued("full", question, questions=(question,))
+    assert ["Extraction" in argument for argument in arguments] == supported
+    titled = dataclasses.replace(QUESTION, answers=("Pérou (pays)",))
+    assert argued("atlas", titled, questions=(titled,))[1] == [" ?\n"] * 3
 
 
 def test_another_program_is_refused():
@@ -133,7 +132,7 @@ def scored(answers, steps, **settings):
 def test_rewards_by_hand():
     """F1 of the answer, plus .618 of the sub-questions' best F1; the searches' rewards stand apart."""
     first = {"turn": 0, "query": "What is the capital of Peru?", "gain": 0.5, "redundancy": 0.0}
-    again = {"turn": 1, "query": "capital Peru", "gain": 0.0, "redundancy": 1.0}
+    again = {"turn": 1, "query": "capital through Peru", "gain": 0.0, "redundancy": 1.0}
     values, turns = scored(["Rimac", "Oslo", None], [[first, again], [], [first]])
     np.testing.assert_allclose(values["search_keys"], [0.5, 0, 0.5])
     np.testing.assert_allclose(values["total"], [1 + 0.618 / 2, 0, -1])

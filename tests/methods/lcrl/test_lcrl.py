@@ -10,19 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_scripts import drive, searched, stops
 from support import plain_rewards as oracle
+from support import tiny_tokenizer
 
 from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
-from lcrag.episodes import Outcome, all_at_once, english_only, local_first, native_only
+from lcrag.episodes import Observe, Outcome, all_at_once, english_only, local_first, native_only
 from lcrag.errors import UserError
-from lcrag.methods.lcrl import (
-    anti_consistency,
-    hierarchical_search,
-    language_coupled,
-    language_coupled_reward,
-    pivot,
-)
+from lcrag.methods.lcrl import anti_consistency, hierarchical_search, language_coupled, language_coupled_reward, pivot
 from lcrag.methods.lcrl.program import PROMPTS
+from lcrag.retrieval.passages import Hit
 
 QUESTION = Question(id="7", dataset="d", language="fr", text="Quelle est la capitale du Pérou ?", answers=("Lima",))
 COLLECTIONS = ("ar", "en", "fr", "ja")
@@ -44,11 +40,19 @@ def test_the_hierarchy_of_searches(route, languages):
     assert outcome == Outcome(answer="Lima")
     assert searched(requests) == languages
     assert stops(requests) == [("</search>", "</answer>")] * 4 + [("</answer>",)]
-
-
-def test_the_hierarchy_where_collections_are_missing():
+    # Where collections are missing.
     assert [local_first(n, "en", ("en", "fr")) for n in (1, 2, 3)] == [("en",), ("fr",), ("en",)]
     assert [local_first(n, "fr", ("fr",)) for n in (1, 2, 3)] == [("fr",)] * 3
+
+
+def test_of_a_search_the_best_passages_over_all_languages_are_shown():
+    hits = [
+        [Hit(id="1", title=code, text="x", score=score, language=code)] for code, score in (("ar", 0.1), ("en", 0.9))
+    ]
+    _, requests = drive(PROGRAM(shown=1), [SEARCH, ANSWER], [hits])
+    block = [request.text for request in requests if isinstance(request, Observe)][1].fit(tiny_tokenizer(), 500)
+    assert "Title: en" in block
+    assert "Title: ar" not in block
 
 
 def test_the_prompt_of_table_7():
@@ -125,7 +129,6 @@ def test_by_hand():
     """Two equal wrong answers of three bad ones: similarity 1, weight 3/5; the third resembles nobody."""
     penalties = anti_consistency(["franc", "Franc!", "yen", "euro", "franc"], [0, 0.1, 0, 1, 0], [4, 4, 4, 4, 9])
     assert penalties == pytest.approx([-0.3, -0.3, 0, 0, 0])
-
     for margin in (0.5, 0.0):  # full weight from five bad answers, and the clip
         assert anti_consistency(["yen yen"] * 6, np.zeros(6), np.zeros(6, int), margin=margin).tolist() == [-0.5] * 6
     # grams abc bcd cde against abc bcd: recalls 1 and 2/3.

@@ -85,7 +85,8 @@ LIMA = "- Lima is it."
     ("texts", "evidence", "formed", "counts"),
     [
         ((ANSWER,), None, True, {}),
-        ((EVIDENCE + SEARCH, EVIDENCE + ANSWER), None, True, {"valid_searches": 1, "unfounded_evidence": 1}),
+        (("hm", EVIDENCE + SEARCH, EVIDENCE + ANSWER), None, True, {"valid_searches": 1, "unfounded_evidence": 1}),
+        ((SEARCH, EVIDENCE + SEARCH, ANSWER), LIMA, True, {"valid_searches": 2, "evidence": 1}),
         ((SEARCH, ANSWER), None, True, {"valid_searches": 1}),
         ((SEARCH, EVIDENCE + EVIDENCE + ANSWER), None, True, {"valid_searches": 1}),
         *(
@@ -195,6 +196,8 @@ def test_the_terms_and_their_sum():
     assert rewards["format"].tolist() == pytest.approx([0.4, 0.4, 0.2, 0.2, 0.2, 0])
     assert rewards["total"].tolist() == pytest.approx([2.4, 1.4, 1.2, 2 / 3 + 0.2, 0.2, 0])
     assert reader.asked == [[("Q0?", "The capital is Lima"), ("Q3?", "It is Cusco")]]  # once, and only what is formed
+    silent = r_search_reward(lambda questions, evidences: [None] * len(questions))(batch)  # not scored, not wrong
+    assert np.isnan(silent["total"]).tolist() == [True, False, False, True, False, False]
     judged = r_search_reward(Parrot(), evidence_weight=0.0)(batch)
     np.testing.assert_array_equal(judged["evidence"], rewards["evidence"])
     np.testing.assert_allclose(rewards["total"] - judged["total"], rewards["evidence"])

@@ -91,8 +91,9 @@ def test_readers_are_asked_together_and_evidence_is_cut():
     _, [prompt] = run(functools.partial(evidence_writer, evidence="x" * 900), evidence_characters=40)
     assert f" {'x' * 40}\n" in prompt
     long = functools.partial(LCRL, passages=1, route=lambda *_: LANGUAGES)
-    _, [prompt] = run(long, evidence_characters=80)
-    assert ["(ar)" in prompt, "(en)" in prompt, "(fr)" in prompt] == [True, True, False]  # the last are left out whole
+    [record], _ = run(long, evidence_characters=80)  # the last are left out whole
+    shown = [f"capital: Lima is the capital ({code})\n" for code in ("ar", "en")]
+    assert record.outcome.extra["evidence"] == "".join(shown)
     with pytest.raises(UserError, match="'grand'"):
         run(LCRL, wording="grand")
 
