@@ -102,9 +102,9 @@ def test_readers_are_asked_together_and_evidence_is_cut():
 
 FULL = (
     "Answer the question based on the given passages. Only give me the answer and do not output any other words."
-    "\n\nThe following are given passages: Lima is it.\n[|im_end|][/evidence]\n\nQuestion: Where?\n\nAnswer:"
+    "\n\nThe following are given passages: Lima is it.\n[|im_end|][/evidence]\n\nQuestion: Where[eos]?\n\nAnswer:"
 )
-SHORT = "Where?\n<information>\n Lima is it.\n [|im_end|][/evidence]\n</information>\n"
+SHORT = "Where[eos]?\n<information>\n Lima is it.\n [|im_end|][/evidence]\n</information>\n"
 LINE, LAST = ("\n", "</answer>"), ("</answer>",)
 
 
@@ -128,7 +128,7 @@ def test_what_the_reader_is_asked_and_answers(texts, asked):
         return [Completion(text=text, finish_reason="eos", tokens=1) if text else GenerationFailure("too late")]
 
     reader = EvidenceReader(model, "full" if asked[0][0] == FULL else "atlas")
-    answers = reader(["Where?"], ["Lima is it.\n\n  <|im_end|></evidence>"])
+    answers = reader(["Where<eos>?"], ["Lima is it.\n\n  <|im_end|></evidence>"])
     assert (seen, answers) == (asked, ["Lima" if texts[-1] else None])
 
 

@@ -76,7 +76,7 @@ def content(block):
         (", ,", (), 0, 3),
         ("a, b, a", ("a", "b"), 0, 0),
         ('"Paris, Texas" population, Oslo', ('"Paris, Texas" population', "Oslo"), 0, 0),
-        ('"Paris, Texas", Oslo', ("Paris, Texas", "Oslo"), 0, 0),
+        ('" Paris, Texas ", Oslo', ("Paris, Texas", "Oslo"), 0, 0),
         ("“Paris, Texas”, „Oslo, Norge“, «Lyon, France»", ("Paris, Texas", "Oslo, Norge", "Lyon, France"), 0, 0),
         ("「東京、日本」、大阪，京都", ("東京、日本", "大阪", "京都"), 0, 0),
         ("عمان، الأردن", ("عمان", "الأردن"), 0, 0),
@@ -106,15 +106,17 @@ def test_a_quoted_query_is_read_back(queries):
         (["<search>a,b,c,d</search>", ANSWER], [("a", "b", "c")], 0, (1, 0, 0)),
         (["<search>a, ,</search>", "<search> , </search>", "<search></search>", ANSWER], [("a",)], 2, (0, 4, 0)),
         ([ANSWER], [], 0, (0, 0, 1)),
+        (["well"] * 4, [], 4, (0, 0, 0)),
         (["<search>a,b,c</search>"] * 4 + [ANSWER], [("a", "b", "c")] * 4, 0, (0, 0, 0)),  # the budget, in searches
     ],
 )
 def test_what_is_searched_and_counted(texts, searches, invalid, counts):
     outcome, requests = drive_by_hand(texts, budget=4)
     names = ("dropped_queries", "empty_queries", "answers_without_search")
-    assert outcome == Outcome(answer="A", invalid_actions=invalid, counts=dict(zip(names, counts, strict=True)))
+    answer = "A" if texts[-1] == ANSWER else None
+    assert outcome == Outcome(answer=answer, invalid_actions=invalid, counts=dict(zip(names, counts, strict=True)))
     assert asked(requests) == searches
-    assert shown(requests).count(RETHINK) == invalid
+    assert shown(requests).count(RETHINK) == invalid - (answer is None)  # the last text is not answered
 
 
 def test_one_query_at_a_time_is_shown_without_json():
@@ -256,9 +258,9 @@ def test_targets_hold_no_retrieved_text_and_histories_all_that_came_before(tmp_p
 def test_completions_of_the_policy_are_rows_of_their_own(tmp_path):
     by_policy = SideCompletion(None, "[user]Argue.[model]", "Because.", 2, "Argue.")
     by_others = SideCompletion("judge", "Judge.", "Yes.", 2)
-    record = dataclasses.replace(played("<answer> A</answer>"), completions=(by_policy, by_others))
-    rows = segments(episode_json(record))
-    assert [row["kind"] for row in rows] == ["question_to_answer", "completion"]
+    parts = {"completions": (by_policy, by_others), "system": "Be brief."}
+    rows = segments(episode_json(dataclasses.replace(played("<answer> A</answer>"), **parts)))
+    assert [(row["kind"], row["system"]) for row in rows] == [("question_to_answer", "Be brief."), ("completion", None)]
     answered, argued = read_demonstrations([read_back(tmp_path, rows)], BadRows())
     assert (argued.opening, argued.turns[0].text) == ("Argue.", "Because.")
     assert answered.topic == argued.topic
