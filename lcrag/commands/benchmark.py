@@ -212,9 +212,6 @@ def benchmark(
       repeats: Timed calls of each phase, of which the median is reported.
       check: A `benchmark.json` to compare with; empty: none.
       tolerance: Largest relative decrease of a share of the floor compared with `check`.
-
-    Raises:
-      UserError: The devices do not fit the mesh, `check` is another configuration's, or a phase has become slower.
     """
     if repeats < 1:
         raise UserError(f"benchmark.repeats is {repeats}: it must be 1 or more")
@@ -269,11 +266,7 @@ def table_of(result: Mapping[str, Any]) -> Table:
 
 
 def read_result(path: str) -> dict[str, Any]:
-    """Reads a `benchmark.json`.
-
-    Raises:
-      UserError: It cannot be read.
-    """
+    """Reads a `benchmark.json`."""
     try:
         result = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         {row["work"]: float(row["share_of_floor"]) for row in result["rows"]}, result["model"], result["mesh"]
@@ -285,11 +278,7 @@ def read_result(path: str) -> dict[str, Any]:
 
 
 def check_as_fast(now: Mapping[str, Any], before: Mapping[str, Any], tolerance: float, path: str) -> None:
-    """Compares shares of the floor, which vary less between machines than times.
-
-    Raises:
-      UserError: The configurations differ, or a share is lower than before by more than the tolerance.
-    """
+    """Compares shares of the floor, which vary less between machines than times."""
     if (now["model"], now["mesh"]) != (before["model"], before["mesh"]):
         raise UserError(f"{path} is of another configuration ({before['model']}), not of {now['model']}")
     shares = {row["work"]: row["share_of_floor"] for row in before["rows"]}

@@ -82,20 +82,12 @@ class AbstractRun:
     """The arrays of a run without weights: their shapes and shardings. Allocates nothing.
 
     Attributes:
-      parameters: (trained, frozen) parameters in training: float32, frozen ones in the compute dtype.
-      value_parameters: Those of the value model.
+      parameters, value_parameters: (trained, frozen) of policy and value model; frozen ones in the compute dtype.
       train_state, critic_state: Train states of policy and critic; None: no critic.
       batch: The largest batch, with the fields that it has when the updates begin.
-      lane: Shapes of sampling in one lane.
-      form: Form of the parameters and cache of a lane's sampler.
+      lane, form: Shapes of sampling in one lane, and the form of the parameters and cache of its sampler.
       sampling_parameters, slots: Parameters of a lane's sampler; its slots, with the key-value cache.
       residents: Bytes on one device of the arrays that a run keeps there all the time, by name.
-
-    Args:
-      config: The decoder.
-      mesh: Its devices, present or not.
-      lanes: Shapes of sampling, and how it is divided among lanes.
-      objective, optimizer, layout, critic: Those of training.
     """
 
     def __init__(
@@ -219,11 +211,7 @@ def refused_bytes(message: str) -> float:
 
 
 def tpu_devices(topology: str) -> Sequence[Any]:
-    """Returns the devices of a TPU slice, written FAMILY:SHAPE, which need not be there: libtpu compiles for it.
-
-    Raises:
-      UserError: no such topology, or libtpu is not installed.
-    """
+    """Returns the devices of a TPU slice, written FAMILY:SHAPE, which need not be there: libtpu compiles for it."""
     accelerator = accelerator_named(topology.partition(":")[0])
     if accelerator is None or not accelerator.kind.startswith("TPU"):
         raise UserError(f"--topology={topology} is no TPU slice: write FAMILY:SHAPE, as in v5e:4x4 or v5p:2x2x4")
@@ -273,10 +261,6 @@ def compile_programs(
       objective, optimizer, layout, lanes, critic: Those of training; without a critic there is no PPO.
       topology: As in "v5e:4x4"; empty: the devices present.
       memory_gib: Memory of one device; None: by the driver or the data sheet.
-
-    Raises:
-      UserError: an unknown program or topology, a mesh of another size, rows that its devices cannot share, or a
-        program that does not fit.
     """
     known = ("update", "critic", "append", "decode")
     if unknown := sorted(set(words) - set(known)):

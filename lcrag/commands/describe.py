@@ -87,9 +87,6 @@ def describe(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, json
       output_dir: Not used.
       words: The command.
       json: Print one JSON object instead of tables.
-
-    Raises:
-      UserError: no such command, or a mistake that the command itself would reject.
     """
     if len(words) != 1 or words[0] not in DESCRIBED:
         given = f", not {' '.join(words)}" if words else ""
@@ -213,11 +210,7 @@ def _is_model(folder: str) -> bool:
 
 
 def description(command: str) -> dict[str, Any]:
-    """Returns what a command would run with gin's configuration, as a JSON object.
-
-    Raises:
-      UserError: a mistake that the command itself would reject.
-    """
+    """Returns what a command would run with gin's configuration, as a JSON object."""
     jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
     parts = Parts()
     parameters = inspect.signature(gin.get_configurable(command)).parameters.values()

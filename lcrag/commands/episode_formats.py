@@ -27,12 +27,7 @@ Row = Mapping[str, Any]
 
 
 def export_episodes(arguments: Arguments) -> None:
-    """Writes a run's episodes in another format: all, one step, or one file of `episodes/` (its name in `words`).
-
-    Raises:
-      UserError: there is no such format, run or step, a row is damaged, or the output folder is not empty; then nothing
-        is written.
-    """
+    """Writes a run's episodes in another format: all, one step, or one file of `episodes/` (its name in `words`)."""
     name, output, words = dict(arguments.others)["--to"], arguments.output_dir, arguments.words
     if name not in FORMATS:
         hint = closest(name, FORMATS) or f"; there are {', '.join(FORMATS)}"
@@ -67,11 +62,7 @@ def export_episodes(arguments: Arguments) -> None:
 
 
 def converted(path: pathlib.Path, name: str, run: str) -> Iterator[dict[str, Any]]:
-    """Yields each row of a file of episodes in the format `name`.
-
-    Raises:
-      UserError: a line is damaged, or cannot be converted.
-    """
+    """Yields each row of a file of episodes in the format `name`."""
     for line, text in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             row = json.loads(text)

@@ -30,10 +30,6 @@ def export(
       policy: The policy that the run started from, as its configuration names it.
       dtype: Dtype of the stored tensors; None: float32, in which weights are trained, or with adapters the dtype of the
         folder that the run started from.
-
-    Raises:
-      UserError: no empty folder to write to, no such run or step, or a checkpoint that cannot be read or belongs to
-        other frozen weights.
     """
     if output_dir is None or not 1 <= len(words) <= 2:
         raise UserError(f"lcrag export takes a run's folder, optionally a step, and a folder to write to: {USAGE}")

@@ -37,12 +37,7 @@ DAMAGES = (ValueError, TypeError, KeyError, AttributeError, IndexError, Recursio
 
 
 def view(arguments: Arguments) -> None:
-    """Writes the page of the runs whose folders are the words.
-
-    Raises:
-      UserError: a folder has no episodes, a row is damaged, the runs have no question in common, or the page cannot
-        be written.
-    """
+    """Writes the page of the runs whose folders are the words."""
     typed = dict(arguments.others)
     if not arguments.words:
         raise UserError("lcrag view needs the folder of a run: lcrag view RUN [RUN ...]")
@@ -186,12 +181,9 @@ def _read_part(file: Mapping[str, Any], decode: Callable[[Sequence[int]], bytes]
 def page_episode(
     row: Mapping[str, Any], texts: dict[str, int], decode: Callable[[Sequence[int]], bytes] | None
 ) -> dict[str, Any]:
-    """Converts a row of `episodes/*.jsonl` for the page.
+    """Converts a row of `episodes/*.jsonl` for the page; adds the environment's texts to `texts`, text -> its index.
 
-    Args:
-      row: The row.
-      texts: The environment's texts -> their indices, to which those of the row are added.
-      decode: The tokenizer's `decode_bytes`; None: the policy's texts are not divided into tokens.
+    Without the tokenizer's `decode_bytes` the policy's texts are not divided into tokens.
     """
     tokens = row["tokens"]
     ids, scores = iter(tokens["ids"]), iter(tokens["log_probabilities"])

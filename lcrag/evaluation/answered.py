@@ -105,11 +105,7 @@ def write_rows(path: str | pathlib.Path, rows: Sequence[Row]) -> None:
 
 
 def read_rows(path: str | pathlib.Path) -> list[Row]:
-    """Reads a file of `write_rows`.
-
-    Raises:
-      UserError: the file is missing or not JSON, or a row lacks a field or has one of the wrong type.
-    """
+    """Reads a file of `write_rows`."""
     path = pathlib.Path(path)
     if not path.is_file():
         raise UserError(f"no evaluation in {path}: run `lcrag evaluate` with this output folder first")

@@ -60,9 +60,6 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
 
     The thin line shows every step's value, the thick one a centred moving average over about a tenth of the run. Terms
     that are never positive (penalties) have a separate panel, because of their scale.
-
-    Raises:
-      UserError: the log has neither rewards nor losses of fine-tuning.
     """
     panels: dict[str, dict[str, tuple[Curve, str]]] = {}  # title -> label -> (curve, colour)
 
@@ -120,10 +117,6 @@ def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: 
     """Draws reward, response length and searches of several methods over the steps into a PNG (LcRL, figure 6).
 
     A line is the mean over a method's runs, thin ones are the runs; all are smoothed over about a tenth of the steps.
-
-    Args:
-      logs: Method -> the training log of each of its runs.
-      path: The file.
     """
     panels = [name for name in TRAINING_PANELS if any(name in log for own in logs.values() for log in own)]
     with matplotlib.rc_context(STYLE):

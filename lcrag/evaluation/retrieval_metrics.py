@@ -73,9 +73,6 @@ def retrieval_rows(
       languages: Language of each query.
       method, model, dataset, split: Labels of the rows; the model is the encoder.
       cuts: Depths of recall and reciprocal rank; nDCG is at 10.
-
-    Raises:
-      UserError: no query has a relevant passage.
     """
     asked = [row for row, own in enumerate(judged) if any(grade > 0 for grade in own.values())]
     if not asked:

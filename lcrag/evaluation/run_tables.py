@@ -30,18 +30,9 @@ def comparison_table(
 ) -> Table:
     """Returns a table of results before and after training, with a line per place (split and language).
 
-    Every metric is shown as "before → after", the first one also with the difference ± half of its interval.
-
-    Args:
-      rows: Rows of one data set, of one seed or averaged over seeds.
-      title: Title of the table.
-      sections: Groups of places, which are the lines; places without rows are omitted.
-      metrics: The metrics, which are the columns.
-      before: Name of the method before training.
-      after: Name of the method after training.
-      references: Other methods to show, with the first metric only.
-      differences: Paired differences. If one is missing, the errors of both sides are combined as if they were
-        independent, which overstates the error of a difference on the same questions.
+    Every metric is shown as "before → after", the first one also with the difference ± half of its interval and for the
+    `references`. Places without rows are omitted. Where a paired difference is missing, the errors of both sides are
+    combined as if they were independent, which overstates the error of a difference on the same questions.
     """
     index = _index(rows)
     first, *others = metrics
@@ -197,16 +188,10 @@ def write_report(
 
     Args:
       folder: The folder.
-      title: Title of the report.
-      summary: Summary of the run in one or two sentences.
-      command: The command that reproduces the run.
-      versions: Commit, package versions and devices.
-      tables: Tables of results.
-      reading: Interpretation of the numbers and its limits.
+      title, summary: Title of the report, and one or two sentences on the run.
+      command, versions: The command that reproduces the run; its commit, package versions and devices.
+      tables, reading: Results, and what they show and do not show.
       curves: The training log to draw; None or empty: no figure.
-
-    Raises:
-      UserError: the curves have no rewards.
     """
     folder = pathlib.Path(folder)
     figure = []

@@ -124,9 +124,6 @@ class Scoreboard:
       trials: The trials, at least one.
       paired_seeds: Whether differences are paired by seed where both systems have the same seeds, each once and at
         least two: what was made for a seed, such as an SFT, then cancels out.
-
-    Raises:
-      UserError: two trials answered different questions.
     """
 
     def __init__(self, trials: Sequence[Trial], paired_seeds: bool = False):

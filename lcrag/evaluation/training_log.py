@@ -29,9 +29,6 @@ def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
 
     A resumed run logs the steps after its checkpoint again; the later line counts. Null, a number that was not finite,
     is left out.
-
-    Raises:
-      UserError: the file is missing, or a line is not an object with an integer "step" and numbers.
     """
     path = pathlib.Path(path)
     if not path.is_file():
@@ -69,12 +66,7 @@ def step_size(log: dict[str, Curve]) -> str:
 
 
 def wall_time_table(log: Mapping[str, Curve], title: str = "Wall time of a training step") -> Table | None:
-    """Tabulates the parts of a step, means over the steps after the first, which compiles; None without them.
-
-    Args:
-      log: From `read_training_log`.
-      title: Title of the table.
-    """
+    """Tabulates the parts of a step, means over the steps after the first, which compiles; None without them."""
     names = [f"seconds/{part}" for part, _, _ in PARTS]
     if any(name not in log or not len(log[name][1]) for name in (*names, "seconds/step")):
         return None
@@ -99,10 +91,9 @@ def wall_time_table(log: Mapping[str, Curve], title: str = "Wall time of a train
 
 
 def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | None:
-    """Tabulates every term of the reward at the beginning and the end of training, a line per method; None without any.
+    """Tabulates every term of the reward at the beginning and the end of training; None without any.
 
-    Args:
-      logs: Method -> the training log of each of its runs, over which a line is the mean.
+    A line is the mean over the runs of a method.
     """
     found = {name for own in logs.values() for log in own for name in log if name.startswith(REWARD)}
     names = sorted(found, key=lambda name: (name != TOTAL, name))

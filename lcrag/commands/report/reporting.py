@@ -183,9 +183,6 @@ def check_one_configuration(pairs: Sequence[tuple[Trial, Source]]) -> None:
     """Checks that averaged trials have the same configuration, and that no policy counts twice with one seed.
 
     A training run and an evaluation are compared in the bindings that both set.
-
-    Raises:
-      UserError: configurations differ, or a trial is counted twice.
     """
     first: dict[tuple, Source] = {}
     counted: dict[tuple, Source] = {}

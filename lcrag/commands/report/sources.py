@@ -74,9 +74,6 @@ def read_sources(paths: Sequence[str], also: Collection[str] = ()) -> list[Sourc
 
     Methods are a trained policy, named by its `Method.name`, every result of `lcrag evaluate`, named by its label, and
     the other labels of a training run that are in `also`. Results of retrieval evaluations (`lcrag index`) are ignored.
-
-    Raises:
-      UserError: a folder does not exist or has no results, or a file is missing or damaged.
     """
     folders: dict[pathlib.Path, None] = {}
     for path in map(pathlib.Path, paths):
@@ -180,11 +177,7 @@ def record_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read_record(path: pathlib.Path) -> dict[str, Any]:
-    """Reads the JSON object of a record, its configurations with the present names of parameters.
-
-    Raises:
-      UserError: it cannot be read, or lacks a field.
-    """
+    """Reads the JSON object of a record, its configurations with the present names of parameters."""
     try:
         record = json.loads(path.read_bytes())
         for config in ("config", "trained_config"):
@@ -273,13 +266,7 @@ def fingerprint(questions: Questions) -> str:
 def write_records(sources: Sequence[Source], folder: pathlib.Path, metrics: Sequence[str]) -> list[pathlib.Path]:
     """Writes a record of every run and evaluation into a folder, whose other records are kept; returns their paths.
 
-    Args:
-      sources: From `read_sources`.
-      folder: Created if missing.
-      metrics: The metrics to keep, with three digits.
-
-    Raises:
-      UserError: the folder is a file or holds records of other questions, or two runs would have the same file.
+    The scores by `metrics` are kept, with three digits.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: give --records the folder that the records are written into")

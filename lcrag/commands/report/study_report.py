@@ -51,12 +51,10 @@ def write_study_report(
     Every table and figure for which there are results is made.
 
     Args:
-      folder: Created if missing.
-      title: Title of the report.
+      folder, title: The folder, created if missing, and the title of the report.
       boards: (data set, split, decoding) -> its scoreboard.
       logs: Method -> the training log of each of its runs.
-      metrics: Metrics of the tables; the first two also by language.
-      marking: Significant differences to mark.
+      metrics, marking: Metrics of the tables, the first two also by language; significant differences to mark.
       axis: The name of what a study varies; empty: no study.
       runs: A line about each run: its folder and provenance.
     """

@@ -28,10 +28,6 @@ def study(arguments: Arguments) -> None:
 
     Args:
       arguments: The name as the only word; `--gin_file` and `--gin.` are passed to every command but the cold starts.
-
-    Raises:
-      UserError: There is no such study or variant, an option has no meaning, a record is of another command than the
-        study's, or a run failed.
     """
     words, typed = arguments.words, dict(arguments.others)
     if len(words) != 1 or words[0] not in STUDIES:
@@ -133,9 +129,7 @@ def unfinished(points: Sequence[Point]) -> list[Point]:
 def commands(point: Point, report: Sequence[str]) -> list[list[str]]:
     """Returns the arguments of the `lcrag` commands that an unfinished point still needs: its own, and its record's.
 
-    Args:
-      point: A point that is not recorded yet or, if it is not reported, not finished.
-      report: The study's arguments of `lcrag report`, which select the metrics that are recorded.
+    The study's arguments of `lcrag report` select the metrics that are recorded.
     """
     words = [] if point.finished else [point.words()]
     if point.record is not None:
@@ -148,14 +142,6 @@ def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> Non
 
     Concurrent points share the cores evenly, each with its own: on two cores, two short trainings at once took 84
     seconds instead of 93. A point that is started while there are fewer than `jobs` may use all.
-
-    Args:
-      points: The points, in sequential order.
-      jobs: Number of concurrent points.
-      report: The study's arguments of `lcrag report`.
-
-    Raises:
-      UserError: A point failed; the others were stopped.
     """
     waiting = unfinished(points)
     print(f"{len(waiting)} of {len(points)} runs to do", flush=True)

@@ -94,25 +94,16 @@ class Study:
 
 
 class Variant:
-    """One row of a table, as a difference from the experiment.
-
-    Args:
-      name: In tables; empty: that of the experiment.
-      *bindings: Statements `name = value`.
-      files: gin files after the experiment's.
-      command: What is run; "evaluate" with the first seed only.
-      start: Name of the cold start that it begins with; empty: one with the experiment's own settings.
-      sft_bindings: Statements of its own cold start, in addition to `bindings`.
-    """
+    """One row of a table, as a difference from the experiment."""
 
     def __init__(
         self,
-        name: str = "",
-        *bindings: str,
-        files: tuple[str, ...] = (),
-        command: str = "train",
-        start: str = "",
-        sft_bindings: tuple[str, ...] = (),
+        name: str = "",  # in tables; empty: that of the experiment
+        *bindings: str,  # statements `name = value`
+        files: tuple[str, ...] = (),  # gin files after the experiment's
+        command: str = "train",  # "evaluate": the first seed only
+        start: str = "",  # name of the cold start that it begins with; empty: one with the experiment's own settings
+        sft_bindings: tuple[str, ...] = (),  # of its own cold start, in addition to `bindings`
     ):
         self.name, self.bindings, self.files = name, bindings, files
         self.command, self.start, self.sft_bindings = command, start, sft_bindings
