@@ -13,7 +13,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes.programs import program_name, program_settings
 from lcrag.errors import UserError
 from lcrag.methods.baselines import rag
-from lcrag.retrieval.encoder_folder import named_encoder
+from lcrag.retrieval.encoder import named_encoder
 from lcrag.rewards.terms import answer_only
 from lcrag.train.method import Method
 

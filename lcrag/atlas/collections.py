@@ -11,7 +11,7 @@ from lcrag.errors import typed
 from lcrag.files import resolved_folder
 from lcrag.retrieval import Collections
 from lcrag.retrieval.collections import cache_folder, kept_collections
-from lcrag.retrieval.encoder_folder import configured_encoder
+from lcrag.retrieval.encoder import configured_encoder
 
 
 @gin.configurable

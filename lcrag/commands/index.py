@@ -34,7 +34,7 @@ from lcrag.retrieval import (
 )
 from lcrag.retrieval.collections import ENCODER, META, collection_bytes, is_language_code, keep_encoder, read_meta
 from lcrag.retrieval.corpus import Corpus
-from lcrag.retrieval.encoder_folder import configured_encoder
+from lcrag.retrieval.encoder import configured_encoder
 from lcrag.retrieval.folders import readable
 from lcrag.retrieval.index import USUAL_INDEX, VECTORS
 from lcrag.retrieval.qdrant import Qdrant

@@ -12,7 +12,7 @@ from lcrag.data.rows import counted_bad_rows
 from lcrag.errors import UserError, lookup, typed
 from lcrag.retrieval import Collections, Passage
 from lcrag.retrieval.collections import cache_folder, kept_collections
-from lcrag.retrieval.encoder_folder import named_encoder
+from lcrag.retrieval.encoder import named_encoder
 
 
 @gin.configurable

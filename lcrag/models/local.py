@@ -18,7 +18,7 @@ from lcrag.models.completers import without_thought
 from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
 from lcrag.policy.policy import DEFAULT_COMPUTATION, Computation
 from lcrag.retrieval import Encoder, bert
-from lcrag.retrieval.encoder_folder import configured_encoder
+from lcrag.retrieval.encoder import configured_encoder
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, continue_contexts
 
 

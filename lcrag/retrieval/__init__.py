@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from lcrag.retrieval.collections import Collections, build_collection, load_collections
     from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
     from lcrag.retrieval.corpus import Corpus
-    from lcrag.retrieval.encoder import Encoder, EncoderSettings, initialise_encoder
-    from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
+    from lcrag.retrieval.encoder import Encoder, EncoderSettings, initialise_encoder, load_encoder, save_encoder
     from lcrag.retrieval.index import IndexSettings
 
 _MODULES = {
@@ -26,8 +25,7 @@ _MODULES = {
     "collections": ("Collections", "build_collection", "load_collections"),
     "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
     "corpus": ("Corpus",),
-    "encoder": ("Encoder", "EncoderSettings", "initialise_encoder"),
-    "encoder_folder": ("load_encoder", "save_encoder"),
+    "encoder": ("Encoder", "EncoderSettings", "initialise_encoder", "load_encoder", "save_encoder"),
     "index": ("IndexSettings",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -23,8 +23,7 @@ from jaxtyping import Float
 from lcrag.errors import UserError, typed
 from lcrag.files import local_files, write_text
 from lcrag.retrieval.corpus import FILE_NAME, Corpus, write_passages
-from lcrag.retrieval.encoder import Devices, Encoder
-from lcrag.retrieval.encoder_folder import load_encoder, save_encoder
+from lcrag.retrieval.encoder import Devices, Encoder, load_encoder, save_encoder
 from lcrag.retrieval.folders import readable, replacing
 from lcrag.retrieval.index import (
     INDEX,
@@ -116,10 +115,6 @@ def build_collection(
       source: Identifies everything that the content depends on.
       records: Further files of the collection's folder, name -> text.
       vectors: Vectors of the passages that have been encoded elsewhere, in blocks; None: they are encoded here.
-
-    Raises:
-      UserError: There are no passages, two have one id, the folder has collections of another encoder, or an
-        interrupted build had another source.
     """
     root = pathlib.Path(folder)
     if language is None:
@@ -174,11 +169,7 @@ def build_collection(
 
 
 class Collection:
-    """The open collection of one language.
-
-    Raises:
-      UserError: A file is missing or damaged, or the vectors belong to another encoder.
-    """
+    """The open collection of one language."""
 
     def __init__(self, folder: str | pathlib.Path, encoder: Encoder):
         folder = readable(folder)
@@ -239,9 +230,6 @@ class Collections:
         """Returns at most `k` best passages of each pair (queries[i], languages[i]), best first.
 
         Distinct queries are encoded in one batch, and each language's index answers one batch.
-
-        Raises:
-          UserError: A language has no collection, or k is not positive.
         """
         if k < 1:
             raise UserError(f"a search for {k} passages finds nothing: ask for at least one")
@@ -270,16 +258,13 @@ def load_collections(
     languages: Sequence[str] | None = None,
     devices: Devices = "all",
 ) -> Collections:
-    """Opens every language's collection in `folder` (or the one collection that `folder` itself is).
+    """Opens every language's collection in `folder`, or the one collection that `folder` itself is.
 
     Args:
       folder: Written by `build_collection`.
       encoder: Embeds queries; None: the encoder in the folder.
       languages: Languages to open; None: all.
       devices: Where the encoder in the folder encodes; see `lcrag.retrieval.encoder.rows_mesh`.
-
-    Raises:
-      UserError: There is no collection, one is damaged or belongs to another encoder, or the memory does not suffice.
     """
     folder = local_files(folder).absolute()
     if (readable(folder) / META).exists():

@@ -17,8 +17,7 @@ import tenacity
 from lcrag.errors import UserError, typed
 from lcrag.retrieval.collections import read_meta
 from lcrag.retrieval.corpus import Corpus
-from lcrag.retrieval.encoder import Encoder
-from lcrag.retrieval.encoder_folder import named_encoder
+from lcrag.retrieval.encoder import Encoder, named_encoder
 from lcrag.retrieval.folders import readable
 from lcrag.retrieval.index import VECTORS
 from lcrag.retrieval.passages import Hit

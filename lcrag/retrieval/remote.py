@@ -196,12 +196,7 @@ class Backend(Protocol):
         """Returns hashes, or other identification, of the searched content, by name."""
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
-        """Sends one request of distinct pairs; returns at most `k` hits of each, best first.
-
-        Raises:
-          UserError: The service is unreachable or misconfigured.
-          ServiceRefusal: It refuses this request.
-        """
+        """Sends one request of distinct pairs; returns at most `k` hits of each, best first."""
 
 
 class RemoteCollections:

@@ -138,34 +138,30 @@ class Batcher:
             while self._queue and (size := size + len(self._queue[0].items)) <= self._batch:
                 part = self._queue.popleft()
                 by_kind.setdefault(part.kind, []).append(part)
-            for parts in by_kind.values():
-                await self._answer(parts)
-
-    async def _answer(self, parts: Sequence["_Part"]) -> None:
-        """Makes one call for all parts, and if it fails, one for each, so only the faulty request fails."""
-        parts = [part for part in parts if not part.answers.done()]  # the others were cancelled
-        items = [item for part in parts for item in part.items]
-        if not parts:
-            return
-        try:
-            loop = asyncio.get_running_loop()
-            results = await loop.run_in_executor(self._executor, self._serve, items, parts[0].kind)
-            if len(results) != len(items):
-                raise RuntimeError(f"{len(results)} of {len(items)} {self._called} were answered")
-        except Exception as error:
-            if len(parts) > 1:
+            calls = list(by_kind.values())
+            while calls:
+                parts = [part for part in calls.pop(0) if not part.answers.done()]  # the others were cancelled
+                if not parts:
+                    continue
+                items = [item for part in parts for item in part.items]
+                try:
+                    loop = asyncio.get_running_loop()
+                    answers = await loop.run_in_executor(self._executor, self._serve, items, parts[0].kind)
+                    if len(answers) != len(items):
+                        raise RuntimeError(f"{len(answers)} of {len(items)} {self._called} were answered")
+                except Exception as error:
+                    if len(parts) > 1:  # one call for each, so only the faulty request fails
+                        calls[:0] = [[part] for part in parts]
+                        continue
+                    logging.exception("a request of %d %s failed", len(items), self._called)
+                    if not parts[0].answers.done():
+                        parts[0].answers.set_exception(error)
+                    continue
+                remaining = iter(answers)
                 for part in parts:
-                    await self._answer([part])
-                return
-            logging.exception("a request of %d %s failed", len(items), self._called)
-            if not parts[0].answers.done():
-                parts[0].answers.set_exception(error)
-            return
-        answers = iter(results)
-        for part in parts:
-            of_part = list(itertools.islice(answers, len(part.items)))
-            if not part.answers.done():
-                part.answers.set_result(of_part)
+                    of_part = list(itertools.islice(remaining, len(part.items)))
+                    if not part.answers.done():
+                        part.answers.set_result(of_part)
 
 
 class _Part(NamedTuple):
@@ -186,12 +182,8 @@ def make_application(
 ) -> FastAPI:
     """Returns the service of some collections.
 
-    Args:
-      collections: The collections to search.
-      limits: Limits of a request.
-      default_language: Searched for a request without languages; None: see `default_among`.
-      window_seconds: How long a request waits for others to share its search.
-      batch_queries: Largest number of queries of a search.
+    A request without languages searches the default one (see `default_among`). A request waits `window_seconds` for
+    others to share its search, of at most `batch_queries`.
     """
     languages = list(collections.languages)
     description = wire.Description(

@@ -103,13 +103,10 @@ def answer_of(results: Sequence[Sequence[Hit]], return_scores: bool) -> dict[str
 
 
 def hits_of(answer: bytes, languages: Sequence[str], k: int) -> list[list[Hit]]:
-    """Reads the answer of any `/retrieve` service, at most `k` hits per query.
+    """Reads the answer of any `/retrieve` service, at most `k` hits per query; a ValueError says that it is not one.
 
     A missing score is the reciprocal of the rank, a missing id a hash of the contents, a missing language the requested
     one.
-
-    Raises:
-      ValueError: It is not an answer to these queries.
     """
     try:
         result = _Answer.model_validate_json(answer).result

@@ -18,7 +18,7 @@ from lcrag.evaluation import read_rows
 from lcrag.files import WEIGHTS
 from lcrag.retrieval import load_collections
 from lcrag.retrieval.collections import read_meta
-from lcrag.retrieval.encoder_folder import configured_encoder
+from lcrag.retrieval.encoder import configured_encoder
 
 PASSAGES = 64
 

@@ -15,7 +15,7 @@ from lcrag import main
 from lcrag.evaluation import read_rows
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, save_hugging_face
 from lcrag.retrieval import BertConfig, EncoderSettings, initialise_encoder
-from lcrag.retrieval.encoder_folder import save_encoder
+from lcrag.retrieval.encoder import save_encoder
 from lcrag.runs.answers import EVALUATION
 
 PAGE = (Path(__file__).parents[2] / "docs" / "your_model.md").read_text(encoding="utf-8")

@@ -28,8 +28,19 @@ from lcrag.retrieval import (
     train_encoder,
 )
 from lcrag.retrieval.contrastive import info_nce
-from lcrag.retrieval.encoder import LARGEST_SCORES, _compiled_embed, batches, embed, pad_rows, rows_mesh
-from lcrag.retrieval.encoder_folder import BODY_FILE, MODULES, MODULES_FILE, POOLING_FILE, PROMPTS_FILE
+from lcrag.retrieval.encoder import (
+    BODY_FILE,
+    LARGEST_SCORES,
+    MODULES,
+    MODULES_FILE,
+    POOLING_FILE,
+    PROMPTS_FILE,
+    _compiled_embed,
+    batches,
+    embed,
+    pad_rows,
+    rows_mesh,
+)
 
 TEXTS = ["", "a", "Какая валюта?", "日本の通貨は 円 です。" * 3, "word " * 100, "naïve 🙂", "กรุงเทพ"] * 3
 
