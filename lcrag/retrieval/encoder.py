@@ -1,4 +1,4 @@
-"""Encoders of texts as unit vectors, and their folders: a BERT or XLM-R body, pooling, prefixes of queries and passages."""
+"""Encoders of texts as unit vectors, and their folders: a BERT or XLM-R body, pooling, and prefixes of texts."""
 
 import dataclasses
 import functools
