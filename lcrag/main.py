@@ -110,7 +110,16 @@ def _execute(command: Command, arguments: Arguments) -> None:
     if instead or not command.configured:
         _imported(instead or command.function)(arguments)
         return
-    gin_files = arguments.gin_files or _default_files(command, arguments)
+    gin_files = arguments.gin_files or tuple(filter(None, [command.gin_file]))
+    if command.of_run and not gin_files:
+        run_folder = next(iter(arguments.words), None)
+        if run_folder is None:
+            raise UserError(f"lcrag {arguments.command} needs the folder of a run: {arguments.command} {command.words}")
+        if is_remote(run_folder):
+            raise UserError(f"{run_folder} is in object storage: copy the run to a local folder first")
+        if not (Path(run_folder) / CONFIG).is_file():
+            raise UserError(f"{run_folder} is no run of lcrag: it holds no {CONFIG}")
+        gin_files = (str(Path(run_folder) / CONFIG),)
     if not gin_files:
         raise UserError(f"lcrag {arguments.command} needs a configuration: --gin_file=FILE (see --help)")
     if arguments.words and not command.words:
@@ -156,22 +165,6 @@ def _imported(path: str) -> Callable[..., Any]:
     """The function at `module:name`."""
     module, name = path.split(":")
     return getattr(importlib.import_module(module), name)
-
-
-def _default_files(command: Command, arguments: Arguments) -> tuple[str, ...]:
-    """Returns the configuration of a command that was given none."""
-    if not command.of_run:
-        return (command.gin_file,) if command.gin_file else ()
-    if not arguments.words:
-        raise UserError(
-            f"lcrag {arguments.command} needs the folder of a run: lcrag {arguments.command} {command.words}"
-        )
-    if is_remote(arguments.words[0]):
-        raise UserError(f"{arguments.words[0]} is in object storage: copy the run to a local folder first")
-    path = Path(arguments.words[0]) / CONFIG
-    if not path.is_file():
-        raise UserError(f"{path.parent} is no run of lcrag: it holds no {CONFIG}")
-    return (str(path),)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,18 @@ def build(
         save_encoder(folders["encoder"], encoder, dtype="float16")
         card = encoder_card(world, load_encoder(folders["encoder"]), made_in) + f"\n{LICENCES}"
         (folders["encoder"] / "README.md").write_text(card, encoding="utf-8")
-    config = atlas_decoder(tokenizer.vocabulary_size)
+    config = DecoderConfig(  # 1.3 million parameters
+        family="qwen3",
+        vocabulary_size=tokenizer.vocabulary_size,
+        width=128,
+        layers=4,
+        heads=4,
+        kv_heads=2,
+        head_width=32,
+        mlp_width=384,
+        max_positions=1024,
+        unroll_layers=True,
+    )
 
     def stage(name: str, params, rows: Iterator[Trajectory], steps: int, **options):
         defaults = {"tokens_per_step": curriculum.tokens_per_step, "learning_rate": curriculum.learning_rate}
@@ -207,22 +218,6 @@ def build(
                 f"{LICENCES}",
                 encoding="utf-8",
             )
-
-
-def atlas_decoder(vocabulary_size: int) -> DecoderConfig:
-    """Returns the sizes of the tiny policy: 1.3 million parameters of the Qwen3 architecture."""
-    return DecoderConfig(
-        family="qwen3",
-        vocabulary_size=vocabulary_size,
-        width=128,
-        layers=4,
-        heads=4,
-        kv_heads=2,
-        head_width=32,
-        mlp_width=384,
-        max_positions=1024,
-        unroll_layers=True,
-    )
 
 
 def fit(

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import gin
 from rich.console import Console
@@ -88,28 +88,21 @@ def sample(
     if words:
         answer(" ".join(words))
     elif sys.stdin.isatty():
-        _converse(answer, console)
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401  edits the line, and remembers earlier ones
+        console.print("[dim]A question, or Ctrl-D to end.[/dim]")
+        with contextlib.suppress(EOFError):
+            while True:
+                text = console.input("[bold]> [/bold]").strip()
+                try:
+                    if text:
+                        answer(text)
+                except UserError as error:  # which does not end the conversation
+                    console.print(f"{error}", markup=False)
+        console.print()
     else:
         count = 0
         for count, line in enumerate(filter(None, map(str.strip, sys.stdin)), start=1):  # noqa: B007
             answer(line)
         if not count:
             raise UserError('lcrag sample needs a question: lcrag sample "What is the currency code of France?"')
-
-
-def _converse(answer: Callable[[str], None], console: Console) -> None:
-    """Asks for questions on a terminal until Ctrl-D."""
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401  edits the line, and remembers earlier ones
-    console.print("[dim]A question, or Ctrl-D to end.[/dim]")
-    while True:
-        try:
-            text = console.input("[bold]> [/bold]").strip()
-        except EOFError:
-            console.print()
-            return
-        try:
-            if text:
-                answer(text)
-        except UserError as error:
-            console.print(f"{error}", markup=False)
