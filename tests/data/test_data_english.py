@@ -48,6 +48,7 @@ def test_hotpotqa_and_2wikimultihopqa(name, file):
         assert (extra["type"], extra["supporting_facts"]) == (row["type"], row["supporting_facts"])
         assert (extra.get("evidences", []), extra.get("level")) == (row.get("evidences", []), row.get("level"))
         assert [passage.title for passage in each.passages] == [title.strip() for title, _ in row["context"]]
+        assert set(judged_questions([question], "test").queries[0].grades) == set(extra["supports"])
         by_id = {passage.id: passage for passage in each.passages}
         assert {by_id[support].title for support in extra["supports"]} == {
             title.strip() for title, _ in row["supporting_facts"]
@@ -97,11 +98,9 @@ def test_wikihop():
     ("name", "file", "text", "golds"),
     [
         ("nq_open", "nq_open/NQ-open.dev.subset.jsonl", "question", "answer"),
-        ("nq_open", "nq_open/NQ-open.efficientqa.dev.1.1.subset.jsonl", "question", "answer"),
         ("nq_open", "flashrag/nq.test.sample.jsonl", "question", "golden_answers"),
         ("bamboogle", "bamboogle/bamboogle.subset.json", "Question", "answer"),
         ("musique", "musique/musique.subset.json", "Question", "answer"),
-        ("2wikimultihopqa", "2wikimultihopqa/2wiki.subset.json", "Question", "answer"),
     ],
 )
 def test_questions_and_their_answers(name, file, text, golds):
@@ -215,14 +214,11 @@ def test_bad_rows_of_a_list(tmp_path, one_bad_row, wrong, place):
     ("name", "text", "place"),
     [
         ("nq_open", '{"question": "who", "answer": [" "]}\n', "line 1"),
-        ("nq_open", '{"question": " ", "answer": ["x"]}\n', "line 1, field question"),
         ("nq_open", "who\tx\n", "line 1, field answers"),
         ("popqa", POPQA.replace("[", "("), "line 2, field .*answers"),
         ("popqa", POPQA.replace("142", "many"), "line 2, field s_pop"),
         ("popqa", "id\tquestion\n1\twho\n", "line 2"),
         ("bamboogle", "Question,Answer\n", "no row"),
-        ("wikihop", '[{"id": "1", "query": "country"}]', "element 0, field answer"),
-        ("hotpotqa", "[]", "no row"),
         ("hotpotqa", '[{"_id": "a",\n', "line 2: not JSON"),
         ("hotpotqa", '{"_id": "a"}', "no list"),
         ("triviaqa", '{"Version": [{"Data": 1}]}', "no list under Data"),
@@ -260,7 +256,7 @@ def test_files_and_splits_by_name(tmp_path):
     with pytest.raises(UserError, match="no NQ-open.train.jsonl in .*https://github.com/google"):
         chosen.file(tmp_path, "train")
     for name, split in (("bamboogle", "train"), ("nq", "test")):
-        with pytest.raises(UserError, match=f"{name}|{split}"):
+        with pytest.raises(UserError):
             english_questions(name, split, str(tmp_path))
 
 
@@ -274,11 +270,3 @@ def test_some_questions_are_chosen_whatever_else_is_there():
     assert places == sorted(places)
     assert places != list(range(50))
     assert first_questions(found, 10, 1) != ten
-
-
-def test_retrieval_is_judged_by_the_supporting_paragraphs():
-    found = read("hotpotqa", prepared("hotpotqa/hotpot_dev_distractor_v1.subset.json.gz"))
-    judgements = judged_questions(questions_of(found), "test")
-    assert [set(query.grades) for query in judgements.queries] == [set(e.question.extra["supports"]) for e in found]
-    known = {passage.id for raw in found for passage in raw.passages}
-    assert all(set(query.grades) <= known for query in judgements.queries)

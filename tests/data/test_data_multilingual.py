@@ -70,20 +70,15 @@ def mkqa(tmp_path):
 
 
 def test_rows_of_mkqa_become_questions(mkqa):
-    english, chinese = mkqa(mkqa_row(-7449157003522518870))()
-    assert (english.id, english.dataset, english.language) == ("-7449157003522518870", "mkqa", "en")
+    ids = (-7449157003522518870, -(2**63), 2**63 - 1)  # which floats would round
+    questions = mkqa(*map(mkqa_row, ids))()
+    by_id = {question.id: pair for pair in zip(questions[::2], questions[1::2], strict=True) for question in pair}
+    assert set(by_id) == set(map(str, ids))
+    english, chinese = by_id[str(ids[0])]
+    assert (english.dataset, english.language, chinese.language) == ("mkqa", "en", "zh")
     assert (english.text, chinese.text) == ("where did he die?", "他在哪里去世？")
     assert (english.answers, chinese.answers) == (("Rome",), ("Rome", "罗马"))
     assert (english.extra, english.coupling) == ({"answer_type": "entity"}, chinese.coupling)
-
-
-def test_ids_are_never_floats(mkqa):
-    extremes = (-(2**63), 2**63 - 1, 9222896082688958557)
-    found = mkqa(*map(mkqa_row, extremes))(languages=("en",))
-    assert {question.id for question in found} == set(map(str, extremes))
-    for wrong in (1.0, "1", 2**63, None):
-        with pytest.raises(UserError, match="line 1, field example_id"):
-            mkqa(mkqa_row(wrong))()
 
 
 HOLES = ({"type": "unanswerable", "text": None}, {"type": "long_answer", "text": None}, {"type": "entity", "text": " "})
@@ -104,18 +99,14 @@ def test_a_question_without_a_short_answer_is_dropped_for_all_languages(mkqa, an
         (mkqa_row(1) | {"queries": {"en": "who"}}, "queries.zh_cn: field required"),
         (mkqa_row(1) | {"answers": {"en": [{"type": "colour", "text": "x"}]}}, "answers.en.0.type"),
         (mkqa_row(0), "example_id: 0 is already used"),
+        (mkqa_row(1.0), "example_id"),
+        (mkqa_row(2**63), "example_id"),
     ],
 )
 def test_bad_rows_of_mkqa(mkqa, one_bad_row, wrong, field):
     asked = mkqa(mkqa_row(0), wrong, mkqa_row(5))
     rows = one_bad_row(lambda _: asked(), f"mkqa.jsonl.gz, line 2, field {field}")
     assert {question.id for question in rows} == {"0", "5"}
-
-
-@pytest.mark.parametrize("options", [{"languages": ("bn",)}, {"answered_in": ("en", "te")}, {"split": "train"}])
-def test_unknown_languages_and_splits_too_large(mkqa, options):
-    with pytest.raises(UserError):
-        mkqa(mkqa_row(0))(**options)
 
 
 def test_mkqa_s_official_test_file():
@@ -188,14 +179,14 @@ def test_training_takes_as_many_of_each_language(xor):
     asked = xor(*rows)
     questions = asked("train", ("ja", "fi"), train=5)
     assert [question.language for question in questions] == ["ja"] * 5 + ["fi"] * 5
-    names = {(question.dataset, question.text, question.answers) for question in questions}
-    assert names == {("xor_tydi", "missä?", ("täällä",))}
+    assert {(q.dataset, q.text, q.answers) for q in questions} == {("xor_tydi", "missä?", ("täällä",))}
     assert asked("train", ("fi",), train=5) == questions[5:]  # whichever other languages are taken
     assert asked("train", ("fi",), train=3) == questions[5:8]
     assert asked("train", ("fi",), train=5, seed=1) != questions[5:]
     assert len(asked("train", ("fi", "bn"), train=None)) == 40
-    with pytest.raises(UserError, match="in fi"):
-        asked("train", ("fi",), train=21)
+    for split, languages in (("train", ("fi",)), ("train", ("th",)), ("dev", ("fi",)), ("train", ("en",))):
+        with pytest.raises(UserError):
+            asked(split, languages, train=21)
 
 
 def test_rows_of_xor_tydi_without_an_answer_are_left_out_and_one_answer_may_stand_alone(xor, one_bad_row):
@@ -212,9 +203,6 @@ def test_english_comes_from_tydi_qa(tmp_path):
     assert (question.language, question.answers) == ("en", ("Wound care",))
     shutil.copy(prepared("tydiqa/goldp.fi.json"), tmp_path / "tydiqa-goldp-v1.1-dev.json")
     assert xor_tydi_questions("test", ("en",), str(tmp_path)) == []  # the file's questions are Finnish
-    for split, language in (("train", "fi"), ("dev", "fi"), ("test", "th")):
-        with pytest.raises(UserError):
-            xor_tydi_questions(split, (language,), str(tmp_path))
 
 
 def test_the_official_development_rows(tmp_path):
@@ -275,8 +263,6 @@ def test_splits_of_xquad_share_no_article():
     limited = xquad("test", ("en", "th"), limit=4)
     assert ([each.language for each in limited], len({each.id for each in limited})) == (["en", "th"] * 4, 4)
     assert xquad_questions("test", ("en", "ar", "zh"), str(prepared("xquad_r"))) == xquad("test", ("en", "ar", "zh"))
-    with pytest.raises(UserError):
-        xquad("dev", ("en",))
 
 
 def test_a_question_that_one_language_lacks_is_dropped_for_all(tmp_path, one_bad_row):
@@ -288,9 +274,9 @@ def test_a_question_that_one_language_lacks_is_dropped_for_all(tmp_path, one_bad
         (tmp_path / f"xquad.{language}.json").write_text(json.dumps(content))
     place = "xquad.de.json, data.0.paragraphs.0.qas.0, field question"
     assert len(one_bad_row(lambda _: xquad_questions("all", ("en", "de"), str(tmp_path)), place)) == 2 * 1189
-    for language in ("fi", "ro"):  # which the set, or the folder, does not have
-        with pytest.raises(UserError, match=language):
-            xquad_questions("all", (language,), str(tmp_path))
+    for split, language in (("all", "fi"), ("all", "ro"), ("dev", "en")):
+        with pytest.raises(UserError):
+            xquad_questions(split, (language,), str(tmp_path))
 
 
 def write_mgsm(folder, language, *lines):
@@ -313,13 +299,6 @@ def test_every_language_of_mgsm_has_the_same_problems():
     assert mathematics(boxed, [question.answers[:1] for question in questions]).all()
 
 
-def test_separators_are_left_out_and_remain_an_alias(tmp_path):
-    write_mgsm(tmp_path, "sw", "Ngapi?\t114,200", "Na?\t-3.5")
-    questions = mgsm_questions(("sw",), str(tmp_path))
-    assert [each.answers for each in questions] == [("114200", "114,200"), ("-3.5",)]
-    assert [(each.id, each.tier) for each in questions] == [("1", "low"), ("2", "low")]
-
-
 @pytest.mark.parametrize(
     ("line", "place"),
     [
@@ -335,6 +314,10 @@ def test_a_bad_row_of_mgsm(tmp_path, one_bad_row, line, place):
     write_mgsm(tmp_path, "de", "Eins?\t1", "Zwei?\t2")
     rows = one_bad_row(lambda _: mgsm_questions(("en", "de"), str(tmp_path)), place)
     assert [each.id for each in rows] == ["1", "1"]
+    write_mgsm(tmp_path, "sw", "Ngapi?\t114,200", "Na?\t-3.5")
+    questions = mgsm_questions(("sw",), str(tmp_path))  # separators are left out, and remain in an alias
+    assert [each.answers for each in questions] == [("114200", "114,200"), ("-3.5",)]
+    assert [(each.id, each.tier) for each in questions] == [("1", "low"), ("2", "low")]
 
 
 def mmlu_row(number, language="en", **changed):
