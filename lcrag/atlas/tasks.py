@@ -19,17 +19,13 @@ from lcrag.data.seqio_tasks import TokenizerVocabulary, questions_of_task, regis
 __all__ = ["questions_of_task"]
 
 
-def register_atlas() -> None:
-    """Registers every split of the world of seed 0: `train` in LcRL's training languages, the others in all."""
-    vocabulary = TokenizerVocabulary(SHIPPED_FOLDER)
-    for split in SPLITS:
-        languages = LCRL_TRAINING if split == "train" else LCRL_LANGUAGES
-        register_questions(DATASET, split, languages, functools.partial(_questions, split), vocabulary)
-
-
-def _questions(split: str, language: str) -> list[Question]:
+def _atlas_questions(split: str, language: str) -> list[Question]:
     return build_world().questions(split, (language,))
 
 
-register_atlas()
-register_file_data(TokenizerVocabulary(SHIPPED_FOLDER))
+# Every split of the world of seed 0: `train` in LcRL's training languages, the others in all.
+_VOCABULARY = TokenizerVocabulary(SHIPPED_FOLDER)
+for _split in SPLITS:
+    _languages = LCRL_TRAINING if _split == "train" else LCRL_LANGUAGES
+    register_questions(DATASET, _split, _languages, functools.partial(_atlas_questions, _split), _VOCABULARY)
+register_file_data(_VOCABULARY)

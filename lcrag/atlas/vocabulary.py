@@ -27,11 +27,7 @@ SHIPPED_FOLDER = pathlib.Path(__file__).parent / "weights" / "tokenizer"
 _CUT_SCRIPTS = (
     r"\p{Han}",
     r"[\p{Katakana}ー]",
-    r"\p{Hiragana}",
-    r"\p{Thai}",
-    r"\p{Hangul}",
-    r"\p{Arabic}",
-    r"\p{Cyrillic}",
+    *(rf"\p{{{s}}}" for s in "Hiragana Thai Hangul Arabic Cyrillic".split()),
 )
 _OTHER_LETTERS = rf"[[\p{{L}}\p{{M}}\x{{200C}}]&&[^{''.join(_CUT_SCRIPTS)}]]"
 _PRE_TOKEN = "|".join(

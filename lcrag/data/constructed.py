@@ -59,8 +59,27 @@ class WordSubstitution:
 
     def __init__(self, vocabulary: Iterable[str], seed: int):
         self.words: dict[str, str] = {}
-        for _, of_length in itertools.groupby(_by_length(vocabulary_of(vocabulary)), key=len):
-            self.words |= _constructed_words(list(of_length), seed)
+        for length, group in itertools.groupby(_by_length(vocabulary_of(vocabulary)), key=len):
+            # Syllables while there are any, none of which is an English word while there are enough; then any letters.
+            words = list(group)
+            english = set(words)
+            shape = tuple(VOWELS if place % 3 == 1 else CONSONANTS for place in range(length))
+            syllables = math.prod(map(len, shape))
+            nonsense = syllables - sum(all(map(str.__contains__, shape, word)) for word in words)
+            taken: set[str] = set()
+            for place, word in enumerate(words):
+                alphabets = shape if place < syllables else (LETTERS,) * length
+                unwanted = english if place < nonsense else ()
+                for attempt in itertools.count():
+                    number = int.from_bytes(hashlib.sha256(f"{seed}/{attempt}/{word}".encode()).digest())
+                    drawn = ""
+                    for alphabet in alphabets:
+                        number, index = divmod(number, len(alphabet))
+                        drawn += alphabet[index]
+                    if drawn not in taken and drawn not in unwanted:
+                        taken.add(drawn)
+                        self.words[word] = drawn
+                        break
         codes = set(self.words.values())
         strangers, uncovered = codes - self.words.keys(), self.words.keys() - codes  # of equal lengths
         self._forward = self.words | dict(zip(_by_length(strangers), _by_length(uncovered), strict=True))
@@ -88,28 +107,6 @@ def _replaced(text: str, table: Mapping[str, str]) -> str:
 
 def _by_length(words: Iterable[str]) -> list[str]:
     return sorted(words, key=lambda word: (len(word), word))
-
-
-def _constructed_words(words: Sequence[str], seed: int) -> dict[str, str]:
-    """Returns word -> constructed word for words of one length."""
-    english, length = set(words), len(words[0])
-    shape = tuple(VOWELS if place % 3 == 1 else CONSONANTS for place in range(length))
-    syllables = math.prod(map(len, shape))
-    nonsense = syllables - sum(all(map(str.__contains__, shape, word)) for word in words)
-    found: dict[str, str] = {}
-    for place, word in enumerate(words):
-        alphabets = shape if place < syllables else (LETTERS,) * length
-        unwanted = english if place < nonsense else ()
-        for attempt in itertools.count():
-            number = int.from_bytes(hashlib.sha256(f"{seed}/{attempt}/{word}".encode()).digest())
-            drawn = ""
-            for alphabet in alphabets:
-                number, index = divmod(number, len(alphabet))
-                drawn += alphabet[index]
-            if drawn not in found and drawn not in unwanted:
-                found[drawn] = word
-                break
-    return {word: drawn for drawn, word in found.items()}
 
 
 ENGLISH = "en"

@@ -59,16 +59,6 @@ class _SetRow(Row):
         raise NotImplementedError
 
 
-@dataclasses.dataclass(frozen=True)
-class Format:
-    """A file format: JSON lines, unless it is a JSON list or a table."""
-
-    row: type[_SetRow]
-    list_under: str | None = None  # key of the file's JSON list; empty: the file is the list; None: it holds no list
-    delimiter: str | None = None  # separator of a table's fields; None: the file is no table
-    columns: tuple[str, ...] | None = None  # column names of a table; None: its first line
-
-
 def _raw_question(
     id: str, text: str, answers: Iterable[str], passages: Iterable[Passage] = (), **extra: Any
 ) -> RawQuestion:
@@ -327,8 +317,10 @@ class QuestionSet:
     name: str  # also the name of its folder
     files: Mapping[str, tuple[str, ...]]  # split -> possible names of its file, the official one first
     source: str  # download address of the official files
-    json: Format | None = None  # its JSON format, if it has one
-    table: Format | None = None  # the format of its tables, or DPR's
+    row: type[_SetRow] | None = None  # of its JSON files, if it has any
+    list_under: str | None = None  # key of a file's JSON list; empty: the file is the list; None: it has JSON lines
+    delimiter: str | None = None  # separator of the fields of its tables, or DPR's, if there are any
+    columns: tuple[str, ...] | None = None  # column names of the tables; None: their first line
     decomposed: bool = False  # whether its rows contain the reasoning steps
 
     def file(self, folder: pathlib.Path, split: str, name: str | None = None) -> pathlib.Path:
@@ -350,12 +342,29 @@ class QuestionSet:
                 f"the rows of {self.name} have no decompositions to make golden plans of: make plans with"
                 " `lcrag curate golden_plans`, and leave english_questions.golden_plans None"
             )
-        chosen = self._format(path)
+        # The format is recognised by the beginning of the file.
+        with opened(path) as (content, _):
+            beginning = content.read(1 << 17).decode(errors="replace").lstrip("\ufeff \t\r\n")
+        keys = {key for key in ("golden_answers", "output", "Question", "source", "_id") if f'"{key}"' in beginning}
+        schema, key, table = self.row, self.list_under, dict[str, Any]()
+        if not beginning.startswith(("{", "[")):
+            schema, key = (PlainRow if self.delimiter else None), None
+            table = {"delimiter": self.delimiter, "columns": self.columns}
+        elif beginning.startswith("{") and keys & {"golden_answers", "output"}:
+            schema, key = (FlashRagRow if "golden_answers" in keys else KiltRow), None
+        elif beginning.startswith("[") and (
+            {"Question", "source"} <= keys or (schema is MultiHopRow and "_id" not in keys)
+        ):
+            schema, key = PlainRow, ""  # SimpleDeepSearcher's list, or ReAct's
+        if schema is None:
+            known = " or ".join(name for name, has in (("JSON", self.row), ("a table", self.delimiter)) if has)
+            raise UserError(f"{path} has no known format of {self.name}, which is {known}: see docs/data.md")
         rows: Iterable[tuple[int, _SetRow]]
-        if (key := chosen.list_under) is None:
-            rows = read_rows(path, chosen.row, bad_rows, delimiter=chosen.delimiter, columns=chosen.columns)
+        if key is None:
+            rows = read_rows(path, schema, bad_rows, **table)
         else:
-            rows = list_rows(path, chosen.row, bad_rows, key)
+            rows = list_rows(path, schema, bad_rows, key)
+
         found: dict[str, RawQuestion] = {}
         for number, row in rows:
             place = number if key is None else f"{key or 'element'} {number}"
@@ -374,23 +383,6 @@ class QuestionSet:
                 named = dataclasses.replace(planned, dataset=self.name)
                 found[question.id] = dataclasses.replace(raw, question=named)
         return list(found.values())
-
-    def _format(self, path: pathlib.Path) -> Format:
-        """Recognises the format by the beginning of a file."""
-        with opened(path) as (content, _):
-            beginning = content.read(1 << 17).decode(errors="replace").lstrip("\ufeff \t\r\n")
-        chosen = self.json if beginning.startswith(("{", "[")) else self.table
-        keys = {key for key in ("golden_answers", "output", "Question", "source", "_id") if f'"{key}"' in beginning}
-        if beginning.startswith("{") and keys & {"golden_answers", "output"}:
-            chosen = Format(FlashRagRow if "golden_answers" in keys else KiltRow)
-        elif beginning.startswith("[") and (
-            {"Question", "source"} <= keys or (chosen is MULTI_HOP and "_id" not in keys)
-        ):
-            chosen = Format(PlainRow, list_under="")  # SimpleDeepSearcher's list, or ReAct's
-        if chosen is None:
-            known = " or ".join(name for name, read in (("JSON", self.json), ("a table", self.table)) if read)
-            raise UserError(f"{path} has no known format of {self.name}, which is {known}: see docs/data.md")
-        return chosen
 
 
 def first_questions(found: list[RawQuestion], limit: int | None, seed: int) -> list[RawQuestion]:
@@ -435,8 +427,7 @@ def english_questions(
     return questions
 
 
-MULTI_HOP = Format(MultiHopRow, list_under="")
-_LINES, _DPR = Format(PlainRow), Format(PlainRow, delimiter="\t", columns=("question", "answers"))
+_DPR: dict[str, Any] = {"delimiter": "\t", "columns": ("question", "answers")}
 _GITHUB = "https://github.com"
 _ALL = (
     QuestionSet(
@@ -446,13 +437,15 @@ _ALL = (
             "test": ("hotpot_dev_distractor_v1.json", "hotpot_dev_fullwiki_v1.json", "dev.jsonl"),
         },
         source="http://curtis.ml.cmu.edu/datasets/hotpot/",
-        json=MULTI_HOP,
+        row=MultiHopRow,
+        list_under="",
     ),
     QuestionSet(
         "2wikimultihopqa",
         files={"train": ("train.json", "train.jsonl"), "test": ("dev.json", "dev.jsonl")},
         source=f"{_GITHUB}/Alab-NII/2wikimultihop (data_ids_april7.zip)",
-        json=MULTI_HOP,
+        row=MultiHopRow,
+        list_under="",
     ),
     QuestionSet(
         "musique",
@@ -461,20 +454,21 @@ _ALL = (
             "test": ("musique_ans_v1.0_dev.jsonl", "dev.jsonl"),
         },
         source=f"{_GITHUB}/StonyBrookNLP/musique (musique_v1.0.zip)",
-        json=Format(MusiqueRow),
+        row=MusiqueRow,
         decomposed=True,
     ),
     QuestionSet(
         "bamboogle",
         files={"test": ("Bamboogle Prerelease - Sheet1.csv", "test.jsonl", "bamboogle.json")},
         source=f"{_GITHUB}/ofirpress/self-ask (the spreadsheet as CSV)",
-        table=Format(PlainRow, delimiter=","),
+        delimiter=",",
     ),
     QuestionSet(
         "wikihop",
         files={"train": ("train.json",), "test": ("dev.json",)},
         source="http://qangaroo.cs.ucl.ac.uk/ (qangaroo_v1.1.zip)",
-        json=Format(WikiHopRow, list_under=""),
+        row=WikiHopRow,
+        list_under="",
     ),
     QuestionSet(
         "nq_open",
@@ -484,8 +478,8 @@ _ALL = (
             "test": ("NQ-open.dev.jsonl", "test.jsonl", "nq-test.qa.csv"),
         },
         source=f"{_GITHUB}/google-research-datasets/natural-questions/tree/master/nq_open",
-        json=_LINES,
-        table=_DPR,
+        row=PlainRow,
+        **_DPR,
     ),
     QuestionSet(
         "triviaqa",
@@ -495,14 +489,15 @@ _ALL = (
             "test": ("unfiltered-web-dev.json", "test.jsonl", "trivia-test.qa.csv"),
         },
         source="https://nlp.cs.washington.edu/triviaqa/ (triviaqa-unfiltered.tar.gz)",
-        json=Format(PlainRow, list_under="Data"),
-        table=_DPR,
+        row=PlainRow,
+        list_under="Data",
+        **_DPR,
     ),
     QuestionSet(
         "popqa",
         files={"test": ("popQA.tsv", "test.tsv", "test.jsonl")},
         source=f"{_GITHUB}/AlexTMallen/adaptive-retrieval (data/popQA.tsv)",
-        table=Format(PlainRow, delimiter="\t"),
+        delimiter="\t",
     ),
 )
 QUESTION_SETS: Mapping[str, QuestionSet] = {each.name: each for each in _ALL}

@@ -16,7 +16,7 @@ from mwparserfromhell.parser import ParserError
 from prepared_data import prepared
 
 from lcrag.data.corpora import dump, source
-from lcrag.data.corpora.chunking import chunks, passages_of, unit_of
+from lcrag.data.corpora.chunking import chunks, unit_of
 from lcrag.data.corpora.dump import Article, WikiPage, plain_text, read_pages
 from lcrag.data.corpora.source import Block, find_source
 from lcrag.data.languages import LANGUAGES
@@ -346,10 +346,13 @@ def test_the_units_of_the_languages_are_the_languages_own():
     assert {unit_of(code) for code in ("sw", "bn", "te", "hi", "ltg", "bat-smg", "xx")} == {"words"}
 
 
-def test_passages_have_the_title_and_stable_ids():
-    articles = [Article(id="7", title="A", text="one two three"), Article(id="9", title="B", text="four")]
-    passages = [(each.id, each.title, each.text) for each in passages_of(articles, "words", 2)]
-    assert passages == [("7#0", "A", "one two"), ("7#1", "A", "three"), ("9#0", "B", "four")]
-    assert list(passages_of([], "words")) == []
+def test_passages_have_the_title_and_stable_ids(tmp_path):
+    path = write_lines(tmp_path / "a.jsonl", [ROWS[0] | {"text": "one two three"}, ROWS[1] | {"text": "four"}])
+    passages = find_source("fi", str(path), length=2).passages(BadRows())
+    assert [(each.id, each.title, each.text) for each in passages] == [
+        ("0#0", "T0", "one two"),
+        ("0#1", "T0", "three"),
+        ("1#0", "T1", "four"),
+    ]
     with pytest.raises(UserError):
         chunks(["x"], "words", 0)

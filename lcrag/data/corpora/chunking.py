@@ -7,14 +7,12 @@ characters.
 import functools
 import types
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from babel.core import get_global
 
-from lcrag.data.corpora.dump import Article
 from lcrag.errors import UserError
-from lcrag.retrieval.passages import Passage
 
 Unit = Literal["words", "characters"]
 
@@ -32,18 +30,6 @@ def unit_of(language: str) -> Unit:
     code = language.replace("_", "-").partition("-")[0]
     likely = get_global("likely_subtags").get(code, "")
     return "characters" if _UNSPACED_SCRIPTS.intersection(likely.split("_")) else "words"
-
-
-def passages_of(articles: Sequence[Article], unit: Unit, length: int = PASSAGE_LENGTH) -> Iterator[Passage]:
-    """Yields the passages of some plain-text articles with ids `<article>#<number>`, numbers from 0 as in MIRACL.
-
-    Args:
-      unit: Unit of the length.
-      length: Units per passage; an article's last one may have fewer.
-    """
-    for article, texts in zip(articles, chunks([article.text for article in articles], unit, length), strict=True):
-        for number, text in enumerate(texts):
-            yield Passage(id=f"{article.id}#{number}", title=article.title, text=text)
 
 
 def chunks(texts: Sequence[str], unit: Unit, length: int = PASSAGE_LENGTH) -> list[list[str]]:

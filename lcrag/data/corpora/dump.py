@@ -64,7 +64,13 @@ def plain_text(wikitext: str, hidden_namespaces: frozenset[str] = frozenset()) -
     """
     parsed = mwparserfromhell.parse(wikitext, skip_style_tags=True)
     text = "".join(_shown(parsed, hidden_namespaces))
-    text = _QUOTES.sub("", _MAGIC_WORD.sub("", _VARIANTS.sub(_chosen_variant, text)))
+
+    def variant(word: re.Match) -> str:
+        """Chooses the mainland variant of a word given in several Chinese variants, else the first."""
+        chosen = _WANTED_VARIANT.search(word[1]) or _FIRST_VARIANT.match(word[1])
+        return chosen[1].strip() if chosen else word[1]
+
+    text = _QUOTES.sub("", _MAGIC_WORD.sub("", _VARIANTS.sub(variant, text)))
     text = _EMPTY_BRACKETS.sub("", _LEADING_SEPARATORS.sub(r"\1", text))
     text = _SPACE_BEFORE.sub(r"\1", _SPACES.sub(" ", text))
     lines = [line.strip(" \t") for line in text.split("\n") if any(map(str.isalnum, line))]
@@ -90,8 +96,17 @@ def _shown(code: Wikicode, hidden: frozenset[str]) -> Iterator[str]:
                 yield node.value
             case nodes.HTMLEntity():
                 yield node.normalize()
-            case nodes.Wikilink():
-                yield _link_text(node, hidden)
+            case nodes.Wikilink(title=link, text=text):
+                title = str(link).strip()
+                namespace, colon, _ = title.partition(":")
+                # Of no text to a reader: categories, files (also under a namespace's old name, where the link has
+                # several parts), and links to the same article in another language.
+                if colon and namespace.strip().lower() in hidden:
+                    continue
+                if text is None:
+                    yield "" if colon and _INTERLANGUAGE.match(title) else title.removeprefix(":")
+                elif not colon or "|" not in str(text):
+                    yield from _shown(text, hidden)
             case nodes.ExternalLink():
                 yield "".join(_shown(node.title, hidden)) if node.title else ""
             case nodes.Heading():
@@ -102,24 +117,6 @@ def _shown(code: Wikicode, hidden: frozenset[str]) -> Iterator[str]:
                     yield "\n"
                 if name not in _HIDDEN_TAGS and node.contents is not None:
                     yield from _shown(node.contents, hidden)
-
-
-def _link_text(link: nodes.Wikilink, hidden: frozenset[str]) -> str:
-    title = str(link.title).strip()
-    namespace, colon, _ = title.partition(":")
-    if colon and (namespace.strip().lower() in hidden or (link.text is None and _INTERLANGUAGE.match(title))):
-        return ""
-    if link.text is None:
-        return title.removeprefix(":")
-    # A file under a namespace's old name still has several parts; an ordinary link has one.
-    return "" if colon and "|" in str(link.text) else "".join(_shown(link.text, hidden))
-
-
-def _chosen_variant(match: re.Match) -> str:
-    """Chooses the mainland variant of a word given in several Chinese variants, else the first."""
-    content = match[1]
-    chosen = _WANTED_VARIANT.search(content) or _FIRST_VARIANT.match(content)
-    return chosen[1].strip() if chosen else content
 
 
 # Keys of the namespaces whose links show no text (Media, File, Category), and names they have in every wiki.
@@ -146,26 +143,13 @@ def read_pages(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[WikiPage
                 names = element.findall(f"{prefix}namespaces/{prefix}namespace")
                 hidden |= {name.text.lower() for name in names if name.get("key") in _HIDDEN_KEYS and name.text}
             elif event == "end" and element.tag == f"{prefix}page":
-                page = _article(element, prefix, hidden)
+                last = element.findall(f"{prefix}revision")[-1:]
+                text = last[0].findtext(f"{prefix}text", "") if last else ""
+                is_article = element.findtext(f"{prefix}ns", "0") == "0" and element.find(f"{prefix}redirect") is None
+                if is_article and text.strip() and last[0].findtext(f"{prefix}model", "wikitext") == "wikitext":
+                    number, title = element.findtext(f"{prefix}id", ""), element.findtext(f"{prefix}title", "")
+                    yield WikiPage(id=number, title=title, wikitext=text, hidden_namespaces=hidden)
                 root.clear()  # else the whole dump stays in memory
-                if page is not None:
-                    yield page
     except ElementTree.ParseError as error:
         line = error.position[0]
         raise UserError(f"{path}, line {line} of its XML, cannot be read ({error}): download it again") from error
-
-
-def _article(page: ElementTree.Element, prefix: str, hidden: frozenset[str]) -> WikiPage | None:
-    """Returns the page with its last revision, or None if it is not an article."""
-    revision = page.findall(f"{prefix}revision")[-1:]
-    if page.findtext(f"{prefix}ns", "0") != "0" or page.find(f"{prefix}redirect") is not None or not revision:
-        return None
-    text = revision[0].findtext(f"{prefix}text") or ""
-    if revision[0].findtext(f"{prefix}model", "wikitext") != "wikitext" or not text.strip():
-        return None
-    return WikiPage(
-        id=page.findtext(f"{prefix}id", ""),
-        title=page.findtext(f"{prefix}title", ""),
-        wikitext=text,
-        hidden_namespaces=hidden,
-    )

@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, get_args
 import pydantic
 from mwparserfromhell.parser import ParserError
 
-from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit, passages_of, unit_of
+from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit, chunks, unit_of
 from lcrag.data.corpora.dump import Article, WikiPage, plain_text, read_pages
 from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows
 from lcrag.data.squad_format import read_squad
@@ -148,7 +148,14 @@ class Source:
                 case "passages":
                     documents = (row.passage() for _, row in parsed_rows(path, content, PassageRow, bad_rows))
                 case "articles" if _format(path) == ".txt":
-                    documents = _text_article(path, content.read())
+                    # The title is the first line if that is a Markdown heading, else the file's name.
+                    stem, text = path.name.partition(".")[0], content.read().decode("utf-8-sig").strip()
+                    title = stem.replace("_", " ")
+                    if text.startswith("#"):
+                        first, _, text = text.partition("\n")
+                        title, text = first.lstrip("# ").strip(), text.strip()
+                    article = Article(id=f"{path.absolute().parent.name}/{stem}", title=title, text=text)
+                    documents = iter([article] if text else [])
                 case "articles":
                     rows = (row for _, row in parsed_rows(path, content, ArticleRow, bad_rows) if row.text.strip())
                     documents = (Article(id=str(row.id), title=row.title.strip(), text=row.text) for row in rows)
@@ -170,12 +177,20 @@ class Source:
         yield Block(file=file, path=path, number=number, documents=tuple(waiting), bytes_read=size)
 
     def cut(self, block: Block, bad_rows: BadRows) -> list[Passage]:
-        """Reports the problems of a cleaned block, and returns its passages."""
+        """Reports the problems of a cleaned block, and returns its passages.
+
+        The ids of passages cut from an article are `<article>#<number>`, numbers from 0 as in MIRACL.
+        """
         for page, problem in block.problems:
             bad_rows.add(block.path, None, page, problem)
-        if articles := [document for document in block.documents if isinstance(document, Article)]:
-            return list(passages_of(articles, self.unit, self.length))
-        return [document for document in block.documents if isinstance(document, Passage)]
+        articles = [document for document in block.documents if isinstance(document, Article)]
+        cut = chunks([article.text for article in articles], self.unit, self.length)
+        passages = [document for document in block.documents if isinstance(document, Passage)]
+        for article, texts in zip(articles, cut, strict=True):
+            passages += [
+                Passage(id=f"{article.id}#{n}", title=article.title, text=text) for n, text in enumerate(texts)
+            ]
+        return passages
 
     def passages(
         self,
@@ -200,20 +215,6 @@ class Source:
             for block in ready:
                 yield from self.cut(block, bad_rows)
                 progress(min(1.0, (sum(sizes[: block.file]) + block.bytes_read) / max(1, sum(sizes))))
-
-
-def _text_article(path: pathlib.Path, content: bytes) -> Iterator[Article]:
-    """Yields the article of a text file, if it has any text.
-
-    Its title is the first line if that is a Markdown heading, else the file's name; its id is the names of its folder
-    and of the file.
-    """
-    stem = path.name.partition(".")[0]
-    text = content.decode("utf-8-sig").strip()
-    first, _, rest = text.partition("\n")
-    title, text = (first.lstrip("# ").strip(), rest) if first.startswith("#") else (stem.replace("_", " "), text)
-    if text.strip():
-        yield Article(id=f"{path.absolute().parent.name}/{stem}", title=title, text=text.strip())
 
 
 def _all_cleaned(blocks: Iterator[Block], workers: int) -> Generator[Block, None, None]:
