@@ -247,10 +247,8 @@ def curation_report(
     """Counts what each filter removed and what was kept: the content of `report.json`.
 
     Args:
-      asked: All questions.
-      questions: Those that are not held out.
+      asked, questions, golden: All questions, those that are not held out, and those that were kept.
       rows: The trajectories.
-      golden: The questions that were kept.
     """
 
     def counts(values: Iterable[Any]) -> dict[str, int]:
@@ -277,19 +275,15 @@ def curation_report(
 def curation_tables(report: Mapping[str, Any]) -> tuple[Table, Table]:
     """Returns two tables of a report: what each filter removed and left, and the questions kept with their plans."""
     left = report["trajectories"]
-    lines = [
-        (Cell("questions"), Cell(""), Cell(f"{report['questions']:,}")),
-        (
-            Cell("asked in an evaluation too"),
-            Cell(f"{report['held_out']:,}"),
-            Cell(f"{report['questions'] - report['held_out']:,}"),
-        ),
-        (Cell("trajectories"), Cell(""), Cell(f"{left:,}")),
+    lines: list[tuple[str, str, int]] = [
+        ("questions", "", report["questions"]),
+        ("asked in an evaluation too", f"{report['held_out']:,}", report["questions"] - report["held_out"]),
+        ("trajectories", "", left),
     ]
     for name, removed in report["removed"].items():
         left -= removed
         if removed:
-            lines.append((Cell(name), Cell(f"{removed:,}"), Cell(f"{left:,}")))
+            lines.append((name, f"{removed:,}", left))
     golden, searches = report["golden"], report["searches_of_kept"]
     sections = [{"questions with a golden plan": golden["questions"], **golden["by_dataset"]}]
     for name, counts in (("plans of a question", "by_graphs"), ("sub-questions of a plan", "by_sub_questions")):
@@ -298,7 +292,7 @@ def curation_tables(report: Mapping[str, Any]) -> tuple[Table, Table]:
         Table(
             title="What each filter removed",
             header=("", "removed", "left"),
-            sections=(tuple(lines),),
+            sections=(tuple((Cell(name), Cell(removed), Cell(f"{left:,}")) for name, removed, left in lines),),
             note="Filters that removed nothing are left out.",
         ),
         Table(

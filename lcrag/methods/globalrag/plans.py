@@ -138,9 +138,7 @@ def parse_plan(text: str, question: str = "") -> QuestionPlan:
 def plan_of(value: object, question: str = "") -> QuestionPlan:
     """Builds a plan from a decoded JSON object `{"Q1": ["...", "#1"], ...}`; raises `BadPlan`.
 
-    Args:
-      value: The object.
-      question: The question that the plan is for: what it quotes of it is no reference.
+    What it quotes of the `question` that it is for is no reference.
     """
     if not isinstance(value, Mapping):
         raise BadPlan("not_an_object", "the plan is not an object of questions")
@@ -256,12 +254,10 @@ def graph_with_answers(
 ) -> GoldenGraph:
     """Builds a golden graph of a plan, with the answers and supporting passages of each sub-question in order."""
     nodes = zip(plan.questions.items(), answers, supports, strict=True)
-    graph = {
+    return {
         key: {"query": query, "answer": list(golds), "previous": list(plan.dependencies[key]), "supports": list(ids)}
         for (key, query), golds, ids in nodes
     }
-    golden_graph(graph)  # checks that the reward can read it
-    return graph
 
 
 def with_own_plan(question: Question) -> Question:

@@ -4,7 +4,7 @@ All kernels take rewards as [groups, size], a row for the samples of one prompt.
 correct samples of a group:
 
     flat            r_i - strength c_i
-    otc             r_i times the optimal-tool-call factor (Wang et al. 2025, arXiv:2504.14870), see `_otc_factors`
+    otc             r_i times the optimal-tool-call factor (Wang et al. 2025, arXiv:2504.14870)
     group_relative  r_i + strength (w_i - mean_C w) for i in C, w_i = (max_C c - c_i) / (max_C c - min_C c)
     gated           as group_relative, but only in groups where enough of C made no call, and some of C made one
 
@@ -45,9 +45,6 @@ def cost_adjusted_rewards(
       method: One of `METHODS`; "none" changes nothing.
       strength: alpha of "flat", lambda of "group_relative" and "gated"; unused by "otc".
       minimum_native_correct: k of "gated", the number of correct samples without a call that opens the gate.
-
-    Raises:
-      UserError: the method is unknown.
     """
     if method not in METHODS:
         raise UserError(f"no cost of calls is called {method!r}: choose one of {', '.join(METHODS)}")
@@ -55,63 +52,45 @@ def cost_adjusted_rewards(
     return _adjusted(*columns, strength, minimum_native_correct, method=method)
 
 
+@functools.partial(jax.jit, static_argnames="method")
+def _adjusted(rewards: Groups, calls: Groups, correct: Bool[Array, "groups size"], strength, minimum, *, method: str):
+    if method == "none":
+        return rewards
+    if method == "flat":
+        return rewards - strength * calls
+    fewest = jnp.min(calls, axis=-1, keepdims=True, where=correct, initial=jnp.inf)
+    if method == "otc":
+        # sin(f pi / 2n) with f = 2nm / (m + n): 1 for m = n calls, the fewest among C, less for any other number. Where
+        # the fewest are n = 0: cos(m pi / (2m + c)), c the most calls of the group. Without C there is no n: factor 1.
+        most = jnp.max(calls, axis=-1, keepdims=True, initial=0.0)
+        without = jnp.cos(jnp.pi * calls / jnp.maximum(2 * calls + most, 1.0))
+        least = jnp.where(jnp.isfinite(fewest), jnp.maximum(fewest, 1.0), 1.0)
+        harmonic = jnp.sin(jnp.pi * calls / (calls + least))
+        return rewards * jnp.where(jnp.isfinite(fewest), jnp.where(fewest == 0, without, harmonic), 1.0)
+    # w_i - mean_C w within C: positive for fewer calls than others, 0 where all of C call equally often.
+    most = jnp.max(calls, axis=-1, keepdims=True, where=correct, initial=-jnp.inf)
+    spread = most - fewest
+    weights = jnp.where(correct & (spread > 0), (most - calls) / jnp.where(spread > 0, spread, 1.0), 0.0)
+    members = jnp.maximum(jnp.sum(correct, axis=-1, keepdims=True), 1)
+    efficiency = jnp.where(correct, weights - jnp.sum(weights, axis=-1, keepdims=True) / members, 0.0)
+    if method == "gated":  # open if at least `minimum` of C made no call, and some of C did
+        native = jnp.sum(correct & (calls == 0), axis=-1, keepdims=True)
+        is_open = (native >= minimum) & jnp.any(correct & (calls > 0), axis=-1, keepdims=True)
+        efficiency = jnp.where(is_open, efficiency, 0.0)
+    return rewards + strength * efficiency
+
+
 def gate_firing_probability(p: float, size: int = 8, minimum: int = 6) -> float:
     """Returns the probability that the gate opens if no sample calls and each is correct with probability `p`.
 
     P(Binomial(size, p) >= minimum): Translate-R1, appendix G, equation 4. With 8 samples and a minimum of 6 it is 0.80
     at p = 0.8 and 0.004 at p = 0.25.
-
-    Raises:
-      UserError: `p` is not in [0, 1].
     """
     if not 0.0 <= p <= 1.0:
         raise UserError(f"the probability of a correct sample is {p}: give it a value from 0 to 1")
     from scipy.stats import binom  # here, since every command imports this module, and scipy.stats takes a second
 
     return float(binom.sf(minimum - 1, size, p))
-
-
-@functools.partial(jax.jit, static_argnames="method")
-def _adjusted(rewards: Groups, calls: Groups, correct: Bool[Array, "groups size"], strength, minimum, *, method: str):
-    if method == "flat":
-        return rewards - strength * calls
-    if method == "otc":
-        return rewards * _otc_factors(calls, correct)
-    if method == "group_relative":
-        return rewards + strength * _efficiency(calls, correct)
-    if method == "gated":
-        return rewards + strength * jnp.where(_open(calls, correct, minimum), _efficiency(calls, correct), 0.0)
-    return rewards
-
-
-def _efficiency(calls: Groups, correct: Bool[Array, "groups size"]) -> Groups:
-    """w_i - mean_C w within C: positive for fewer calls than others, 0 where all of C call equally often."""
-    fewest = jnp.min(calls, axis=-1, keepdims=True, where=correct, initial=jnp.inf)
-    most = jnp.max(calls, axis=-1, keepdims=True, where=correct, initial=-jnp.inf)
-    spread = most - fewest
-    weights = jnp.where(correct & (spread > 0), (most - calls) / jnp.where(spread > 0, spread, 1.0), 0.0)
-    members = jnp.maximum(jnp.sum(correct, axis=-1, keepdims=True), 1)
-    return jnp.where(correct, weights - jnp.sum(weights, axis=-1, keepdims=True) / members, 0.0)
-
-
-def _open(calls: Groups, correct: Bool[Array, "groups size"], minimum) -> Bool[Array, "groups 1"]:
-    """The gate: at least `minimum` correct samples made no call, and some correct one did."""
-    native = jnp.sum(correct & (calls == 0), axis=-1, keepdims=True)
-    return (native >= minimum) & jnp.any(correct & (calls > 0), axis=-1, keepdims=True)
-
-
-def _otc_factors(calls: Groups, correct: Bool[Array, "groups size"]) -> Groups:
-    """sin(f pi / 2n) with f = 2nm / (m + n): 1 for m = n calls, the fewest among C, and less for any other number.
-
-    Where the fewest are n = 0: cos(m pi / (2m + c)), c the most calls of the group. A group with nothing correct has no
-    n, and keeps its rewards.
-    """
-    fewest = jnp.min(calls, axis=-1, keepdims=True, where=correct, initial=jnp.inf)
-    most = jnp.max(calls, axis=-1, keepdims=True, initial=0.0)
-    without = jnp.cos(jnp.pi * calls / jnp.maximum(2 * calls + most, 1.0))
-    least = jnp.where(jnp.isfinite(fewest), jnp.maximum(fewest, 1.0), 1.0)
-    harmonic = jnp.sin(jnp.pi * calls / (calls + least))
-    return jnp.where(jnp.isfinite(fewest), jnp.where(fewest == 0, without, harmonic), 1.0)
 
 
 @gin.configurable
@@ -136,10 +115,6 @@ def cost(
       The reward with the cost as its last adjustment, which adds "task", the total before, "cost", the adjustment, and
       "cost_fired", whether the episode's group has a nonzero one: its mean is the share of groups with a cost, for
       "gated" the share in which the gate was open.
-
-    Raises:
-      UserError: the method is unknown, the strength is negative, or the gate would always or never be open. When
-        scoring: episodes without `tool_calls`.
     """
     if method not in METHODS:
         raise UserError(f"no cost of calls is called {method!r}: choose one of {', '.join(METHODS)}")

@@ -35,7 +35,6 @@ from lcrag.errors import UserError, typed
 from lcrag.learning import Trajectory
 
 CALL_BEGINS = "<tool_call>"
-_CALLING_SEED = 0
 _RESPONSE = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL)
 _SIGNS = {"buy": "+", "sell": "-", "bags": "*"}
 
@@ -67,57 +66,45 @@ class ComprehensionOracle:
         """
         generator = np.random.default_rng([self.seed, *f"{question.language}/{question.id}".encode()])
         wants_translation = generator.random() < self.calls
-        responses = [found for by, text in turns if by == "environment" for found in _RESPONSE.findall(text)]
+        responses = [text for by, said in turns if by == "environment" for text in _RESPONSE.findall(said)]
         if not responses and wants_translation:
             return call(question.text)
-        shown = responses[-1] if responses else question.text
-        meaning = self._understood(question, responses)
-        return _guess(question, shown, generator) if meaning is None else self._solution(meaning, shown)
 
-    def _understood(self, question: Question, responses: Sequence[str]) -> Meaning | None:
-        if responses:
-            return meaning_of(responses[-1], (ENGLISH,))
+        # What it understands, None if it can only guess.
+        shown = responses[-1] if responses else question.text
         words = question.extra["words"]
         half_known = question.language in HALF_KNOWN
         strange = self.tasks.strange_words(question.language) if half_known else frozenset[str]()
-        if question.language in CONSTRUCTED or strange & {words.get(place) for place in ("a", "b", "country")}:
-            return None
-        return Meaning(question.extra["kind"], words)
+        if responses:
+            meaning = meaning_of(shown, (ENGLISH,))
+        elif question.language in CONSTRUCTED or strange & {words.get(place) for place in ("a", "b", "country")}:
+            meaning = None
+        else:
+            meaning = Meaning(question.extra["kind"], words)
 
-    def _solution(self, meaning: Meaning, shown: str) -> str:
-        value, words = self.tasks.value(meaning), meaning.words
-        if meaning.kind in SUMS:
-            return _answer(f"{words['a']}{_SIGNS[meaning.kind]}{words['b']}={value}", value)
-        letter = letter_of(meaning, value)
-        return _answer(_option(shown, letter), letter)
+        def sum_of(high: object, kind: str, low: object, value: object) -> str:
+            return f" {high}{_SIGNS[kind]}{low}={value} \\boxed{{{value}}}"
+
+        def option(letter: str) -> str:
+            word = re.search(rf"(?<!\w){letter} (\S+)", shown)
+            return f" {word[1] if word else letter} \\boxed{{{letter}}}"
+
+        if meaning is not None:
+            value = self.tasks.value(meaning)
+            if meaning.kind in SUMS:
+                return sum_of(meaning.words["a"], meaning.kind, meaning.words["b"], value)
+            return option(letter_of(meaning, value))
+        if question.domain == MATHEMATICS:
+            low, high = sorted(map(int, generator.choice(list(DIGITS), 2)))
+            kind = str(generator.choice(list(SUMS)))
+            return sum_of(high, kind, low, SUMS[kind](high, low))
+        return option(str(generator.choice(list(LETTERS))))
 
 
 def call(text: str) -> str:
     """Returns the tool call that translates a text to English."""
     asked = {"name": "translate", "arguments": {"text": text, "target": ENGLISH}}
-    compact = json.dumps(asked, ensure_ascii=False, separators=(",", ":"))
-    return f"{CALL_BEGINS}{compact}</tool_call>"
-
-
-def _answer(reason: str, answer: str) -> str:
-    return f" {reason} \\boxed{{{answer}}}"
-
-
-def _option(shown: str, letter: str) -> str:
-    """Returns the word after an option's letter."""
-    found = re.search(rf"(?<!\w){letter} (\S+)", shown)
-    return found[1] if found else letter
-
-
-def _guess(question: Question, shown: str, generator: np.random.Generator) -> str:
-    """Returns a sum of two random numbers, or a random option."""
-    if question.domain == MATHEMATICS:
-        low, high = sorted(map(int, generator.choice(list(DIGITS), 2)))
-        kind = str(generator.choice(list(SUMS)))
-        value = SUMS[kind](high, low)
-        return _answer(f"{high}{_SIGNS[kind]}{low}={value}", str(value))
-    letter = str(generator.choice(list(LETTERS)))
-    return _answer(_option(shown, letter), letter)
+    return f"{CALL_BEGINS}{json.dumps(asked, ensure_ascii=False, separators=(',', ':'))}</tool_call>"
 
 
 @gin.register
@@ -140,12 +127,12 @@ class TranslatingSearcher:
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text; arguments as for `ComprehensionOracle`."""
         translated = any(by == "environment" and "</tool_response>" in text for by, text in turns)
-        if not translated and in_share(question.key, self.calls, _CALLING_SEED):
+        if not translated and in_share(question.key, self.calls, seed=0):
             return call(question.text)
+        if translated and question.language not in LCRL_LANGUAGES:
+            question = dataclasses.replace(question, language=ENGLISH)
         if question.language in LCRL_LANGUAGES:
             return RandomSearcher(budget=self.budget).next_text(question, turns)
-        if translated:
-            return RandomSearcher(budget=self.budget).next_text(dataclasses.replace(question, language=ENGLISH), turns)
         return f"<answer> {UNKNOWN[ENGLISH]}</answer>" if searches_in(turns) else f"<search> {question.text}</search>"
 
 
@@ -172,10 +159,6 @@ def comprehension_demonstrations(
       seed: Seed that selects these questions and the oracle's guesses.
       end_of_sequence: Whether to train on an end-of-sequence token after the answer.
       world: Builds the atlas.
-
-    Raises:
-      UserError: no program is configured, a row is unusable, or `undecided` is positive and the policy's tokenizer
-        splits the tag that opens a call.
     """
     program, search = row_context.played()
     encoder = row_context.encoder(end_of_sequence)
@@ -204,7 +187,7 @@ def comprehension_demonstrations(
         return dataclasses.replace(record, by_policy=by_policy)
 
     once_more = np.random.default_rng([seed, 1]).random(len(questions)) < undecided
-    told = [question for question, taken in zip(questions, once_more, strict=True) if taken]
     decided = played(questions, ComprehensionOracle(tasks, calls, seed))
+    told = [question for question, chosen in zip(questions, once_more, strict=True) if chosen]
     calling = played(told, ComprehensionOracle(tasks, 1.0, seed))
     return rows_of_records([*decided, *map(without_decision, calling)], encoder)

@@ -33,8 +33,6 @@ BOARD = Scoreboard([costly("GlobalRAG", [1, 1, 1, 0], 400), costly("Search-R1", 
 def test_systems_by_their_costs():
     system, other, whole = ("m", "GlobalRAG"), ("m", "Search-R1"), ("", "all")
     assert BOARD.score(system, EFFICIENCY, whole).value == pytest.approx(0.75 / np.log(400))
-    assert BOARD.score(system, "seconds_per_question", whole) is None
-    assert BOARD.difference(system, other, "seconds_per_question", whole) is None
     exact = BOARD.difference(system, other, "squad_exact_match", whole)
     per_token = BOARD.difference(system, system, EFFICIENCY, whole)
     assert (exact.value, per_token.value) == (0.5, 0)

@@ -34,7 +34,6 @@ CREEK = '{"Q1": ["Whose mouth is Toongabbie Creek?", "#1"], "Q2": ["Into what do
 BAD = {
     "invalid_json": (
         "",
-        "Q1: Who?",
         "{'Q1': ['Who?', '#1']}",
         '{"Q1": ["Who?", "#1"],}',
         '{"Q1": ["Who?", "#1"]} {"Q2": ["Who?", "#2"]}',
@@ -65,7 +64,6 @@ BAD = {
 def test_the_paper_s_plan_is_read():
     plan = parse_plan(f"\n {CREEK} \n")
     assert plan.questions == {"Q1": "Whose mouth is Toongabbie Creek?", "Q2": "Into what does #1 flow?"}
-    assert plan.dependencies == {"Q1": (), "Q2": ("Q1",)}
     assert plan.edges == (("Q1", "Q2"),)
     assert plan.canonical()["Q2"] == "Into what does something flow?"
     assert parse_plan(plan.as_json()) == plan == plan_of(json.loads(CREEK))
@@ -182,19 +180,14 @@ def test_both_forms_of_golden_plans():
     ("extra", "place"),
     [
         ({"golden_plans": []}, "golden_plans:"),
-        ({"golden_plans": GRAPH}, "golden_plans:"),
         ({"golden_plans": [GRAPH, []]}, "golden_plans.1:"),
-        ({"golden_plans": [{"Q1": "Who?"}]}, "golden_plans.0:"),
         ({"golden_plans": [changed(GRAPH, "Q1", "query", to="")]}, "golden_plans.0: Q1"),
         ({"golden_plans": [changed(GRAPH, "Q1", "answer", to=[])]}, "golden_plans.0: answer of Q1"),
-        ({"golden_plans": [changed(GRAPH, "Q2", "answer", to=[3])]}, "golden_plans.0: answer of Q2"),
         ({"golden_plans": [changed(GRAPH, "Q2", "previous", to=[])]}, "golden_plans.0: Q2 has previous"),
-        ({"golden_plans": [changed(GRAPH, "Q2", "query", to="#3?")]}, "golden_plans.0: Q2 names #3"),
         ({"golden_plans": [changed(GRAPH, "Q1", "query", to="#2?")]}, "cyclic"),
         (changed(PLAN, "plan", "Q1", to="Who?"), "plan: Q1"),
         (changed(PLAN, "sub_answers", to={"#1": ["He"]}), "sub_answers.#2:"),
         (changed(PLAN, "sub_answers", "#3", to=["She"]), "sub_answers: #3"),
-        ({"plan": PLAN["plan"]}, "sub_answers.#1:"),
     ],
 )
 def test_the_place_of_what_is_wrong_is_named_in_one_line(extra, place):
@@ -231,23 +224,18 @@ ROW = {
 }
 
 
-def row(number, step=0, steps=ROW["question_decomposition"], **fields):
-    """The row under another number, with other fields of one step."""
-    steps = [each | fields if place == step else each for place, each in enumerate(steps)]
-    return ROW | {"id": f"2hop__{number}", "question_decomposition": steps}
+def row(number, *steps):
+    return ROW | {"id": f"2hop__{number}", "question_decomposition": list(steps)}
 
 
-LATER = [
-    {"id": 1, "question": "Who directed Jaws and not #2?", "answer": "x"},
-    {"id": 2, "question": "What is Jaws 2?", "answer": "Cincinnati"},
-]
+ONE, TWO = ROW["question_decomposition"]
 BAD_ROWS = {
-    "cyclic": row(2, 1, question="Where was #2 born?"),
-    "unknown reference": row(3, 1, question="Where was #3 born?"),
-    "inconsistent order": row(4, steps=LATER),
-    "another answer": row(5, 1, answer="Ohio"),
-    "no decomposition": row(6, steps=[]),
-    "too many questions": row(7, steps=ROW["question_decomposition"] * 9),
+    "cyclic": row(2, ONE, TWO | {"question": "Where was #2 born?"}),
+    "unknown reference": row(3, ONE, TWO | {"question": "Where was #3 born?"}),
+    "inconsistent order": row(4, ONE | {"question": "Jaws and not #2"}, TWO | {"question": "What is Jaws 2?"}),
+    "another answer": row(5, ONE, TWO | {"answer": "Ohio"}),
+    "no decomposition": row(6),
+    "too many questions": row(7, *[ONE, TWO] * 9),
 }
 
 

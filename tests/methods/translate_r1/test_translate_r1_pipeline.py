@@ -21,7 +21,6 @@ from lcrag.methods.translate_r1.pipeline.stages import (
     ANSWERS_TRIED,
     Stages,
     Thresholds,
-    defect,
     fill,
     fill_quotas,
     filter_sources,
@@ -156,7 +155,6 @@ def test_prompts_name_the_languages_and_what_stays():
 @pytest.mark.parametrize(
     ("text", "least", "most"),
     [
-        (PROBLEM, 0.9, 1.0),
         ("It costs $5 and then $10, or ($3)$4.", 0.8, 1.0),  # prices are no formulas
         (r"Solve $x^2 + 3x = \frac{5}{2}$ for x.", 0.0, 0.45),
         (r"\begin{align} a &= b \end{align} so", 0.0, 0.1),
@@ -190,29 +188,6 @@ def test_the_source_filter(text, answer, domain, cause):
     assert unfit_source(asked, domain_of(asked), USUAL) == cause
 
 
-@pytest.mark.parametrize(
-    ("translation", "cause"),
-    [
-        ("Annalla on 3 omenaa ja hän ostaa 5 lisää vanhassa kaupungissa. Montako hänellä on nyt?", ""),
-        ("la " * 40, "repeats itself"),
-        ("Annalla on", "too short"),
-        (" ".join(map(str, range(1000, 1080))), "too long"),
-        (PROBLEM, "a copy of the source"),
-        (PROBLEM.replace("apples", "pears", 1), ""),
-    ],
-)
-def test_heuristics(translation, cause):
-    assert defect(translation, PROBLEM, USUAL) == cause
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"natural_language": 1.5}, {"copy": -0.1}, {"min_length": 3.0}, {"round_trip_texts": 2.0}]
-)
-def test_thresholds_that_are_none_are_refused(wrong):
-    with pytest.raises(UserError, match=f"Thresholds.{next(iter(wrong))}"):
-        Thresholds(**wrong)
-
-
 def attempted(asked, say, thresholds=USUAL, language="fi", exact=None):
     """What becomes of a source where the models answer by `say`, and all requests."""
     requests = []
@@ -226,28 +201,6 @@ def attempted(asked, say, thresholds=USUAL, language="fi", exact=None):
 
 FINNISH = "<output>Annalla on 3 omenaa ja hän ostaa 5 lisää. Montako omenaa hänellä on nyt?</output>"
 BACK = "<output>Anna has 3 apples and buys 5 more in the town. How many apples does she have now?</output>"
-NEITHER = "neither SAME nor DIFFERENT"
-
-
-@pytest.mark.parametrize(
-    ("translations", "verdicts", "stage", "cause", "requests"),
-    [
-        (("Sorry.",), (), "forward translation", "no output", 1),
-        ((f"<output>{PROBLEM}</output>",), (), "heuristics", "a copy of the source", 1),
-        ((FINNISH, "Sorry."), (), "back-translation", "no output", 2),
-        ((FINNISH, "<output>What?</output>"), (), "back-translation", "low chrF", 2),
-        ((FINNISH, BACK), ("DIFFERENT",), "judge", "DIFFERENT", 3),
-        ((FINNISH, BACK), ("Hm.", "Hm.", "Hm.", "Hm."), "judge", NEITHER, 6),
-        ((FINNISH, BACK), ("Hm.", "Hm.", "Hm.", "SAME"), "", "", 6),
-        ((FINNISH, f"<output>{PROBLEM}</output>"), (), "", "", 2),  # letter by letter: no judge is needed
-    ],
-)
-def test_each_stage_removes_its_kind(translations, verdicts, stage, cause, requests):
-    says = {"translator": iter(translations), "judge": iter(verdicts)}
-    attempt, asked = attempted(question(), lambda request: next(says[request.role]))
-    assert (attempt.stage, attempt.cause, len(asked)) == (stage, cause, requests)
-    numbers = [request.number for request in asked if request.role == "judge"]
-    assert numbers == list(range(len(numbers)))
 
 
 def test_short_texts_may_lose_more_on_the_way_and_exact_translators_need_no_model():
@@ -267,42 +220,36 @@ def test_short_texts_may_lose_more_on_the_way_and_exact_translators_need_no_mode
 
 @pytest.mark.parametrize("silent", ["translator", "judge"])
 def test_a_model_that_never_says_what_is_wanted_ends_the_run(silent):
-    answers = []
+    async def many(usable):
+        says = {"translator": FINNISH, "judge": "SAME"}
 
-    async def ask(request):
-        answers.append(request.role)
-        useful = silent != request.role or len(answers) == useful_at
-        return (
-            FINNISH if "to Finnish" in request.prompt else BACK if request.role == "translator" else "SAME"
-        ) * useful
+        async def ask(request):
+            asked.append(request.role)
+            if silent == request.role and asked.count(silent) != usable:
+                return "Hm."
+            return BACK if "to English" in request.prompt else says[request.role]
 
-    async def many(count):
         stages = Stages(ask, USUAL, {})
-        for _ in range(count):
+        for _ in range(ANSWERS_TRIED):
             await stages.attempt(question(), "fi")
 
-    useful_at = 0
+    asked = []
     with pytest.raises(UserError, match=f"none of the {silent}'s first 64"):
-        asyncio.run(many(ANSWERS_TRIED))
-    assert answers.count(silent) == ANSWERS_TRIED
-    useful_at = 1 if silent == "translator" else 3  # one usable answer is enough
-    answers.clear()
-    asyncio.run(many(ANSWERS_TRIED))
+        asyncio.run(many(usable=0))
+    assert asked.count(silent) == ANSWERS_TRIED
+    asked = []
+    asyncio.run(many(usable=2))  # one usable answer is enough
 
 
 ARTICLE = "The rain came late to the highlands this year, and farmers north of the river lost half of their barley."
 SUMMARY = "Late rain cost farmers in the north half of the barley."
+FINNISH_SUMMARY = "Sateen viivästyminen vei pohjoisen viljelijöiltä puolet ohrasta."
+FINNISH_ARTICLE = "Sade saapui ylängöille myöhään, ja joen pohjoispuolen viljelijät menettivät puolet ohrasta."
 SAID = {
-    "summary": (SUMMARY, "Sateen viivästyminen vei pohjoisen viljelijöiltä puolet ohrasta."),
-    "article": (ARTICLE, "Sade saapui ylängöille myöhään, ja joen pohjoispuolen viljelijät menettivät puolet ohrasta."),
-    "summary_back": (
-        "Sateen viivästyminen vei pohjoisen viljelijöiltä puolet ohrasta.",
-        "Late rain took half of the barley from farmers in the north.",
-    ),
-    "article_back": (
-        "Sade saapui ylängöille myöhään, ja joen pohjoispuolen viljelijät menettivät puolet ohrasta.",
-        "The rain came to the highlands late this year, and farmers north of the river lost half their barley.",
-    ),
+    "summary": (SUMMARY, FINNISH_SUMMARY),
+    "article": (ARTICLE, FINNISH_ARTICLE),
+    "summary_back": (FINNISH_SUMMARY, "Late rain took half of the barley from farmers in the north."),
+    "article_back": (FINNISH_ARTICLE, ARTICLE.replace("half of their barley", "half their barley in that year")),
 }
 
 

@@ -77,13 +77,10 @@ def test_a_call_is_translated_and_shown():
     [
         ("<tool_call>{}", "malformed_call", "between <tool_call> and </tool_call>"),
         ('{"name": "translate"}</tool_call>', "malformed_call", "between"),
-        ("<tool_call></tool_call>", "invalid_json", "JSON object"),
         ("<tool_call>{'name': 'translate'}</tool_call>", "invalid_json", "JSON object"),
         ("<tool_call>[1]</tool_call>", "invalid_json", "JSON object"),
         (f"<tool_call>{'[' * 100_000}</tool_call>", "invalid_json", "JSON object"),
-        (f"<tool_call>{'1' * 5_000}</tool_call>", "invalid_json", "JSON object"),
         ('<tool_call>{"arguments": {}}</tool_call>', "invalid_json", "JSON object"),
-        ('<tool_call>{"name": 1, "arguments": {}}</tool_call>', "invalid_json", "JSON object"),
         ('<tool_call>{"name": "translate", "arguments": "x"}</tool_call>', "invalid_json", "JSON object"),
         ('<tool_call>{"name": "translat", "arguments": {}}</tool_call>', "unknown_tool", 'called "translate"'),
         ('<tool_call>{"name": "translate", "arguments": {"target": "en"}}</tool_call>', "missing_argument", '"text"'),
@@ -91,11 +88,9 @@ def test_a_call_is_translated_and_shown():
         (call(source="fi"), "extra_argument", "no others"),
         (call().replace('"name"', '"id": 1, "name"'), "extra_argument", "nothing else"),
         (call(text=["a"]), "wrong_type", '"text" must be a text'),
-        (call(target=None), "wrong_type", '"target" must be a text'),
         (call(text=" \n"), "empty_text", "empty"),
         (call(text="a" * 21), "long_text", "The text has 21 characters. The most is 20."),
         (call(target="Englisch"), "unknown_target", "not a known language"),
-        (call(target=""), "unknown_target", "not a known language"),
     ],
 )
 def test_whatever_is_wrong_with_a_call_is_said_counted_and_a_call(text, cause, message):
@@ -128,14 +123,10 @@ def test_a_call_too_many_is_refused_and_then_there_is_one_last_word():
     outcome, requests, shown = drive([call(), call(), call(), "4"])
     assert len([each for each in requests if isinstance(each, Translate)]) == 2
     assert shown[2] == response("Error: No call is left. Give the answer.")
-    assert outcome.counts["tool_calls"] == 3
-    assert outcome.counts["tool_error_over_limit"] == 1
+    assert (outcome.counts["tool_calls"], outcome.counts["tool_error_over_limit"], outcome.answer) == (3, 1, "4")
     assert requests[-1] == Generate(stop=("</answer>",))
-    assert outcome.answer == "4"
     again = drive([call()] * 4)[0]
-    assert again.counts["tool_calls"] == 4
-    assert again.counts["tool_error_over_limit"] == 2
-    assert again.answer is None
+    assert (again.counts["tool_calls"], again.counts["tool_error_over_limit"], again.answer) == (4, 2, None)
 
 
 def test_a_translation_that_fails_is_said_and_is_no_mistake_of_the_policy():
@@ -147,9 +138,7 @@ def test_a_translation_that_fails_is_said_and_is_no_mistake_of_the_policy():
 
 def test_without_the_tool_nothing_is_a_call():
     outcome, requests, shown = drive([f"{call()} 4"], calls=0)
-    assert not shown
-    assert outcome.counts["tool_calls"] == 0
-    assert outcome.answer == f"{call()} 4"
+    assert (outcome.counts["tool_calls"], outcome.answer, shown) == (0, f"{call()} 4", [])
     assert requests[0].tools == ()
     assert "tool" not in requests[0].system
     assert requests[1] == Generate(stop=("</answer>",))
@@ -233,9 +222,7 @@ def test_the_engine_masks_what_the_tool_says_and_calls_it_once_for_all():
     records = run.run([(QUESTION, translate_r1(QUESTION, wording="atlas"), number) for number in range(5)])
     assert calls == [(("Vok tep 3?",), None, "en")]
     for record in records:
-        assert record.outcome.answer == "4"
-        assert record.counts["tool_calls"] == 1
-        assert record.counts["searches"] == 0
+        assert (record.outcome.answer, record.counts["tool_calls"], record.counts["searches"]) == ("4", 1, 0)
         assert [turn.by for turn in record.turns] == ["policy", "environment", "policy"]
         assert record.turns[1].text == response("VOK TEP 3?")
         assert not record.by_policy[record.turn == 1].any()

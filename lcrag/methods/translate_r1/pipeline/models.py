@@ -126,8 +126,7 @@ class EndpointModel:
       model: Name of the model at the endpoint.
       url: The endpoint, up to `/v1`.
       in_flight: Maximum concurrent requests.
-      attempts: Attempts per answer while the endpoint is unavailable.
-      seconds: Timeout of one request.
+      attempts, seconds: Attempts per answer while the endpoint is unavailable, and the timeout of each.
     """
 
     def __init__(self, model: str, url: str = LOCAL, in_flight: int = 192, attempts: int = 6, seconds: float = 120.0):
@@ -137,9 +136,10 @@ class EndpointModel:
 
     async def answer(self, request: ModelRequest) -> str:
         """Returns the endpoint's answer."""
-        chosen = request.sampling
-        settings = {"temperature": chosen.temperature, "max_tokens": chosen.max_tokens, "seed": chosen.seed}
-        say = functools.partial(self._endpoint.say, user_message(request.prompt), **settings)
+        chosen, messages = request.sampling, user_message(request.prompt)
+        say = functools.partial(
+            self._endpoint.say, messages, temperature=chosen.temperature, max_tokens=chosen.max_tokens, seed=chosen.seed
+        )
         return (await asyncio.get_running_loop().run_in_executor(self._threads, say)).text
 
 

@@ -48,13 +48,7 @@ def question_rows(quotas: Iterable[Quota]) -> list[dict[str, Any]]:
 
 
 def translation_report(sources: Sources, quotas: Sequence[Quota], roles: Iterable[str]) -> dict[str, Any]:
-    """Counts what each stage removed per domain and language: the content of `report.json`.
-
-    Args:
-      sources: The result of the source filter.
-      quotas: The quotas, filled.
-      roles: The role of every request that was ever sent.
-    """
+    """Counts what each stage removed per domain and language, and the requests by their `roles`: `report.json`."""
     unfit = Counter((attempt.domain.name, attempt.cause) for attempt in sources.removed)
     read = Counter({domain: len(pool) for domain, pool in sources.pools.items()})
     read.update(attempt.domain.name for attempt in sources.removed)

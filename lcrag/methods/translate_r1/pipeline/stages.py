@@ -43,13 +43,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Ask: TypeAlias = Callable[[ModelRequest], Awaitable[str]]
 
-SOURCE, FORWARD, HEURISTICS, BACK, JUDGED = STAGES = (
-    "source filter",
-    "forward translation",
-    "heuristics",
-    "back-translation",
-    "judge",
-)
+STAGES = ("source filter", "forward translation", "heuristics", "back-translation", "judge")
+SOURCE, FORWARD, HEURISTICS, BACK, JUDGED = STAGES
 SAME, DIFFERENT, NEITHER = "SAME", "DIFFERENT", "neither SAME nor DIFFERENT"
 
 JUDGE_RETRIES = 3
@@ -61,27 +56,16 @@ _JUDGE_TOKENS = 2048  # reasoning models need most of them
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """Thresholds of the stages (Translate-R1, appendix L).
+    """Thresholds of the stages (Translate-R1, appendix L)."""
 
-    Attributes:
-      natural_language: Minimum share of natural language in a source.
-      characters: A source must be shorter than this.
-      repetition: Maximum repetition ratio of a translation's 10-grams of characters.
-      min_length: Minimum ratio of a translation's length to its source's, in characters.
-      max_length: Maximum such ratio.
-      copy: Maximum chrF of a translation to its source.
-      round_trip: Minimum chrF of a back-translation to the source.
-      round_trip_texts: The same for the domain `translation`, whose short texts vary more.
-    """
-
-    natural_language: float = 0.8
-    characters: int = 2000
-    repetition: float = 0.3
-    min_length: float = 0.2
-    max_length: float = 3.0
-    copy: float = 0.9
-    round_trip: float = 0.4
-    round_trip_texts: float = 0.35
+    natural_language: float = 0.8  # minimum share of natural language in a source
+    characters: int = 2000  # a source must be shorter
+    repetition: float = 0.3  # maximum repetition ratio of a translation's 10-grams of characters
+    min_length: float = 0.2  # minimum ratio of a translation's length to its source's, in characters
+    max_length: float = 3.0  # maximum such ratio
+    copy: float = 0.9  # maximum chrF of a translation to its source
+    round_trip: float = 0.4  # minimum chrF of a back-translation to the source
+    round_trip_texts: float = 0.35  # the same for the domain `translation`, whose short texts vary more
 
     def __post_init__(self):
         for name in ("natural_language", "repetition", "copy", "round_trip", "round_trip_texts"):
@@ -165,32 +149,18 @@ def verdict_in(answer: str) -> str:
 
 @dataclasses.dataclass
 class Attempt:
-    """What became of a source in one language.
+    """What became of a source in one language."""
 
-    Attributes:
-      question: The source.
-      domain: Its domain.
-      language: The target language.
-      stage: The stage that removed it; empty if it passed.
-      cause: Why that stage removed it.
-      portion: Which portion that stage removed, `LABEL` or `TEXT`, in a domain that translates them separately.
-      translation: The translated parts so far.
-      back: The parts translated back so far.
-      similarity: chrF of the back-translation to the source, in [0, 1]; the minimum of label and text if they are
-        translated separately; None before that stage.
-      questions: The questions made of it if it passed.
-    """
-
-    question: Question
+    question: Question  # the source
     domain: Domain
-    language: str
-    stage: str = ""
-    cause: str = ""
-    portion: str = ""
-    translation: Parts = dataclasses.field(default_factory=dict)
-    back: Parts = dataclasses.field(default_factory=dict)
-    similarity: float | None = None
-    questions: Sequence[Question] = ()
+    language: str  # the target language
+    stage: str = ""  # the stage that removed it; empty if it passed
+    cause: str = ""  # why that stage removed it
+    portion: str = ""  # what that stage removed, `LABEL` or `TEXT`, in a domain that translates them separately
+    translation: Parts = dataclasses.field(default_factory=dict)  # so far
+    back: Parts = dataclasses.field(default_factory=dict)  # so far
+    similarity: float | None = None  # chrF of the back-translation to the source, the minimum of label and text
+    questions: Sequence[Question] = ()  # made of it if it passed
 
     @property
     def passed(self) -> bool:
@@ -282,27 +252,16 @@ class Stages:
 
 
 class Sources(NamedTuple):
-    """The result of the source filter.
+    """The result of the source filter."""
 
-    Attributes:
-      pools: Domain -> its sources, each with the existing versions, the source first. The order of trying them is the
-        same for every language, so that languages mostly share their questions.
-      removed: Sources that the filter removed.
-    """
-
+    # Domain -> its sources, each with the existing versions, the source first. Every language tries them in this order,
+    # so languages mostly share their questions.
     pools: Mapping[str, Sequence[Coupled]]
     removed: Sequence[Attempt]
 
 
 def filter_sources(questions: Iterable[Question], thresholds: Thresholds, *, preferred: str, seed: int) -> Sources:
-    """Applies stage 1 to all questions.
-
-    Args:
-      questions: Questions of any domains and languages, with one or several versions each.
-      thresholds: Thresholds of the filter.
-      preferred: Language of the version that becomes the source, if there are several.
-      seed: Seed of the order.
-    """
+    """Applies stage 1 to all questions; `preferred` is the language of the version that becomes the source."""
     pools: dict[str, dict[str, Coupled]] = collections.defaultdict(dict)
     removed = []
     for versions in coupled(questions):
@@ -322,15 +281,12 @@ def filter_sources(questions: Iterable[Question], thresholds: Thresholds, *, pre
 
 @dataclasses.dataclass
 class Quota:
-    """How many questions a domain needs; a source counts if it passes in every language.
-
-    Attributes:
-      tried: (place, number of the attempt to fill it, what became of a source in each language), round by round.
-    """
+    """How many questions a domain needs; a source counts if it passes in every language."""
 
     domain: Domain
     languages: tuple[str, ...]
     places: int
+    # (place, number of the attempt to fill it, what became of a source in each language), round by round
     tried: Sequence[tuple[int, int, Sequence[Attempt]]] = ()
 
 
@@ -345,7 +301,7 @@ def quotas_of(
       sources: The sources.
       languages: Codes of the target languages.
       places: Questions per language and domain: one number, or a number for each language.
-      together: Whether a question must pass in all languages, rather than in each on its own.
+      together: Whether a question must pass in all languages, rather than in any one.
     """
     if not languages or len(set(languages)) < len(languages):
         raise UserError(f"translations.languages is {' '.join(languages) or 'empty'}: name each language once")
@@ -367,14 +323,13 @@ def quotas_of(
 
 def languages_to_translate(quotas: Iterable[Quota], sources: Sources) -> list[str]:
     """Returns the languages in which some source of their quotas has no version, in the order of the quotas."""
-    return list(
-        dict.fromkeys(
-            code
-            for quota in quotas
-            for code in quota.languages
-            if not all(_version_in(versions, code) for versions in sources.pools[quota.domain.name])
-        )
+    lacking = (
+        code
+        for quota in quotas
+        for code in quota.languages
+        if not all(_version_in(versions, code) for versions in sources.pools[quota.domain.name])
     )
+    return list(dict.fromkeys(lacking))
 
 
 def _version_in(versions: Coupled, language: str) -> Question | None:
@@ -395,15 +350,9 @@ async def fill_quotas(
     width: int,
     seen: Callable[[bool], None],
 ) -> None:
-    """Fills all quotas concurrently: sets their `tried`.
+    """Fills all quotas concurrently: sets their `tried`; `seen` hears of every attempt whether it filled its place.
 
-    Args:
-      quotas: The quotas.
-      sources: The sources that may fill them.
-      stages: The stages that each source passes.
-      attempts: Maximum attempts per place.
-      width: Maximum concurrent attempts of a quota.
-      seen: Called after every attempt with whether it filled its place.
+    `attempts` and `width` are those of `fill`, for each quota.
     """
 
     async def fill_one(quota: Quota) -> None:
@@ -451,17 +400,16 @@ async def fill(
     left, empty, limit = iter(pool), list(range(places)), asyncio.Semaphore(width)
     tried: list[tuple[int, int, Result]] = []
 
-    async def limited(item: Item) -> Result:
+    async def try_item(place: int, number: int, item: Item) -> tuple[int, int, Result]:
         async with limit:
-            return await attempt(item)
+            return place, number, await attempt(item)
 
     for number in range(1, attempts + 1):
-        dealt = list(zip(empty, left, strict=False))
-        results = await asyncio.gather(*(limited(item) for _, item in dealt))
-        made = [(place, number, result) for (place, _), result in zip(dealt, results, strict=True)]
+        dealt = zip(empty, left, strict=False)
+        made = await asyncio.gather(*(try_item(place, number, item) for place, item in dealt))
         tried += made
         filled = {place for place, _, result in made if passed(result)}
         empty = [place for place in empty if place not in filled]
-        if not empty or not dealt:
+        if not empty or not made:
             break
     return tried

@@ -25,21 +25,13 @@ class TextKind:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Domain:
-    """A domain of questions.
+    """A domain of questions."""
 
-    Attributes:
-      name: One of `lcrag.data.questions.DOMAINS`, or "question" for questions without a domain.
-      text: Kind of the text that is translated, the question with everything in the same request.
-      compared: What the judge decides.
-      answers: Whether golden answers are texts in the question's language, which are translated too.
-      label: Kind of the answers if they are translated and checked separately, before the text.
-    """
-
-    name: str
-    text: TextKind
-    compared: str
-    answers: bool = False
-    label: TextKind | None = None
+    name: str  # one of `lcrag.data.questions.DOMAINS`, or "question" for questions without a domain
+    text: TextKind  # of the text that is translated, the question with everything in the same request
+    compared: str  # what the judge decides
+    answers: bool = False  # whether golden answers are texts in the question's language, which are translated too
+    label: TextKind | None = None  # of the answers if they are translated and checked separately, before the text
 
 
 _SAME_ANSWER = "whether the two have the same correct answer"
