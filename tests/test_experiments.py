@@ -1,9 +1,11 @@
 """What the files of experiments, baselines and platforms say, and what is left of an experiment under a baseline."""
 
 import dataclasses
+import inspect
 
 import gin
 import pytest
+from gin.config import ConfigurableReference
 from support import gin_files
 
 from lcrag.commands.describe import Named, Parts
@@ -34,8 +36,9 @@ PLATFORM = {
 class Unread(Parts):
     """Parts whose sets of questions are empty."""
 
-    def _named(self, kind, made, own, reads):
-        return [] if reads else super()._named(kind, made, own, reads)
+    def build(self, value):
+        made = value.configurable.wrapped if isinstance(value, ConfigurableReference) and value.evaluate else None
+        return [] if made and inspect.signature(made).return_annotation == list[Question] else super().build(value)
 
 
 def composed(command, *gin_files, bindings=()):
@@ -44,7 +47,8 @@ def composed(command, *gin_files, bindings=()):
     given = (*(FILES[: 2 if "translate_r1/paper.gin" in gin_files else 1] if reads else ()), *bindings)
     gin.clear_config()
     configure((*platform, *gin_files), given)
-    return Unread().arguments(command)
+    parameters = inspect.signature(gin.get_configurable(command)).parameters.values()
+    return {each.name: each.default for each in parameters} | Unread().bound(command)
 
 
 def bound(name):
