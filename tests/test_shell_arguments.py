@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lcrag import main
-from lcrag.commands import catalogue
+from lcrag.commands import table
 from lcrag.commands.arguments import split_arguments
 from lcrag.config import packaged_folder, packaged_names
 from lcrag.errors import UserError
@@ -46,9 +46,9 @@ def test_a_pipe_gets_one_whole_line_for_each_file(capsys):
 @pytest.mark.parametrize("columns", [40, 80])
 def test_a_terminal_gets_wrapped_descriptions(columns, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(catalogue.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((columns, 24)))
+    monkeypatch.setattr(table.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((columns, 24)))
     long = {"a.gin": "word " * 60 + "end", "folder/b.gin": "short"}
-    lines = catalogue.rows(long).splitlines()
+    lines = table.rows(long).splitlines()
     assert len(lines) > 3
     assert " ".join(" ".join(lines).split()) == "a.gin " + " ".join(long["a.gin"].split()) + " folder/b.gin short"
     assert max(map(len, lines)) <= max(columns, 46)

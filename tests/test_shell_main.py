@@ -10,7 +10,7 @@ import pytest
 from experiment_parts import assert_mistake
 
 from lcrag import main
-from lcrag.commands.catalogue import experiments
+from lcrag.commands.table import experiments
 from lcrag.config import packaged_folder, packaged_names
 from lcrag.runs import operative_config
 
