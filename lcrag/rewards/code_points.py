@@ -29,21 +29,13 @@ _IN_CONTEXT = _HARD | _FOLLOWS | _TAIL | np.uint32(0xFF << _CLASS_SHIFT)
 
 
 class _Tables(NamedTuple):
-    """Look-up tables of one normalisation.
+    """Look-up tables of one normalisation."""
 
-    Attributes:
-      folded: The lower-cased NFKC form and flags of each code point; one entry more for all beyond.
-      final: What each code point becomes if no phrase covers it.
-      phrases: Phrases of several Chinese characters and their conversions.
-      longest: Characters of the longest phrase.
-      pairs: The first two characters of each phrase, as one number, sorted.
-    """
-
-    folded: UInt32[np.ndarray, " codes"]
-    final: UInt32[np.ndarray, " codes"]
-    phrases: Mapping[str, str]
-    longest: int
-    pairs: UInt32[np.ndarray, " pairs"]
+    folded: UInt32[np.ndarray, " codes"]  # lower-cased NFKC form and flags of each code point; one more for all beyond
+    final: UInt32[np.ndarray, " codes"]  # what each code point becomes if no phrase covers it
+    phrases: Mapping[str, str]  # phrases of several Chinese characters -> their conversions
+    longest: int  # characters of the longest phrase
+    pairs: UInt32[np.ndarray, " pairs"]  # the first two characters of each phrase, as one number, sorted
 
 
 def normalised(texts: Iterable[str | None], normalisation: str = "lcrl") -> list[str]:
@@ -161,8 +153,7 @@ def _convert_phrases(
 ) -> list[int]:
     """Writes the conversions of phrases into `final`, the longest match first from left to right as zhconv does.
 
-    Returns:
-      The places of phrases whose conversion has another length.
+    Returns the places of phrases whose conversion has another length.
     """
     if not len(places):
         return []

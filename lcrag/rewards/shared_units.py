@@ -20,21 +20,14 @@ _CELLS = 1 << 15  # numbers in a block of rows: they stay in the processor's cac
 
 
 class Units(NamedTuple):
-    """The units of groups of texts as numbers, uint32 or uint64.
+    """The units of groups of texts as numbers, uint32 or uint64."""
 
-    Attributes:
-      numbers: Each unit's number, from 1, shifted by `bits`, plus its text's number in the group; 0 where no unit is.
-      bits: Width of a text's number.
-      sizes: Texts of each group.
-      counts: Units of each text.
-      widths: Entries of `numbers` that belong to each group.
-    """
-
+    # Each unit's number, from 1, shifted by `bits`, plus its text's number in the group; 0 where no unit is.
     numbers: UInt[np.ndarray, " entries"]
-    bits: int
-    sizes: Int[np.ndarray, " groups"]
-    counts: Int[np.ndarray, " texts"]
-    widths: Int[np.ndarray, " groups"]
+    bits: int  # width of a text's number
+    sizes: Int[np.ndarray, " groups"]  # texts of each group
+    counts: Int[np.ndarray, " texts"]  # units of each text
+    widths: Int[np.ndarray, " groups"]  # entries of `numbers` that belong to each group
 
     @property
     def firsts(self) -> Int[np.ndarray, " groups"]:
@@ -43,23 +36,14 @@ class Units(NamedTuple):
 
 
 class Repeats(NamedTuple):
-    """Adjacent equal units in the sorted units of some groups.
-
-    Attributes:
-      groups: The groups.
-      rows: Index into `groups` of each repetition.
-      texts: Index of each repetition's text among all texts.
-      texts_before: Index of the text of the entry before it, which has the same unit.
-      begins: Whether that entry is the first one with this unit.
-      equal: Whether both entries are of the same text.
-    """
+    """Adjacent equal units in the sorted units of some groups."""
 
     groups: Int[np.ndarray, " groups"]
-    rows: Int[np.ndarray, " repetitions"]
-    texts: Int[np.ndarray, " repetitions"]
-    texts_before: Int[np.ndarray, " repetitions"]
-    begins: Bool[np.ndarray, " repetitions"]
-    equal: Bool[np.ndarray, " repetitions"]
+    rows: Int[np.ndarray, " repetitions"]  # index into `groups`
+    texts: Int[np.ndarray, " repetitions"]  # index of each repetition's text among all texts
+    texts_before: Int[np.ndarray, " repetitions"]  # the same of the entry before it, which has the same unit
+    begins: Bool[np.ndarray, " repetitions"]  # whether that entry is the first one with this unit
+    equal: Bool[np.ndarray, " repetitions"]  # whether both entries are of the same text
 
 
 def repeats(units: Units) -> Iterator[Repeats]:
@@ -138,11 +122,7 @@ def word_units(texts: Sequence[str], sizes: Int[np.ndarray, " groups"]) -> Units
 
 
 def shared(units: Units, multisets: bool = False) -> tuple[Int[np.ndarray, " texts"], Int[np.ndarray, " texts"]]:
-    """Counts the units that each text shares with the first text of its group.
-
-    Args:
-      units: Units of groups of texts.
-      multisets: Whether a repeated unit counts as often as it occurs.
+    """Counts the units that each text shares with the first text of its group; in `multisets` each repetition counts.
 
     Returns:
       (number of the text's units that the first text has, 0 for the first itself; number of the text's units).

@@ -17,34 +17,19 @@ Schedule: TypeAlias = Callable[[int], float]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Episodes:
-    """The inputs of a reward: a batch of finished episodes, one entry per episode.
+    """The inputs of a reward: a batch of finished episodes, one entry per episode."""
 
-    Attributes:
-      answers: Answers; None where an episode gave none.
-      golds: Golden answers, aliases included.
-      group_ids: The group of each episode.
-      languages: The required language of each answer.
-      questions: Texts of the questions.
-      extra: `Outcome.extra` of each episode, for terms of a method (evidence, plans, calls, ...).
-      known: `Question.extra` of each question (golden plans, tier, ...).
-      step: Training step, for scheduled weights.
-    """
-
-    answers: Sequence[str | None]
-    golds: Sequence[tuple[str, ...]]
+    answers: Sequence[str | None]  # None where an episode gave none
+    golds: Sequence[tuple[str, ...]]  # golden answers, aliases included
     group_ids: Int[np.ndarray, " episodes"]
-    languages: Sequence[str]
-    questions: Sequence[str] = ()
-    extra: Sequence[dict[str, Any]] = ()
-    known: Sequence[dict[str, Any]] = ()
-    step: int = 0
+    languages: Sequence[str]  # the required language of each answer
+    questions: Sequence[str] = ()  # their texts
+    extra: Sequence[dict[str, Any]] = ()  # `Outcome.extra`, for terms of a method (evidence, plans, calls, ...)
+    known: Sequence[dict[str, Any]] = ()  # `Question.extra` (golden plans, tier, ...)
+    step: int = 0  # training step, for scheduled weights
 
     def reported(self, name: str, by: str) -> list[Any]:
-        """Returns an entry of each episode's `extra`, which the program `by` reports.
-
-        Raises:
-          UserError: An episode lacks it.
-        """
+        """Returns an entry of each episode's `extra`, which the program `by` reports."""
         if len(self.extra) != len(self.answers) or not all(name in extra for extra in self.extra):
             raise UserError(
                 f"the reward needs {name} of each episode, which the program does not report: bind Method.program ="
@@ -71,17 +56,11 @@ GroupCheck: TypeAlias = Callable[[int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Term:
-    """One summand of a reward.
+    """One summand of a reward."""
 
-    Attributes:
-      name: Logged as `reward/<name>`, unweighted.
-      score: Computes the values, one per episode; NaN where another model that it asks fails.
-      weight: A factor, or a function from the training step to a factor.
-    """
-
-    name: str
-    score: Callable[[Episodes], Values]
-    weight: float | Schedule = 1.0
+    name: str  # logged as `reward/<name>`, unweighted
+    score: Callable[[Episodes], Values]  # one value per episode; NaN where another model that it asks fails
+    weight: float | Schedule = 1.0  # a factor, or a function from the training step to a factor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,24 +69,17 @@ class TermSum:
 
     Calling it returns every term and every value of the adjustments under its name, and "total". An episode with a NaN
     among its terms could not be scored: its total is NaN, and adjustments see only the other episodes.
-
-    Attributes:
-      terms: The summands.
-      adjustments: Functions of whole groups, applied to the sum.
-      models: Frozen models that the terms use, by role; results depend on their content hashes.
-      checks: Reject questions that cannot be scored, before anything is sampled.
-      group_checks: Reject groups that are too small.
-      couples_languages: Whether an adjustment compares the answers to one question in several languages.
-      turn_rewards: Computes rewards of single turns of the policy (numbered from 0), in addition to each episode's
-        total. They are used only with a critic (PPO).
     """
 
     terms: tuple[Term, ...]
-    adjustments: tuple[Adjustment, ...] = ()
+    adjustments: tuple[Adjustment, ...] = ()  # functions of whole groups, applied to the sum
+    # Frozen models that the terms use, by role; results depend on their content hashes.
     models: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    checks: tuple[Check, ...] = ()
-    group_checks: tuple[GroupCheck, ...] = ()
-    couples_languages: bool = False
+    checks: tuple[Check, ...] = ()  # reject questions that cannot be scored, before anything is sampled
+    group_checks: tuple[GroupCheck, ...] = ()  # reject groups that are too small
+    couples_languages: bool = False  # whether an adjustment compares the answers to one question in several languages
+    # Computes rewards of single turns of the policy (numbered from 0), in addition to each episode's total. They are
+    # used only with a critic (PPO).
     turn_rewards: Callable[[Episodes], Sequence[Mapping[int, float]]] | None = None
 
     def check(self, name: str, known: Mapping[str, Any]) -> None:

@@ -13,7 +13,6 @@ from lcrag.rewards.domains.exact_answers import boxed
 @pytest.mark.parametrize(
     ("text", "content"),
     [
-        (r"so \boxed{42}.", "42"),
         (r"\boxed{1} and then \boxed{2}", "2"),
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
         (r"\boxed {7}", "7"),
@@ -31,15 +30,11 @@ def test_the_last_box(text, content):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("42", 42),
-        ("-3", -3),
         ("\u22123", -3),
         ("+ 7", 7),
-        ("540.0", 540),
         ("18.", 18),
         (".5", Fraction(1, 2)),
         ("3,5", Fraction(7, 2)),
-        ("1,234", 1234),
         ("1,234,567.5", Fraction("1234567.5")),
         ("1 234 567", 1234567),
         ("1\u202f234", 1234),
@@ -48,17 +43,13 @@ def test_the_last_box(text, content):
         ("1'234", 1234),
         ("1.234,5", Fraction("1234.5")),
         ("1.234.567", 1234567),
-        ("3/4", Fraction(3, 4)),
-        (r"\frac{3}{4}", Fraction(3, 4)),
         (r"-\dfrac{3}{4}", Fraction(-3, 4)),
         (r"\frac{-3}{4}", Fraction(-3, 4)),
         (r"\frac34", Fraction(3, 4)),
         (r"1\frac{3}{4}", Fraction(7, 4)),
         ("1 3/4", Fraction(7, 4)),
         ("1½", Fraction(3, 2)),
-        ("½", Fraction(1, 2)),
         (r"\$18.00", 18),
-        ("€ 5", 5),
         (r"50\%", 50),
         (r"60 \text{ km/h}", 60),
         ("5 apples", 5),
@@ -95,15 +86,8 @@ def test_fractions_in_every_way_of_writing(above, below):
 
 
 def test_mathematics_looks_into_the_last_box():
-    answers = [
-        r"\boxed{1,000}",
-        "1000",
-        None,
-        r"\boxed{999} no, \boxed{1000.0}",
-        r"\boxed{1000} no, \boxed{1}",
-        r"\boxed{x}",
-    ]
-    assert mathematics(answers, [("1000",)] * 6).tolist() == [1, 0, 0, 1, 0, 0]
+    answers = [r"\boxed{1,000}", "1000", None, r"\boxed{9} no, \boxed{1000.0}", r"\boxed{1000} no, \boxed{1}"]
+    assert mathematics(answers, [("1000",)] * 5).tolist() == [1, 0, 0, 1, 0]
     assert mathematics([r"\boxed{x^2 + 1}", r"\boxed{}"], [("x^2+1",), ("",)]).tolist() == [1, 0]
     assert mathematics([r"\boxed{0.33}"], [("1/3",)]).tolist() == [0]
     assert mathematics([], []).shape == (0,)
@@ -112,10 +96,8 @@ def test_mathematics_looks_into_the_last_box():
 @pytest.mark.parametrize(
     ("text", "letter"),
     [
-        ("B", "B"),
         ("(b)", "B"),
         ("**B**", "B"),
-        ("B.", "B"),
         ("C) Paris", "C"),
         (r"\boxed{C}", "C"),
         (r"\boxed{\text{C}}", "C"),
@@ -126,12 +108,9 @@ def test_mathematics_looks_into_the_last_box():
         ("It must be (A), since the others are wrong", "A"),
         ("A cat", None),
         ("A. or B.", None),
-        ("A. B. C. D.", None),
         ("(A) or (B)", None),
         ("F", None),
-        ("", None),
         (r"\boxed{}", None),
-        ("because", None),
     ],
 )
 def test_options(text, letter):
@@ -140,6 +119,7 @@ def test_options(text, letter):
 
 def test_multiple_choice():
     assert multiple_choice(["B", "C", None, "b."], [("B",), ("B",), ("B",), ("b",)]).tolist() == [1, 0, 0, 1]
+    assert multiple_choice([r"\boxed{E}", "E. None of these", "(D)"], [("E",)] * 3).tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize("text", ["3x", "3 x", "3n", "3xy", "3x + 2", r"3\pi", "3π"])
@@ -152,7 +132,3 @@ def test_a_number_with_a_variable_is_not_that_number(text):
 @pytest.mark.parametrize("text", ["3 m", "3m", "3 km/h", "3 Stunden", "3円", "3 л", "3 °C", "3 m per second"])
 def test_a_unit_is_ignored(text):
     assert number(text) == 3
-
-
-def test_a_fifth_option_can_be_right():
-    assert multiple_choice([r"\boxed{E}", "E. None of these", "(D)"], [("E",)] * 3).tolist() == [1, 1, 0]

@@ -21,7 +21,6 @@ TEXTS = st.text(alphabet=SCRIPTS, max_size=40) | st.text(max_size=20)
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", ""),
         ("  The  U.S.  dollar ", "the u s dollar"),
         ("“Curly” ‘quotes’ „low“", "curly quotes low"),
         ("臺灣", "台湾"),
@@ -36,10 +35,6 @@ TEXTS = st.text(alphabet=SCRIPTS, max_size=40) | st.text(max_size=20)
 )
 def test_lcrl_normalisation_by_hand(text, expected):
     assert normalise(text) == expected
-
-
-def test_squad_normalisation_by_hand():
-    assert normalise_english("The U.S. and an A-team: Theory") == "us and ateam theory"
 
 
 @pytest.mark.parametrize(
@@ -78,3 +73,4 @@ def test_every_chinese_phrase_is_converted_in_context():
 @given(TEXTS)
 def test_squad_normalisation_agrees_with_its_definition(text):
     assert normalise_english(text) == oracle.normalise_english(text)
+    assert normalise_english("The U.S. and an A-team: Theory") == "us and ateam theory"

@@ -1,6 +1,6 @@
 """Rewards by domain: mathematics, multiple choice, instruction following, summarisation, translation (Translate-R1)."""
 
-from lcrag.rewards.domains.constraints import read_constraints, satisfied_share
+from lcrag.rewards.domains.constraints import read_constraints
 from lcrag.rewards.domains.exact_answers import mathematics, multiple_choice, number, option
 from lcrag.rewards.domains.reward import SCORERS, domain_reward
 from lcrag.rewards.domains.written_texts import (

@@ -115,11 +115,7 @@ _CONSTRAINTS: pydantic.TypeAdapter[list[Constraint]] = pydantic.TypeAdapter(list
 
 
 def read_constraints(objects: Any, question: str) -> list[Constraint]:
-    """Returns the constraints of a list of objects; `question` names their question in messages.
-
-    Raises:
-      UserError: There are none, or one has an unknown kind or wrong fields.
-    """
+    """Returns the constraints of a list of objects; `question` names their question in messages."""
     try:
         constraints = _CONSTRAINTS.validate_python(objects)
     except pydantic.ValidationError as error:
@@ -131,8 +127,3 @@ def read_constraints(objects: Any, question: str) -> list[Constraint]:
     if not constraints:
         raise UserError(f"question {question} has no constraints: add at least one to extra.constraints")
     return constraints
-
-
-def satisfied_share(text: str, constraints: list[Constraint]) -> float:
-    """Returns the share of the constraints that a text satisfies."""
-    return sum(constraint.satisfied(text) for constraint in constraints) / len(constraints)

@@ -44,9 +44,6 @@ def domain_reward(judge: Judge | None = None, retries: int = RETRIES) -> TermSum
     Returns:
       A reward that names "total" and "domain" (the total before any adjustment). It rejects questions without a domain
       and instructions without constraints.
-
-    Raises:
-      UserError: `retries` is negative.
     """
     if retries < 0:
         raise UserError(f"domain_reward.retries is {retries}: set it to 0 or more")
@@ -70,14 +67,12 @@ def domain_reward(judge: Judge | None = None, retries: int = RETRIES) -> TermSum
             scores[places] = SCORERS[domain](written, judge, retries)
         return scores
 
+    def check(name: str, known: Mapping[str, Any]) -> None:
+        if _domain(name, known) == "instruction_following":
+            read_constraints(known.get("constraints"), name)
+
     models = {} if judge is None else {"judge": judge}
-    return TermSum(terms=(Term("domain", score),), models=models, checks=(_check,))
-
-
-def _check(name: str, known: Mapping[str, Any]) -> None:
-    """Rejects a question without a domain, and an instruction without constraints."""
-    if _domain(name, known) == "instruction_following":
-        read_constraints(known.get("constraints"), name)
+    return TermSum(terms=(Term("domain", score),), models=models, checks=(check,))
 
 
 def _domain(name: str, known: Mapping[str, Any]) -> str:

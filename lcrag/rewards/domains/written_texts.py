@@ -15,7 +15,7 @@ import numpy as np
 import sacrebleu
 from jaxtyping import Bool, Float
 
-from lcrag.rewards.domains.constraints import read_constraints, satisfied_share
+from lcrag.rewards.domains.constraints import read_constraints
 
 T = TypeVar("T")
 Scores: TypeAlias = Float[np.ndarray, " texts"]
@@ -59,21 +59,13 @@ FLUENCY = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Written:
-    """A text written by a policy.
+    """A text written by a policy."""
 
-    Attributes:
-      question: The instruction, the article, or the text to translate.
-      text: The policy's text; may be empty.
-      golds: References.
-      language: The required language.
-      constraints: Those of an instruction; see `lcrag.rewards.domains.constraints`.
-    """
-
-    question: str
-    text: str
-    golds: tuple[str, ...] = ()
-    language: str = "en"
-    constraints: Any = None
+    question: str  # the instruction, the article, or the text to translate
+    text: str  # the policy's; may be empty
+    golds: tuple[str, ...] = ()  # references
+    language: str = "en"  # the required one
+    constraints: Any = None  # those of an instruction; see `lcrag.rewards.domains.constraints`
 
 
 def summarisation(written: Sequence[Written], judge: Judge | None = None, retries: int = RETRIES) -> Scores:
@@ -81,11 +73,7 @@ def summarisation(written: Sequence[Written], judge: Judge | None = None, retrie
 
     A summary scores 0 without either if it is empty, repeats itself, is copied from the article (over 90 % of its
     20-character pieces), or is shorter than a fifth or longer than three times every reference.
-
-    Args:
-      written: Summaries.
-      judge: Scores them; None: chrF does.
-      retries: Further requests where the judge gives no score; without one the result is NaN.
+    Where the judge gives no score, it is asked `retries` times more; without a score the result is NaN.
     """
     original = [copied_share(each.text, each.question) <= MAX_COPIED for each in written]
     return _graded(SUMMARISATION, written, original, judge, retries)
@@ -100,21 +88,14 @@ def translation(written: Sequence[Written], judge: Judge | None = None, retries:
 def instruction_following(written: Sequence[Written], judge: Judge | None = None, retries: int = RETRIES) -> Scores:
     """Returns the share of satisfied constraints, 0 for a text that is not fluent (Translate-R1, section 4.5).
 
-    A text is not fluent if it is empty or repeats itself, or if the judge scores it below 0.5. A text that satisfies no
-    constraint is not judged.
-
-    Args:
-      written: Texts with their constraints.
-      judge: Scores fluency; None: every text that is not degenerate is fluent.
-      retries: Further requests where the judge gives no score; without one the result is NaN.
-
-    Raises:
-      UserError: An instruction has no constraints, or an unknown one.
+    A text is not fluent if it is empty or repeats itself, or if the judge (if there is one) scores it below 0.5. A text
+    that satisfies no constraint is not judged.
     """
-    shares = [
-        satisfied_share(each.text, read_constraints(each.constraints, repr(each.question[:60]))) for each in written
-    ]
-    scores = np.where([is_degenerate(each.text) for each in written], 0.0, np.array(shares, float))
+    scores = np.zeros(len(written))
+    for place, each in enumerate(written):
+        constraints = read_constraints(each.constraints, repr(each.question[:60]))
+        if not is_degenerate(each.text):
+            scores[place] = sum(constraint.satisfied(each.text) for constraint in constraints) / len(constraints)
     if judge is None:
         return scores
     fluency = _judged(FLUENCY, written, scores > 0, judge, retries)
@@ -125,7 +106,9 @@ def _graded(
     prompt: str, written: Sequence[Written], original: Sequence[bool], judge: Judge | None, retries: int
 ) -> Scores:
     acceptable = [
-        new and not is_degenerate(each.text) and has_plausible_length(each.text, each.golds)
+        new
+        and not is_degenerate(each.text)
+        and any(MIN_LENGTH <= length_ratio(each.text, gold) <= MAX_LENGTH for gold in each.golds)
         for each, new in zip(written, original, strict=True)
     ]
     if judge is not None:
@@ -153,13 +136,9 @@ def _judged(
 def judged(
     judge: Judge, prompts: Sequence[str], parse: Callable[[str], T | None], retries: int = RETRIES
 ) -> list[T | None]:
-    """Asks a judge every prompt, repeating those whose answer cannot be parsed; None where all attempts fail.
+    """Asks a judge all prompts together; returns what `parse` reads in its answers.
 
-    Args:
-      judge: Answers the prompts.
-      prompts: Asked together; later attempts ask only those without a parsed answer.
-      parse: Reads an answer; None if it does not have the expected form.
-      retries: Attempts after the first.
+    Prompts whose answer does not parse are asked again, at most `retries` times; None where all attempts fail.
     """
     parsed: list[T | None] = [None] * len(prompts)
     for attempt in range(retries + 1):
@@ -205,11 +184,6 @@ def chrf(text: str, references: Sequence[str]) -> float:
 def is_degenerate(text: str) -> bool:
     """Whether a text is empty or repeats itself."""
     return not text.strip() or repetition_ratio(text) > MAX_REPETITION
-
-
-def has_plausible_length(text: str, references: Sequence[str]) -> bool:
-    """Whether a text is between a fifth and three times as long as one of its references."""
-    return any(MIN_LENGTH <= length_ratio(text, reference) <= MAX_LENGTH for reference in references)
 
 
 def _grams(text: str, size: int) -> collections.Counter[str]:

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import tiny_tokenizer
-from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
-from lcrag.episodes import RETHINK, ContextFull, Generate, Observe, RetrievalFailure, Retrieve, Runner, local_first
+from lcrag.episodes import RETHINK, ContextFull, Generate, Observe, RetrievalFailure, Retrieve, local_first
 from lcrag.episodes.tags import TAGS
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.plans import FAULTS, parse_plan
@@ -212,21 +211,6 @@ def test_a_route_a_failed_search_and_a_full_context():
     with pytest.raises(StopIteration) as stop:
         program.throw(ContextFull())
     assert stop.value.value.extra["plan_fault"] == "missing"
-
-
-def test_the_runner_learns_from_the_policy_s_plan_and_not_from_passages():
-    def script(context, generation):
-        return {0: FIRST, 1: SECOND}.get(context.count("<information>") - 1, LAST)  # the instructions name the tag
-
-    tokenizer = tiny_tokenizer()
-    sampler = ScriptedSampler(tokenizer, script, context=4000)
-    runner = Runner(sampler=sampler, tokenizer=tokenizer, search=lambda q, *_: [[HIT]] * len(q), max_tokens=400)
-    [record] = runner.run([(QUESTION, globalrag(QUESTION, ("en",)), 0)])
-    learned, given = (tokenizer.decode(record.tokens[record.by_policy == who].tolist()) for who in (True, False))
-    assert PLAN in learned and PLAN not in given
-    assert "Doc 1: Peru Lima" in given and "Doc 1: Peru Lima" not in learned
-    assert record.counts["searches"] == record.counts["valid_searches"] == 2
-    assert record.outcome.extra["sub_answers"] == {"Q1": "Peru", "Q2": "sol"}
 
 
 PIECES = st.sampled_from(

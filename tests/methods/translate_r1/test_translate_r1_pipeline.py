@@ -140,16 +140,13 @@ def test_verdicts(said, verdict):
     assert verdict_in(said) == verdict
 
 
-def test_prompts_name_the_languages_and_what_stays():
-    prompt = translation_prompt({"question": PROBLEM}, DOMAINS["mathematics"].text, "en", "am")
-    assert all(said in prompt for said in ("from English to Amharic", "LaTeX", PROBLEM))
-    assert "JSON" not in prompt
+def test_prompts_of_several_parts_are_json_and_keep_braces():
+    """The page on Translate-R1 has the prompts of a single part."""
     parts = parts_of(question(CHOICE, "A"), DOMAINS["multiple_choice"])
     prompt = translation_prompt(parts, DOMAINS["question"].text, "am", "en")
     assert all(said in prompt for said in ("from Amharic to English", "JSON", '"C": "12"'))
     prompt = judge_prompt({"question": "a {b}"}, {"question": "c"}, DOMAINS["translation"])
-    assert "whether the two mean the same" in prompt
-    assert "a {b}" in prompt
+    assert all(said in prompt for said in ("whether the two mean the same", "a {b}"))
 
 
 @pytest.mark.parametrize(
@@ -359,8 +356,8 @@ def test_sources_are_sifted_and_put_in_one_order_for_all_languages():
     sources = filter_sources([finnish, *questions], USUAL, preferred="en", seed=0)
     assert [each.cause for each in sources.removed] == ["too little natural language"]
     assert {name: len(pool) for name, pool in sources.pools.items()} == {"mathematics": 6, "multiple_choice": 1}
-    [both] = [each for each in sources.pools["mathematics"] if len(each) == 2]
-    assert [each.language for each in both] == ["en", "fi"]
+    [both] = [[each.language for each in pool] for pool in sources.pools["mathematics"] if len(pool) == 2]
+    assert both == ["en", "fi"]
     reverse = filter_sources([*questions[::-1], finnish], USUAL, preferred="en", seed=0)
     assert reverse.pools == sources.pools
     assert filter_sources(questions, USUAL, preferred="en", seed=1).pools != sources.pools
@@ -508,9 +505,8 @@ def test_a_local_model_is_asked_in_batches():
         return await asyncio.gather(*map(model.answer, asks), return_exceptions=True)
 
     assert asyncio.run(saying(*(ask(f"p{n}", number=n % 2) for n in range(9)))) == [f"p{n}" * 2 for n in range(9)]
-    assert sum(map(len, batches)) == 9
     assert len(batches) <= 2
-    assert set(sum(batches, [])) == {0.0, 0.7}
+    assert sorted(sum(batches, [])) == [0.0] * 5 + [0.7] * 4
     assert all(isinstance(each, UserError) for each in asyncio.run(saying(ask("bad"), ask("good"))))
     with pytest.raises(UserError, match="in_flight"):
         RequestCache({"judge": CompleterModel(completer, in_flight=0)}, {}, batches.extend)
