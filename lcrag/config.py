@@ -94,9 +94,6 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
       gin_files: Values of `--gin_file`.
       bindings: Statements as after `--gin.`: `policy.folder = "exported"`.
       must_be_used: Those of `bindings` that `check_used` refuses if they have no effect.
-
-    Raises:
-      UserError: a file is missing, or a statement cannot be read or names something unknown.
     """
     register()
     gin.clear_config()

@@ -36,9 +36,6 @@ def local_files(place: str | os.PathLike[str]) -> Path:
 
     Files whose size and time have not changed are not copied again. Each process checks once; several may copy at the
     same time.
-
-    Raises:
-      UserError: it does not exist, or cannot be read.
     """
     if not is_remote(place):
         return Path(place)
@@ -145,9 +142,6 @@ class Journal:
 
     Attributes:
       rows: All rows, oldest first.
-
-    Raises:
-      UserError: a line is not a JSON object.
     """
 
     def __init__(self, path: Path):

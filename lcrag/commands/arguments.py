@@ -40,9 +40,6 @@ def split_arguments(argv: Sequence[str], others: Sequence[str] = (), switches: S
       argv: The words.
       others: Options of single commands, in addition to OPTIONS; each takes a value.
       switches: Options of single commands, in addition to FLAGS; none takes a value.
-
-    Raises:
-      UserError: An option that does not exist, lacks its value or, for a binding, its `=`, or holds a secret.
     """
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("words", nargs="*")

@@ -44,10 +44,6 @@ def evaluate(
     Args:
       label: Name of the results in tables; None: the method's.
       metrics: Metrics of the printed table; all are written.
-
-    Raises:
-      UserError: an output folder where the label is another evaluation's, an unknown metric, or questions without
-        collections or that the evaluation's reward cannot score.
     """
     if unknown := [metric for metric in metrics if metric not in METRIC_NAMES]:
         raise UserError(f"there is no metric {unknown[0]!r} for evaluate.metrics: use {', '.join(METRIC_NAMES)}")

@@ -213,11 +213,7 @@ def trec_judgements(
 
 
 def judge(collections: SearchableCollections, judgements: Judgements, model: str) -> list[Row]:
-    """Searches for each query in the collection of its language and scores the results.
-
-    Raises:
-      UserError: A language has no collection, or no search finds a relevant passage.
-    """
+    """Searches for each query in the collection of its language and scores the results."""
     queries, found = judgements.queries, []
     for start in range(0, len(queries), 512):
         part = queries[start : start + 512]

@@ -40,9 +40,6 @@ def sample(
     Args:
       words: The question; empty: each line of standard input is a question with a separate episode.
       temperature: 0 is greedy.
-
-    Raises:
-      UserError: no question, an unknown language, or one without a collection.
     """
     name, console = language_of(language).name, Console()
     if temperature < 0:

@@ -41,11 +41,7 @@ def write_answers(path: pathlib.Path, answered: Sequence[Answered]) -> None:
 
 
 def read_answers(path: pathlib.Path) -> list[Answered]:
-    """Reads a file of `write_answers`.
-
-    Raises:
-      UserError: a line is damaged.
-    """
+    """Reads a file of `write_answers`."""
     answers = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
@@ -65,11 +61,7 @@ def add_rows(folder: pathlib.Path, rows: Sequence[Row]) -> None:
 
 
 def claim_label(folder: pathlib.Path, label: str, config: str, about: Mapping[str, Any]) -> None:
-    """Records the configuration and provenance of the answers with a label.
-
-    Raises:
-      UserError: the folder holds answers with this label and another configuration.
-    """
+    """Records the configuration and provenance of the answers with a label."""
     path = answers_path(folder, label, "config").with_suffix(".gin")
     if path.exists() and (difference := differences(path.read_text(encoding="utf-8"), config, MAY_CHANGE)):
         raise UserError(

@@ -35,11 +35,7 @@ class _PlainValues(config_parser.ParserDelegate):
 
 
 def parse_statements(config: str, place: str = "config.gin") -> dict[str, Any]:
-    """Returns every statement of a configuration without includes: `scope/Name.parameter` or macro -> value.
-
-    Raises:
-      UserError: a statement cannot be read; `place` is for the message.
-    """
+    """Returns every statement of a configuration without includes: `scope/Name.parameter` or macro -> value."""
     statements = {}
     try:
         for statement in config_parser.ConfigParser(config, _PlainValues()):
@@ -126,11 +122,7 @@ def mark_used(name: str, *parameters: str) -> None:
 
 
 def check_used() -> None:
-    """Checks that everything that the command has built so far has used every binding of the command line.
-
-    Raises:
-      UserError: a binding was not used; the text names used ones of the same parameter.
-    """
+    """Checks that everything that the command has built so far has used every binding of the command line."""
 
     def split(key: str) -> tuple[str, str, str]:
         scope, _, rest = key.rpartition("/")

@@ -70,9 +70,6 @@ def output_folder(
       place: Value of --output_dir; a folder in object storage gets a local copy.
       may_change: Bindings that may differ when a run is continued; None: the folder is not a run's.
       configurable: The command's name in bindings; None: `command`.
-
-    Raises:
-      UserError: no folder is given, it cannot be written, or it holds other files or another run.
     """
     if place is None:
         raise UserError(f"lcrag {command} needs a folder for its results: --output_dir=FOLDER")
@@ -90,9 +87,6 @@ def check_folder(path: Path, command: str, config: str, may_change: Collection[s
       command: "train", "sft", ...
       config: All bindings of the configuration, including unused ones.
       may_change: As for `open_run`, which makes the remaining checks; None: the folder is not a run's.
-
-    Raises:
-      UserError: the folder cannot be written, another process writes to it, or it holds other files or another run.
     """
     place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not place.is_dir() or not os.access(place, os.W_OK):
@@ -131,9 +125,6 @@ def open_run(
       about: Result of `provenance`. A continued run keeps the first one and adds this one under "continued".
       may_change: Bindings that may differ when a run is continued, such as `train.steps`.
       same_hashes: Names of hashes in `about` that must not differ.
-
-    Raises:
-      UserError: the folder cannot be written, holds another run or other files, or another process writes to it.
     """
     held = contextlib.ExitStack()
 

@@ -36,11 +36,7 @@ class Trackers:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Returns the records of a run's `metrics.jsonl`, oldest first; ignores an incomplete last line.
-
-    Raises:
-      UserError: a line before the last cannot be read.
-    """
+    """Returns the records of a run's `metrics.jsonl`, oldest first; ignores an incomplete last line."""
     path = folder / METRICS
     if not path.exists():
         return []

@@ -30,9 +30,6 @@ def find_processes(options: Mapping[str, str], environment: Mapping[str, str] = 
     Args:
       options: Values of `OPTIONS` on the command line.
       environment: Environment variables, in which JAX detects SLURM, Open MPI and Cloud TPUs by itself.
-
-    Raises:
-      UserError: the options are wrong or incomplete.
     """
     numbers: dict[str, int] = {}
     for option in ("--processes", "--process", "--heartbeat_seconds"):
@@ -65,9 +62,6 @@ def join(found: Mapping[str, Any], configuration: str) -> None:
     Args:
       found: Result of `find_processes`.
       configuration: Text that must be the same in all processes.
-
-    Raises:
-      UserError: the processes did not find each other, or differ; all of them raise.
     """
     import jax
 

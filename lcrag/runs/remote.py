@@ -21,11 +21,7 @@ _UPLOADED: dict[Path, tuple[int, int]] = {}
 
 @contextlib.contextmanager
 def local_copy(place: Path) -> Iterator[Path]:
-    """Yields a local copy of a folder in object storage, and uploads it at the end, also after an error.
-
-    Raises:
-      UserError: the folder cannot be read or written.
-    """
+    """Yields a local copy of a folder in object storage, and uploads it at the end, also after an error."""
     remote = remote_path(place)
     with tempfile.TemporaryDirectory(prefix="lcrag-run-") as folder:
         local = Path(folder)
@@ -47,11 +43,7 @@ def local_copy(place: Path) -> Iterator[Path]:
 
 
 def upload_copies() -> None:
-    """Uploads new and changed files of every open local copy, in process 0 only.
-
-    Raises:
-      UserError: a file could not be uploaded.
-    """
+    """Uploads new and changed files of every open local copy, in process 0 only."""
     for local, remote in _OPEN.items() if is_writer() else ():
         for path in local.rglob("*"):
             if path.is_file() and not path.name.endswith((".tmp", ".lock")):

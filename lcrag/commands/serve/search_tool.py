@@ -40,9 +40,6 @@ class SearchTool:
 
     Attributes:
       languages: Languages of questions: those of the collections for which prompts have a name.
-
-    Raises:
-      UserError: The default language has no collection, or the program's prompt does not fit the context.
     """
 
     def __init__(
@@ -65,9 +62,6 @@ class SearchTool:
         Args:
           questions: Texts.
           languages: Language of each; None: the default language for all.
-
-        Raises:
-          UserError: A question is empty, does not fit the context, or is in a language that is not supported.
         """
         named: Sequence[str | None] = languages or [None] * len(questions)
         return self.answer([self.question(text, language) for text, language in zip(questions, named, strict=True)])

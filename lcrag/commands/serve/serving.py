@@ -58,9 +58,6 @@ def search_tool(
       default_language: Language of questions without one; None: English if it has a collection, or the only language.
       temperature: 0 is greedy.
       warm_up: Whether to compile everything that a question can need now.
-
-    Raises:
-      UserError: The default language has no collection, or the method's prompt does not fit the context.
     """
     rollouts = Rollouts(lanes, policy, collections, method, seed)
     runner = rollouts.runner
@@ -107,9 +104,6 @@ def serve(
       window_seconds: How long a request waits for others to share its batch.
       batch_queries: Largest number of queries of a search.
       warm_up_queries: Batch sizes compiled before the first request; remote collections are not warmed up.
-
-    Raises:
-      UserError: The address is taken, the default language has no collection, or there is nothing to serve.
     """
     check_used()
     service = ToolService(tool, limits=tool_limits, window_seconds=window_seconds) if tool else None
@@ -174,9 +168,6 @@ def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchToo
     Args:
       gin_files: Values of `--gin_file=`.
       bindings: Bindings as after `--gin.`, such as `policy.folder = "exported"`.
-
-    Raises:
-      UserError: the configuration cannot be read, or describes no search tool.
     """
     from lcrag import config  # which imports this module
 
