@@ -40,7 +40,7 @@ def packaged_names(folder: Path | None = None) -> list[str]:
 
 # Modules with configurables that gin files may name; importing them takes the seconds of JAX and TensorFlow.
 MODULES = """
-    atlas.collections atlas.comprehension atlas.independent_facts atlas.world
+    atlas.comprehension atlas.independent_facts atlas.world
     commands.benchmark commands.build commands.compile commands.curate commands.describe commands.evaluate
     commands.export commands.index commands.report.reporting commands.sample
     commands.serve.routes commands.serve.serving

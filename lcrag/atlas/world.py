@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -41,6 +42,10 @@ from lcrag.data.batches import coupled
 from lcrag.data.languages import LCRL_LANGUAGES, known_languages
 from lcrag.data.questions import Question
 from lcrag.errors import UserError, lookup, typed
+from lcrag.files import resolved_folder
+from lcrag.retrieval import Collections
+from lcrag.retrieval.collections import cache_folder, kept_collections
+from lcrag.retrieval.encoder import configured_encoder
 from lcrag.retrieval.passages import Passage
 
 DATASET = "atlas"
@@ -478,3 +483,20 @@ def spread(questions: Sequence[Question], limit: int | None) -> list[Question]:
     count = min(len(table) if limit is None else limit, len(table))
     chosen = (table[index * len(table) // count] for index in range(count))
     return [question for versions in chosen for question in versions]
+
+
+@gin.configurable
+@typed
+def atlas_collections(
+    folder: str | None = None, encoder: str = "atlas/encoder", world: Callable[[], World] = atlas_world
+) -> Collections:
+    """Opens the atlas's collections, one per language; they are built on first use and kept in the user's cache.
+
+    Args:
+      folder: Folder of the collections; None: a folder of the cache, named by the fingerprints of the world and the
+        encoder.
+      encoder: Folder of the encoder, or the name of one that ships with the package.
+    """
+    atlas, opened = world(), configured_encoder(resolved_folder(encoder))
+    root = pathlib.Path(folder) if folder else cache_folder() / f"{atlas.fingerprint()}-{opened.fingerprint()}"
+    return kept_collections(root, opened, LCRL_LANGUAGES, atlas.passages)

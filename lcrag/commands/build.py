@@ -19,13 +19,12 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
-from lcrag.atlas.collections import atlas_collections
 from lcrag.atlas.encoder import TRAINING_TOKENS, encoder_card, train_atlas_encoder
 from lcrag.atlas.facts import Fact, subject_of
 from lcrag.atlas.oracle import RandomSearcher, read_texts
 from lcrag.atlas.vocabulary import tags, train_tokenizer
 from lcrag.atlas.wording import UNREAD, sentence_text
-from lcrag.atlas.world import Chain, FactSampler, World, atlas_world, render_passage
+from lcrag.atlas.world import Chain, FactSampler, World, atlas_collections, atlas_world, render_passage
 from lcrag.curation.oracle_demonstrations import demonstrate, remembered
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.questions import Question

@@ -19,9 +19,9 @@ import gin
 
 from lcrag.curation.playing import KEPT, VERDICTS, right, verdict
 from lcrag.curation.text_writers import Teacher
-from lcrag.data.files import records_fingerprint
 from lcrag.data.jsonl_questions import question_row
 from lcrag.data.questions import Question
+from lcrag.data.rows import records_fingerprint
 from lcrag.data.tiers import QUOTAS, tier_of
 from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
 from lcrag.errors import UserError, typed

@@ -15,11 +15,9 @@ import gin
 import numpy as np
 from rich.table import Table
 
-from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit
-from lcrag.data.corpora.source import Kind, Source, find_source
-from lcrag.data.files import data_file, dataset_folder
+from lcrag.data.corpora.source import PASSAGE_LENGTH, Kind, Source, Unit, find_source
 from lcrag.data.judgements import Judgements, read_trec
-from lcrag.data.rows import BadRows, counted_bad_rows
+from lcrag.data.rows import BadRows, counted_bad_rows, data_file, dataset_folder
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import Row, read_rows, retrieval_rows, write_rows
 from lcrag.files import plain, resolved_folder

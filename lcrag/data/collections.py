@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import gin
 
 from lcrag.data.english import LANGUAGE, QUESTION_SETS, first_questions
-from lcrag.data.files import dataset_folder, records_fingerprint
 from lcrag.data.multilingual import XQUAD_LANGUAGES, xquad_passages
-from lcrag.data.rows import counted_bad_rows
+from lcrag.data.rows import counted_bad_rows, dataset_folder, records_fingerprint
 from lcrag.errors import UserError, lookup, typed
 from lcrag.retrieval import Collections, Passage
 from lcrag.retrieval.collections import cache_folder, kept_collections

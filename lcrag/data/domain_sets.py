@@ -18,10 +18,20 @@ import gin
 import pydantic
 
 from lcrag.data.batches import in_all, seeded_order
-from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.languages import known_languages
 from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question
-from lcrag.data.rows import BadRows, Row, Text, at_least_one, counted_bad_rows, first_of_each_id, read_rows, read_text
+from lcrag.data.rows import (
+    BadRows,
+    Row,
+    Text,
+    at_least_one,
+    counted_bad_rows,
+    data_file,
+    dataset_folder,
+    first_of_each_id,
+    read_rows,
+    read_text,
+)
 from lcrag.data.tiers import tier_of
 from lcrag.errors import UserError, typed
 

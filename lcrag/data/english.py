@@ -25,9 +25,19 @@ import gin
 import pydantic
 
 from lcrag.data.batches import limited
-from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.questions import Question, with_question_mark
-from lcrag.data.rows import BadRows, Row, Text, UnusableQuestion, counted_bad_rows, list_rows, opened, read_rows
+from lcrag.data.rows import (
+    BadRows,
+    Row,
+    Text,
+    UnusableQuestion,
+    counted_bad_rows,
+    data_file,
+    dataset_folder,
+    list_rows,
+    opened,
+    read_rows,
+)
 from lcrag.errors import UserError, lookup, typed
 from lcrag.retrieval.passages import Passage
 

@@ -16,10 +16,9 @@ import gin
 import pydantic
 
 from lcrag.data.batches import in_all, limited, take_split
-from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.languages import LCRL_LANGUAGES, XOR_TYDI_TEST, known_languages
 from lcrag.data.questions import Question, with_question_mark
-from lcrag.data.rows import BadRows, Row, Text, counted_bad_rows, first_of_each_id, read_rows
+from lcrag.data.rows import BadRows, Row, Text, counted_bad_rows, data_file, dataset_folder, first_of_each_id, read_rows
 from lcrag.data.squad_format import read_squad
 from lcrag.errors import lookup, typed
 from lcrag.retrieval.passages import Passage

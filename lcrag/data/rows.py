@@ -1,4 +1,6 @@
-"""Reads rows of data files and validates them one by one: JSON lines, JSON lists, tables and Parquet.
+"""Finds data files and reads their rows, validated one by one: JSON lines, JSON lists, tables and Parquet.
+
+Published data sets are downloaded by hand (docs/data.md).
 
 A bad row is a `UserError` that names its file, its line (or its place in a JSON list) and the wrong field. With
 `BadRows.skip`, the flag `--skip_bad_rows`, such rows are skipped and counted.
@@ -11,8 +13,10 @@ import contextlib
 import csv
 import dataclasses
 import gzip
+import hashlib
 import io
 import json
+import os
 import pathlib
 import sys
 import zlib
@@ -27,11 +31,13 @@ import pydantic_core
 
 from lcrag.data.questions import fault_of
 from lcrag.errors import AbsentError, UserError
+from lcrag.files import local_files
 
 Schema = TypeVar("Schema", bound=pydantic.BaseModel)
 Item = TypeVar("Item")
 Place: TypeAlias = int | str  # of a row in its file: its line, from 1, or words
 
+ENVIRONMENT = "LCRAG_DATA"
 _OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 _MAX_FIELD_CHARACTERS = 1 << 27  # of a table; the standard library stops at 131,072
 _ROWS_PER_READ = 256  # of Parquet files, whose row groups may hold a gigabyte
@@ -96,6 +102,44 @@ def counted_bad_rows() -> Iterator[BadRows]:
     yield bad_rows
     if summary := bad_rows.summary():
         print(f"lcrag: {summary}", file=sys.stderr)
+
+
+def dataset_folder(
+    dataset: str, folder: str | pathlib.Path | None = None, *, binding: str | None = None
+) -> pathlib.Path:
+    """Returns the folder of a data set's files: `folder` if given, else `$LCRAG_DATA/<dataset>`.
+
+    The `AbsentError` of a folder that is not configured names `binding`, by default `<dataset>_questions.folder`.
+    """
+    if folder is None and ENVIRONMENT not in os.environ:
+        raise AbsentError(
+            f"the folder of {dataset} is not configured: set {ENVIRONMENT} to the folder that holds the folder"
+            f" {dataset}, or bind {binding or f'{dataset}_questions.folder'}"
+        )
+    found = local_files(folder if folder is not None else f"{os.environ[ENVIRONMENT]}/{dataset}")
+    if not found.is_dir():
+        raise AbsentError(f"there is no folder {found} with the files of {dataset}: see docs/data.md for the downloads")
+    return found
+
+
+def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathlib.Path:
+    """Returns the first existing file among some names (the official one first), as published, gzipped or unpacked.
+
+    If none exists, the message of the `AbsentError` names `source`, the download address.
+    """
+    for name in names:
+        for path in (folder / name, folder / f"{name}.gz", folder / name.removesuffix(".gz")):
+            if path.is_file():
+                return path
+    raise AbsentError(f"there is no {names[0]} in {folder}: download {source}")
+
+
+def records_fingerprint(records: Iterable[Any]) -> str:
+    """Returns sixteen hexadecimal digits that identify the content of some dataclass instances, in order."""
+    digest = hashlib.sha256()
+    for record in records:
+        digest.update(json.dumps(dataclasses.asdict(record), ensure_ascii=False, sort_keys=True).encode() + b"\n")
+    return digest.hexdigest()[:16]
 
 
 @contextlib.contextmanager

@@ -7,8 +7,8 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from lcrag.data.files import records_fingerprint
 from lcrag.data.questions import Question
+from lcrag.data.rows import records_fingerprint
 from lcrag.episodes.agreement import check_same_everywhere
 from lcrag.errors import UserError
 from lcrag.files import resolved_folder

@@ -16,9 +16,8 @@ from mwparserfromhell.parser import ParserError
 from prepared_data import prepared
 
 from lcrag.data.corpora import dump, source
-from lcrag.data.corpora.chunking import chunks, unit_of
 from lcrag.data.corpora.dump import Article, WikiPage, plain_text, read_pages
-from lcrag.data.corpora.source import Block, find_source
+from lcrag.data.corpora.source import Block, chunks, find_source, unit_of
 from lcrag.data.languages import LANGUAGES
 from lcrag.data.multilingual import xquad_passages
 from lcrag.data.rows import BadRows

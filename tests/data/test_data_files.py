@@ -10,12 +10,11 @@ from prepared_data import prepared
 
 from lcrag.data.batches import coupled
 from lcrag.data.demonstrations import read_demonstrations, take_part
-from lcrag.data.files import data_file, dataset_folder
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.judgements import JudgedQuery, judged_questions, read_trec
 from lcrag.data.multilingual import xquad_passages, xquad_questions
 from lcrag.data.questions import Question, with_question_mark
-from lcrag.data.rows import BadRows, Row, Text, read_rows, read_text
+from lcrag.data.rows import BadRows, Row, Text, data_file, dataset_folder, read_rows, read_text
 from lcrag.data.squad_format import read_squad
 from lcrag.errors import UserError
 

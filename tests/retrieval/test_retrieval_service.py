@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from support.local_server import served, wait_until
 from support.pretended_collections import PretendedCollections
 
-from lcrag.atlas.collections import atlas_collections
+from lcrag.atlas.world import atlas_collections
 from lcrag.errors import UserError
 from lcrag.retrieval import Passage, build_collection, load_collections, wire
 from lcrag.retrieval.service import Batcher, ServiceLimits, default_among, is_loopback, listen, make_application

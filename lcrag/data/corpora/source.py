@@ -5,12 +5,16 @@ Documents are pages of a Wikimedia dump, articles to cut into passages, or ready
 `text`), BEIR (`_id`, `title`, `text`), FlashRAG and Search-R1 (`id`, `contents` with the title, usually quoted, in the
 first line), Mr. TyDi and Pyserini (the same, unquoted), in Parquet or JSON lines; DPR's `psgs_w100.tsv` (`id`, `text`,
 `title`); the paragraphs of SQuAD's format (XQuAD, MLQA).
+
+Articles are cut into passages of 100 words, or of 100 characters in scripts without spaces between words. As in LcRL
+(Appendix A.2), the title does not count and precedes every passage. tensorflow-text finds the words and characters.
 """
 
 import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import itertools
 import multiprocessing
 import multiprocessing.connection
@@ -18,13 +22,15 @@ import os
 import pathlib
 import re
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+import types
+import unicodedata
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
 import pydantic
+from babel.core import get_global
 from mwparserfromhell.parser import ParserError
 
-from lcrag.data.corpora.chunking import PASSAGE_LENGTH, Unit, chunks, unit_of
 from lcrag.data.corpora.dump import Article, WikiPage, plain_text, read_pages
 from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows
 from lcrag.data.squad_format import read_squad
@@ -48,6 +54,12 @@ _FORMATS: Mapping[str, Kind | None] = {
 }
 # Number of JSON lines searched for a valid one, from which the kind of the file is inferred.
 _MAX_LINES_SEARCHED = 100
+
+Unit = Literal["words", "characters"]
+
+PASSAGE_LENGTH = 100
+# ISO 15924 codes of the scripts that put no spaces between words.
+_UNSPACED_SCRIPTS = frozenset("Hans Hant Hani Jpan Thai Laoo Khmr Mymr Tibt Lana Talu Tale Yiii".split())
 
 Identifier = Annotated[str, pydantic.Field(min_length=1)] | int
 
@@ -319,3 +331,51 @@ def _kind_by_rows(path: pathlib.Path) -> Kind:
     raise UserError(
         f'cannot infer whether {path} holds articles or passages: set index.kind to "articles" or "passages"'
     )
+
+
+def unit_of(language: str) -> Unit:
+    """Returns the unit of a language's passages, by the script that CLDR considers most likely.
+
+    Args:
+      language: A code as in Wikipedia: "fi", "zh", "zh-yue"; only the part before a hyphen or underscore counts.
+    """
+    code = language.replace("_", "-").partition("-")[0]
+    likely = get_global("likely_subtags").get(code, "")
+    return "characters" if _UNSPACED_SCRIPTS.intersection(likely.split("_")) else "words"
+
+
+def chunks(texts: Sequence[str], unit: Unit, length: int = PASSAGE_LENGTH) -> list[list[str]]:
+    """Cuts each text into consecutive pieces of `length` words or characters; white space becomes single spaces.
+
+    No piece begins with a combining mark, such as a Thai vowel: it stays with its base character.
+    """
+    if length < 1:
+        raise UserError(f"passages cannot have {length} {unit}: use at least one")
+    if not texts:
+        return []
+    normalised = [" ".join(text.split()) for text in texts]
+    tokenizer = _tensorflow_text().WhitespaceTokenizer if unit == "words" else _tensorflow_text().UnicodeCharTokenizer
+    tokens, starts, ends = tokenizer().tokenize_with_offsets(normalised)
+    characters = tokens.values.numpy() if unit == "characters" else None
+    first_bytes, last_bytes, bounds = starts.values.numpy(), ends.values.numpy(), starts.row_splits.numpy().tolist()
+    cut = []
+    for text, first, end in zip(normalised, bounds[:-1], bounds[1:], strict=True):
+        content, pieces, start = text.encode(), [], first  # offsets count bytes
+        while start < end:
+            stop = min(start + length, end)
+            while characters is not None and stop < end and unicodedata.category(chr(characters[stop])).startswith("M"):
+                stop += 1
+            pieces.append(content[first_bytes[start] : last_bytes[stop - 1]].decode().strip())
+            start = stop
+        cut.append([piece for piece in pieces if piece])
+    return cut
+
+
+@functools.cache
+def _tensorflow_text() -> types.ModuleType:
+    """Imports tensorflow-text and hides the accelerators from TensorFlow, which would allocate all of their memory."""
+    import tensorflow
+    import tensorflow_text
+
+    tensorflow.config.set_visible_devices([], "GPU")
+    return tensorflow_text
