@@ -36,7 +36,7 @@ from lcrag.learning import (
     largest_batch,
     state_shardings,
 )
-from lcrag.learning.critic import value_update
+from lcrag.learning.critic import abstract_value_parameters, split_value, value_shardings, value_update
 from lcrag.learning.learners import needs_reference, policy_update
 from lcrag.learning.update import batch_shares
 from lcrag.policy import (
@@ -56,7 +56,6 @@ from lcrag.policy import (
 from lcrag.policy.accelerators import GIB, accelerator_named, accelerator_of
 from lcrag.policy.lanes import lane_config, one_lane
 from lcrag.policy.policy import Computation
-from lcrag.policy.value_model import abstract_value_parameters, split_value, value_shardings
 from lcrag.runs import check_used, write_json
 from lcrag.runs.display import make_console, size_text
 from lcrag.sampling.slots import CompiledFunctions, empty_slots, slot_shardings

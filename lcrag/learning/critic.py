@@ -1,7 +1,11 @@
-"""PPO's critic: settings, token rewards, and the advantages and returns of a rollout.
+"""PPO's critic: settings, the value model, token rewards, and the advantages and returns of a rollout.
 
-Arrays are over the policy's own tokens, in the layout of a `Batch`: environment tokens are not steps of the
-decision process, and have no value and no loss.
+The value model is the policy's body with a scalar head in place of the unembedding. Its parameters are those of the
+decoder without an unembedding, plus `value_head`; the decoder's functions (`hidden_states`, `param_shardings`) apply to
+its body with the configuration `value_config`.
+
+Arrays are over the policy's own tokens, in the layout of a `Batch`: environment tokens are not steps of the decision
+process, and have no value and no loss.
 """
 
 import dataclasses
@@ -14,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from lcrag.errors import UserError, typed
 from lcrag.learning.advantages import generalized_advantages
@@ -22,8 +26,19 @@ from lcrag.learning.losses import ValueRegression, kl_k1
 from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.sequence_packing import Batch
 from lcrag.learning.update import Hidden, TrainState, Unembed, Update, make_update
-from lcrag.policy import DecoderConfig, hidden_states
-from lcrag.policy.value_model import split_value, value_config, value_shardings, values
+from lcrag.policy import (
+    AnyMesh,
+    DecoderConfig,
+    abstract_parameters,
+    hidden_states,
+    logical_sharding,
+    param_shardings,
+    split_trainable,
+)
+from lcrag.policy.parameters import Params
+
+HEAD = "value_head"
+HEAD_AXES: dict[str, tuple[str | None, ...]] = {"kernel": ("embed", None), "bias": (None,)}
 
 
 @typed
@@ -59,6 +74,58 @@ class Critic:
     def with_updates(self, updates: int) -> "Critic":
         """Return the critic for a run with `updates` updates per step; see `Optimizer`."""
         return dataclasses.replace(self, optimizer=self.optimizer.with_updates(updates))
+
+
+def value_config(config: DecoderConfig) -> DecoderConfig:
+    """Returns the configuration of the value model's body, which has no unembedding."""
+    return dataclasses.replace(config, tie_embeddings=True)
+
+
+def values(params: Params, hidden: Float[Array, "*axes width"]) -> Float[Array, "*axes"]:
+    """Computes float32 values of contexts from the final hidden state of their last token."""
+    head = params[HEAD]
+    return (hidden.astype(jnp.float32) @ head["kernel"] + head["bias"])[..., 0]
+
+
+def abstract_value_parameters(config: DecoderConfig) -> Params:
+    """Returns shapes and dtypes of the value model's parameters; `config` is the policy's."""
+    head = {"kernel": (config.width, 1), "bias": (1,)}
+    shapes = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in head.items()}
+    return abstract_parameters(value_config(config)) | {HEAD: shapes}
+
+
+def value_shardings(config: DecoderConfig, mesh: AnyMesh) -> PyTree:
+    """Returns a NamedSharding for every parameter of the value model; `config` is the policy's."""
+    head = {name: logical_sharding(mesh, *axes) for name, axes in HEAD_AXES.items()}
+    return param_shardings(value_config(config), mesh) | {HEAD: head}
+
+
+def split_value(config: DecoderConfig, tree: PyTree) -> tuple[PyTree, PyTree]:
+    """Splits a tree of the value model's structure into (trained, frozen); `config` is the policy's.
+
+    With adapters, only these and the head are trained.
+    """
+    body = {name: leaf for name, leaf in tree.items() if name != HEAD}
+    trained, frozen = split_trainable(config, body)
+    return trained | {HEAD: tree[HEAD]}, frozen
+
+
+def value_model_of(config: DecoderConfig, params: Params, mesh: Mesh) -> tuple[Params, Params]:
+    """Initialises a value model from a policy; returns (trained, frozen).
+
+    Trained parameters are copied, on the same devices; frozen ones are shared with the policy. The head starts at zero,
+    and so do all values: before its first update, advantages depend only on returns.
+    """
+    body = {name: leaf for name, leaf in params.items() if name != "unembedding"}
+    trained, frozen = split_trainable(config, body)
+    shardings, _ = split_value(config, value_shardings(config, mesh))
+
+    def copy(tree: Params) -> Params:
+        head = abstract_value_parameters(config)[HEAD]
+        head = {name: jnp.zeros(leaf.shape, leaf.dtype) for name, leaf in head.items()}
+        return jax.tree.map(lambda leaf: leaf + 0, tree) | {HEAD: head}
+
+    return jax.jit(copy, out_shardings=shardings)(trained), frozen
 
 
 class ActorCriticState(TrainState):

@@ -10,7 +10,16 @@ from jax.sharding import Mesh
 from jaxtyping import Float, PyTree
 
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
-from lcrag.learning.critic import ActorCriticState, Critic, estimate_advantages, value_functions, value_update
+from lcrag.learning.critic import (
+    ActorCriticState,
+    Critic,
+    estimate_advantages,
+    split_value,
+    value_functions,
+    value_model_of,
+    value_shardings,
+    value_update,
+)
 from lcrag.learning.losses import PolicyGradient, Supervised
 from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.sequence_packing import Batch, Layout, Trajectory, pack
@@ -35,7 +44,6 @@ from lcrag.policy import (
     split_trainable,
     unembed_log_probabilities,
 )
-from lcrag.policy.value_model import split_value, value_model_of, value_shardings
 
 # Metrics reported from the last of several updates; all others are means over the updates.
 COUNTS = ("update/", "critic/skipped")

@@ -17,9 +17,7 @@ Public:
 from lcrag.policy.attention import BlockCache, KeyValueCache, empty_cache
 from lcrag.policy.config import DecoderConfig, Lora, RopeScaling
 from lcrag.policy.decoder import forward, forward_layers, hidden_states, log_probabilities, logits
-from lcrag.policy.hugging_face import load_hugging_face, save_hugging_face, stored_dtype
-from lcrag.policy.hugging_face_config import read_config
-from lcrag.policy.hugging_face_tokenizer import HuggingFaceTokenizer, load_tokenizer
+from lcrag.policy.hugging_face import load_hugging_face, read_config, save_hugging_face, stored_dtype
 from lcrag.policy.parameters import (
     abstract_parameters,
     add_lora,
@@ -33,7 +31,15 @@ from lcrag.policy.parameters import (
     split_trainable,
 )
 from lcrag.policy.policy import Policy
-from lcrag.policy.sentencepiece_tokenizer import SentencePieceTokenizer, vocabulary_tokenizer
 from lcrag.policy.sharding import AnyMesh, check_mesh_sizes, gathered, logical_sharding, make_mesh, replicated
-from lcrag.policy.tokenizer import ChatPrompt, ChatTemplate, TokenIds, Tokenizer
+from lcrag.policy.tokenizer import (
+    ChatPrompt,
+    ChatTemplate,
+    HuggingFaceTokenizer,
+    SentencePieceTokenizer,
+    TokenIds,
+    Tokenizer,
+    load_tokenizer,
+    vocabulary_tokenizer,
+)
 from lcrag.policy.unembedding import unembed, unembed_log_probabilities

@@ -6,7 +6,7 @@ from typing import Any
 from jax.sharding import Mesh
 
 from lcrag.policy.config import AttentionChoice, ComputeDtype, DecoderConfig, Lora, Remat
-from lcrag.policy.hugging_face_tokenizer import HuggingFaceTokenizer
+from lcrag.policy.tokenizer import HuggingFaceTokenizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,25 @@
-"""The interface to tokenizers, and conversations in a model's chat template."""
+"""One interface to the tokenizers of the libraries `tokenizers` and `sentencepiece`, and chat templates.
+
+Fast tokenizers (byte-level BPE, byte fallback, Unigram, WordPiece) are read from model folders, SentencePiece models
+come from seqio and T5X vocabularies.
+"""
 
 import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
+import sentencepiece
+import tokenizers
+from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
 from lcrag.errors import UserError
+from lcrag.policy.model_files import read_optional_json, write_json_object
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray
 Message: TypeAlias = Mapping[str, str]
@@ -130,3 +142,364 @@ class Tokenizer(Protocol):
 
     def fingerprint(self) -> str:
         """Returns a short hash that identifies the tokenizer."""
+
+
+DECODERS = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip", "WordPiece")
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+WORD_PIECE_PUNCTUATION = frozenset(".?!,")  # its clean-up removes the space before them
+Step = Mapping[str, Any]  # one decoder of a tokenizer, as the library writes it
+
+
+@dataclasses.dataclass(frozen=True)
+class HuggingFaceTokenizer:
+    """A `Tokenizer` over the library's `backend`; `settings` are the rest of `tokenizer_config.json`, for export."""
+
+    backend: tokenizers.Tokenizer
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    beginning_ids: tuple[int, ...] = ()
+    chat_template: ChatTemplate | None = None
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @functools.cached_property
+    def vocabulary_size(self) -> int:
+        return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
+
+    @functools.cached_property
+    def special_tokens(self) -> Mapping[str, int]:
+        added = self.backend.get_added_tokens_decoder()
+        return {token.content: index for index, token in added.items() if token.special}
+
+    @functools.cached_property
+    def token_bytes(self) -> tuple[bytes, ...]:
+        """The bytes of each id; bytes, because a token may hold a part of a character."""
+        table = [b""] * self.vocabulary_size
+        for token, index in self.backend.get_vocab(with_added_tokens=True).items():
+            table[index] = _bytes_of(token, self._decoders)
+        if any(step["type"] == "ByteLevel" for step in self._decoders):  # added tokens are stored as plain text
+            for index, added in self.backend.get_added_tokens_decoder().items():
+                table[index] = added.content.encode()
+        return tuple(table)
+
+    def encode(self, text: str) -> list[int]:
+        return self.backend.encode(text, add_special_tokens=False).ids
+
+    def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
+        encoding = (self._continuing if continues else self._plain).encode(text, add_special_tokens=False)
+
+        def is_spelled(start: int, end: int) -> bool:  # Unigram models hold `</s>` as a piece like any other
+            return text[start:end].strip() in self.special_tokens
+
+        def break_up(text: str) -> list[int]:
+            """Encodes the first character separately, so the text as a whole is not recognised as a special token."""
+            first = self._continuing.encode(text[:1], add_special_tokens=False).ids
+            return first + self.encode_ordinary(text[1:], continues=True) if len(text) > 1 else first
+
+        return self._replace_special(encoding, text, is_spelled, break_up)
+
+    def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
+        if self.chat_template is None:
+            raise UserError(
+                "the tokenizer has no chat template: add chat_template.jinja to its folder, or use plain prompts"
+            )
+        text, positions = render_marked(self.chat_template, messages, self.special_tokens, options)
+        encoding = self.backend.encode(text, add_special_tokens=False)
+
+        def is_forged(start: int, end: int) -> bool:
+            return any(start <= position < end for position in positions)
+
+        as_text = functools.partial(self.encode_ordinary, continues=True)
+        return ChatPrompt(text, self._replace_special(encoding, text, is_forged, as_text))
+
+    def _replace_special(
+        self,
+        encoding: tokenizers.Encoding,
+        text: str,
+        replaced: Callable[[int, int], bool],
+        encode: Callable[[str], list[int]],
+    ) -> list[int]:
+        """Returns the ids of an encoding; special ones for whose span `replaced` holds are encoded again."""
+        special = frozenset(self.special_tokens.values())
+        if special.isdisjoint(encoding.ids):
+            return encoding.ids
+        ids: list[int] = []
+        for index, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
+            ids += encode(text[start:end]) if index in special and replaced(start, end) else [index]
+        return ids
+
+    def decode(self, ids: TokenIds) -> str:
+        text = self.decode_bytes(ids).decode("utf-8", errors="replace")
+        drops_space = not self._decoders or any(  # before the first token of a text
+            step["type"] == "WordPiece"
+            or (step["type"] == "Metaspace" and step["prepend_scheme"] != "never")
+            or (step["type"] == "Strip" and step["content"] == " " and step["start"] > 0)
+            for step in self._decoders
+        )
+        return text.removeprefix(" ") if drops_space else text
+
+    def decode_bytes(self, ids: TokenIds) -> bytes:
+        return bytes_of_ids(ids, self.token_bytes)
+
+    def fingerprint(self) -> str:
+        template = self.chat_template.source if self.chat_template else ""
+        return hashlib.sha256((self.backend.to_str() + template).encode()).hexdigest()[:16]
+
+    def save(self, folder: str | pathlib.Path) -> None:
+        """Writes the files that `load_tokenizer` and `transformers` read; creates the folder."""
+        folder = pathlib.Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.backend.save(str(folder / "tokenizer.json"))
+        # without a class, transformers would build its own tokenizer of the model's family
+        eos_token = self.backend.id_to_token(self.eos_ids[0])
+        settings = dict(self.settings) or {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos_token}
+        write_json_object(folder / "tokenizer_config.json", settings)
+        if self.chat_template is not None:
+            (folder / "chat_template.jinja").write_text(self.chat_template.source, encoding="utf-8")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickles the attributes only: a copied backend no longer encodes special tokens as text."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @functools.cached_property
+    def _decoders(self) -> tuple[Step, ...]:
+        """The library's decoders of a token, in order."""
+        if self.backend.decoder is None:
+            return ()
+        decoder = json.loads(self.backend.decoder.__getstate__())
+        steps = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+        for step in steps:
+            if step["type"] not in DECODERS or (step["type"] == "Replace" and "String" not in step["pattern"]):
+                raise UserError(
+                    f"tokenizers with the decoder {step['type']} are not supported: the bytes of a token are not"
+                    f" defined; supported are {', '.join(DECODERS)}"
+                )
+        return tuple(steps)
+
+    @functools.cached_property
+    def _plain(self) -> tokenizers.Tokenizer:
+        """The backend for ordinary text, in which special tokens are not recognised."""
+        return _for_ordinary_text(self.backend.to_str())
+
+    @functools.cached_property
+    def _continuing(self) -> tokenizers.Tokenizer:
+        """As `_plain` for text that continues another: no space is put in front of it."""
+        state = json.loads(self.backend.to_str())
+        normalizer, splitter = state["normalizer"], state["pre_tokenizer"]
+        match (normalizer or {}).get("type"):
+            case "Prepend":  # Llama 2
+                normalizer = None
+            case "Sequence":
+                kept = [each for each in normalizer["normalizers"] if each["type"] != "Prepend"]
+                normalizer = {**normalizer, "normalizers": kept}
+        match (splitter or {}).get("type"):  # words split earlier (T5) keep their space
+            case "Metaspace":
+                splitter = {**splitter, "prepend_scheme": "never"}
+            case "ByteLevel":
+                splitter = {**splitter, "add_prefix_space": False}
+        changed = state | {"normalizer": normalizer, "pre_tokenizer": splitter}
+        return self._plain if changed == state else _for_ordinary_text(json.dumps(changed))
+
+
+def _for_ordinary_text(state: str) -> tokenizers.Tokenizer:
+    backend = tokenizers.Tokenizer.from_str(state)
+    backend.encode_special_tokens = True
+    return backend
+
+
+@functools.cache
+def bytes_of_characters() -> dict[str, int]:
+    """Maps the printable characters of byte-level BPE vocabularies (GPT-2, Qwen, Llama 3) to bytes."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    table = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in printable)
+    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+def _bytes_of(token: str, decoders: Sequence[Step]) -> bytes:
+    """Returns the bytes of a token that is not the first of its text."""
+    if any(step["type"] == "ByteLevel" for step in decoders):
+        table = bytes_of_characters()
+        known = all(character in table for character in token)
+        return bytes(table[character] for character in token) if known else token.encode()
+    if not decoders:
+        return b" " + token.encode()
+    for step in decoders:
+        match step["type"]:
+            case "ByteFallback" if byte := BYTE_TOKEN.fullmatch(token):
+                return bytes([int(byte[1], 16)])
+            case "Metaspace":
+                token = token.replace(step["replacement"], " ")
+            case "Replace":
+                token = token.replace(step["pattern"]["String"], step["content"])
+            case "WordPiece" if token.startswith(step["prefix"]):
+                token = token.removeprefix(step["prefix"])
+            case "WordPiece" if not (step["cleanup"] and token in WORD_PIECE_PUNCTUATION):
+                token = f" {token}"
+    return token.encode()
+
+
+def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
+    """Reads the tokenizer of a Hugging Face model folder.
+
+    Only `tokenizer.json` is required. End-of-sequence ids are those of `generation_config.json`, `config.json` and
+    `tokenizer_config.json`, in this order, else the token `<eos>`. The chat template is `chat_template.jinja`, or in
+    `chat_template.json` or `tokenizer_config.json`.
+    """
+    folder = pathlib.Path(folder)
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        raise UserError(f"no tokenizer in {folder}: expected the file tokenizer.json (a Hugging Face fast tokenizer)")
+    try:
+        backend = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises bare Exception for a malformed file
+        raise UserError(f"{path} is not a readable tokenizer: {error}") from error
+    backend.no_truncation()  # many encoders are stored with both
+    backend.no_padding()
+    settings = read_optional_json(folder / "tokenizer_config.json")
+
+    def named(name: str) -> str | None:
+        """Returns the text of a named token; older files hold an object instead."""
+        value = settings.get(name)
+        return value["content"] if isinstance(value, dict) else value
+
+    def id_of(name: str) -> int | None:
+        token = named(name)
+        return None if token is None else backend.token_to_id(token)
+
+    # the ids that end a generation, the preferred one first
+    eos_ids: list[int] = []
+    for name in ("generation_config.json", "config.json"):
+        value = read_optional_json(folder / name).get("eos_token_id")
+        eos_ids += [value] if isinstance(value, int) else list(value or ())
+    if (named_id := id_of("eos_token")) is not None:
+        eos_ids.append(named_id)
+    if not eos_ids and (bare_id := backend.token_to_id("<eos>")) is not None:
+        eos_ids.append(bare_id)
+    if not eos_ids:
+        raise UserError(f"{folder} names no end-of-sequence token: set eos_token_id in its generation_config.json")
+
+    # the ids that the settings, or else the tokenizer's post-processor, put before a text
+    bos_id, adds_bos = id_of("bos_token"), settings.get("add_bos_token")
+    if adds_bos is not None and (bos_id is not None or not adds_bos):
+        beginning_ids = [bos_id] if adds_bos and bos_id is not None else []
+    else:
+        encoding = backend.encode("a", add_special_tokens=True)
+        added = encoding.special_tokens_mask
+        beginning_ids = encoding.ids[: added.index(0)] if 0 in added else []
+
+    template = folder / "chat_template.jinja"
+    source: Any = read_optional_json(folder / "chat_template.json").get("chat_template")
+    source = template.read_text(encoding="utf-8") if template.is_file() else source or settings.get("chat_template")
+    if isinstance(source, list):  # several templates by name
+        source = {each["name"]: each["template"] for each in source}.get("default")
+    names = ("bos_token", "eos_token", "pad_token", "unk_token")
+    variables = {name: token for name in names if (token := named(name)) is not None}
+    pad_id = id_of("pad_token")
+    return HuggingFaceTokenizer(
+        backend=backend,
+        eos_ids=tuple(dict.fromkeys(eos_ids)),
+        pad_id=eos_ids[0] if pad_id is None else pad_id,
+        beginning_ids=tuple(beginning_ids),
+        chat_template=ChatTemplate(source, variables) if source else None,
+        settings={name: value for name, value in settings.items() if name != "chat_template"},
+    )
+
+
+_SPACE = "▁"
+_SENTINEL = re.compile(f"{_SPACE}?<extra_id_\\d+>")  # of T5; seqio adds them as user-defined symbols
+
+
+@dataclasses.dataclass(frozen=True)
+class SentencePieceTokenizer:
+    """A `Tokenizer` over a serialised SentencePiece model."""
+
+    model: bytes
+    eos_ids: tuple[int, ...]
+    pad_id: int
+    beginning_ids: tuple[int, ...] = ()
+
+    @property
+    def chat_template(self) -> None:
+        return None
+
+    @property
+    def vocabulary_size(self) -> int:
+        return len(self._proto.pieces)
+
+    @functools.cached_property
+    def special_tokens(self) -> Mapping[str, int]:
+        kinds = (ModelProto.SentencePiece.CONTROL, ModelProto.SentencePiece.UNKNOWN)
+        return {piece.piece: index for index, piece in enumerate(self._proto.pieces) if piece.type in kinds}
+
+    @functools.cached_property
+    def token_bytes(self) -> tuple[bytes, ...]:
+        def bytes_of(piece: ModelProto.SentencePiece) -> bytes:
+            if piece.type == ModelProto.SentencePiece.BYTE:  # "<0x0A>"
+                return bytes([int(piece.piece[3:5], 16)])
+            unused = piece.type == ModelProto.SentencePiece.UNUSED
+            return b"" if unused else piece.piece.replace(_SPACE, " ").encode()
+
+        return tuple(map(bytes_of, self._proto.pieces))
+
+    def encode(self, text: str) -> list[int]:
+        return self._processor.encode(text)
+
+    def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
+        # without the dummy prefix before it, the model would remove the text's first space
+        loses_space = self._proto.normalizer_spec.remove_extra_whitespaces and text[:1].isspace()
+        return (self._inside if continues and not loses_space else self._plain).encode(text)
+
+    def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
+        raise UserError("a SentencePiece model has no chat template: use plain prompts, or a Hugging Face tokenizer")
+
+    def decode(self, ids: TokenIds) -> str:
+        text = self.decode_bytes(ids).decode("utf-8", errors="replace")
+        return text.removeprefix(" ") if self._proto.normalizer_spec.add_dummy_prefix else text
+
+    def decode_bytes(self, ids: TokenIds) -> bytes:
+        return bytes_of_ids(ids, self.token_bytes)
+
+    def fingerprint(self) -> str:
+        return hashlib.sha256(self.model).hexdigest()[:16]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickles the attributes only, without the cached properties."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @functools.cached_property
+    def _proto(self) -> ModelProto:
+        """The model with sentinels as control tokens, to which no text is encoded."""
+        proto = ModelProto.FromString(self.model)
+        for piece in proto.pieces:
+            if _SENTINEL.fullmatch(piece.piece):
+                piece.type = ModelProto.SentencePiece.CONTROL
+        return proto
+
+    @functools.cached_property
+    def _processor(self) -> sentencepiece.SentencePieceProcessor:
+        return sentencepiece.SentencePieceProcessor(model_proto=self.model)
+
+    @functools.cached_property
+    def _plain(self) -> sentencepiece.SentencePieceProcessor:
+        return sentencepiece.SentencePieceProcessor(model_proto=self._proto.SerializeToString())
+
+    @functools.cached_property
+    def _inside(self) -> sentencepiece.SentencePieceProcessor:
+        """As `_plain` without the dummy prefix, for text that continues another."""
+        proto = ModelProto.FromString(self._proto.SerializeToString())
+        proto.normalizer_spec.add_dummy_prefix = False
+        return sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
+
+
+def vocabulary_tokenizer(vocabulary: object) -> SentencePieceTokenizer:
+    """Makes a tokenizer from a `seqio.SentencePieceVocabulary`."""
+    model: bytes | None = getattr(vocabulary, "sp_model", None)
+    if model is None:
+        raise UserError(
+            f"{type(vocabulary).__name__} holds no SentencePiece model: use a seqio.SentencePieceVocabulary"
+        )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    eos_id, pad_id = processor.eos_id(), processor.pad_id()
+    if eos_id < 0:
+        raise UserError("the SentencePiece model has no end-of-sequence token: train it with eos_id set")
+    return SentencePieceTokenizer(model, (eos_id,), eos_id if pad_id < 0 else pad_id)

@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,20 +28,18 @@ def test_hand_numbers():
     np.testing.assert_allclose(group_advantages(rewards, ids), [0, -1, 0, 1, 0], atol=2e-6)
     np.testing.assert_allclose(group_advantages(rewards, ids, normalise_std=False), [0, -1, 0, 1, 0], atol=1e-6)
     np.testing.assert_allclose(group_advantages(np.array([0.0, 2.0]), np.array([1, 1]), ddof=0), [-1, 1], atol=2e-6)
-
-
-def test_a_floor_of_the_deviation_keeps_near_ties_small():
+    # a floor of the deviation keeps near ties small
     rewards, ids = np.array([0.5, 0.51, 0.0, 1.0]), np.array([0, 0, 1, 1])
     np.testing.assert_allclose(group_advantages(rewards, ids), [-0.707, 0.707, -0.707, 0.707], atol=1e-3)
     floored = group_advantages(rewards, ids, min_std=0.1)
     np.testing.assert_allclose(floored, [-0.05, 0.05, -0.707, 0.707], atol=1e-3)
-
-
-def test_an_episode_without_a_score_is_in_no_baseline():
+    # an episode without a score is in no baseline
     rewards, ids = np.array([0.0, np.nan, 1.0, np.nan, np.nan, 3.0, np.nan]), np.array([0, 0, 0, 1, 1, 2, 2])
     found = np.asarray(group_advantages(rewards, ids))
     np.testing.assert_allclose(found[[0, 2]], group_advantages(np.array([0.0, 1.0]), np.zeros(2, int)))
     np.testing.assert_array_equal(found[[1, 3, 4, 5, 6]], 0)
+    for reward in (0.1, 1 / 3, 1e4 + 0.1):  # equal rewards teach exactly nothing
+        assert not np.any(group_advantages(np.full(6, reward), np.full(6, 4)))
 
 
 @given(REWARDS, IDS, st.sampled_from([0, 1]))
@@ -63,11 +60,6 @@ def test_shift_permutation_and_renaming(rewards, ids, order, shift):
     np.testing.assert_allclose(group_advantages(rewards[order], ids[order]), advantages[order], atol=1e-5)
     np.testing.assert_array_equal(group_advantages(rewards, ids * 2**31), advantages)
     np.testing.assert_array_equal(jax.jit(group_advantages)(rewards, np.int32(ids)), advantages)
-
-
-@pytest.mark.parametrize("reward", [0.1, 1 / 3, 1e4 + 0.1])
-def test_equal_rewards_teach_exactly_nothing(reward):
-    assert not np.any(group_advantages(np.full(6, reward), np.full(6, 4)))
 
 
 estimated = jax.jit(generalized_advantages, static_argnames=("discount", "trace"))

@@ -10,7 +10,7 @@ import torch
 from learning_standin import WIDTH, hidden, new_params, optimizer, trajectories
 
 from lcrag.learning import Critic, Layout, make_score, pack
-from lcrag.learning.critic import estimate_advantages, token_rewards
+from lcrag.learning.critic import estimate_advantages
 from lcrag.learning.losses import ValueRegression, value_loss
 from lcrag.learning.update import make_gradients
 
@@ -106,14 +106,6 @@ def test_advantages_and_returns_of_a_rollout_are_those_of_trl(discount, trace, k
         np.testing.assert_allclose(measured["reward/kl_penalty"], kl * taken / len(expected), rtol=1e-4)
     else:
         assert "reward/kl_penalty" not in measured
-
-
-def test_hand_numbers_of_the_token_rewards():
-    mask = np.array([[True, True, False], [False, False, False]])
-    log_ratio = np.array([[-0.5, 0.25, np.nan], [np.nan] * 3])
-    found = token_rewards(np.array([2.0, 7.0]), mask, log_ratio, 0.1)
-    np.testing.assert_allclose(found, [[-0.05, 2.025, 0], [0, 0, 0]], atol=1e-6)
-    np.testing.assert_array_equal(token_rewards(np.array([2.0, 7.0]), mask), [[0, 2, 0], [0, 0, 0]])
 
 
 def random_values():

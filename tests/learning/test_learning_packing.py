@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from learning_standin import trajectories, trajectory
+from learning_standin import trajectory
 
 from lcrag.errors import UserError
 from lcrag.learning import Layout, Trajectory, pack
@@ -59,6 +59,12 @@ def test_every_policy_token_appears_exactly_once(shapes, rows_of_a_share, shares
     names = batch.index[batch.mask] + batch.sources[0].size * np.argwhere(batch.mask)[:, 0]
     assert len(set(names.tolist())) == len(names)
 
+    for part in parts:
+        assert not part.tokens[part.segments == 0].any()
+        assert not part.positions[part.segments == 0].any()
+    assert not batch.index[~batch.mask].any()
+    assert not batch.sampling_log_probabilities[~batch.mask].any()
+
     time = batch.tokens.shape[-1]
     assert time in row_lengths
     assert [part.tokens.shape[-1] for part in parts] == ([time] if short is None or short >= time else [time, short])
@@ -107,23 +113,14 @@ def test_every_share_unembeds_about_as_much():
     assert max(totals) <= written.sum() / 8 + 2
 
 
-def test_padding_is_zero():
-    batch = pack(trajectories(), Layout(rows=4, row_lengths=(32,)))
-    assert not batch.tokens[batch.segments == 0].any()
-    assert not batch.positions[batch.segments == 0].any()
-    assert not batch.index[~batch.mask].any()
-    assert not batch.sampling_log_probabilities[~batch.mask].any()
-
-
 def test_user_errors():
-    random = np.random.default_rng(0)
-    layout = Layout(rows=2, row_lengths=(8, 16))
-    with pytest.raises(UserError, match="17 tokens.*holds 16.*add a longer row length"):
-        pack([trajectory(random, 17)], layout)
-    with pytest.raises(UserError, match="no trajectory"):
-        pack([], layout)
-    with pytest.raises(UserError, match="begins with a token of the policy"):
-        pack([Trajectory(np.arange(2), np.array([True, True]), np.zeros(2, np.float32))], layout)
-    wordy = Trajectory(np.arange(8), np.arange(8) > 2, np.zeros(8, np.float32))
-    with pytest.raises(UserError, match="wrote 5 of 8 tokens of training rows.*policy_shares"):
-        pack([wordy], Layout(rows=1, row_lengths=(8,), policy_shares=(0.25, 0.5)))
+    random, layout = np.random.default_rng(0), Layout(rows=2, row_lengths=(8, 16), policy_shares=(0.25, 0.5))
+    wordy, unprompted = np.arange(8) > 2, np.arange(8) >= 0
+    for episodes, message in (
+        ([trajectory(random, 17)], "17 tokens.*holds 16"),
+        ([], "no trajectory"),
+        ([Trajectory(np.arange(8), unprompted, np.zeros(8, np.float32))], "begins with a token of the policy"),
+        ([Trajectory(np.arange(8), wordy, np.zeros(8, np.float32))], "wrote 5 of 8 tokens .*policy_shares"),
+    ):
+        with pytest.raises(UserError, match=message):
+            pack(episodes, layout)

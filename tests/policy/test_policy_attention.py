@@ -1,7 +1,9 @@
-"""All kernels compute the same attention; the mesh chooses the kernel; key-value heads are repeated for a mesh."""
+"""All kernels compute the same attention; the mesh chooses the kernel; programs for TPUs that are not there."""
 
 import dataclasses
 import functools
+import importlib.util
+import re
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +13,19 @@ from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from jax.sharding import Mesh
 from support import tiny_config
 
+from lcrag.commands.compile import tpu_devices
 from lcrag.errors import UserError
+from lcrag.policy import (
+    abstract_parameters,
+    empty_cache,
+    forward,
+    hidden_states,
+    initialise,
+    logical_sharding,
+    make_mesh,
+    param_shardings,
+)
 from lcrag.policy import attention as module
-from lcrag.policy import hidden_states, initialise, logical_sharding, make_mesh, param_shardings
 from lcrag.policy.attention import attended_positions, attention_kernel, flash_attention, query_blocks
 from lcrag.policy.sharding import MESH_AXES, spread_kv_heads
 
@@ -143,3 +155,66 @@ def test_fewer_kv_heads_than_devices_are_shared_out(attention):
     assert got.sharding.is_equivalent_to(logical_sharding(mesh, "batch", None, None), 3)
     expected = jax.jit(hidden_states, static_argnums=0)(tiny_config(), params, tokens)
     np.testing.assert_allclose(got, expected, atol=2e-5)
+
+
+def on_tpus(test):
+    """Marks a test that compiles for absent TPUs; such programs are stored, but not read back without a client."""
+    absent = pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed")
+    return pytest.mark.filterwarnings("ignore:Error reading persistent compilation cache entry")(absent(test))
+
+
+TPU_TIME = 1152  # three tiles of 384
+TPU_CONFIG = tiny_config(width=256, mlp_width=512, head_width=128, compute_dtype="bfloat16", max_positions=2048)
+
+
+@pytest.fixture(scope="module")
+def chips():
+    return np.asarray(tpu_devices("v5e:2x2"))
+
+
+def abstract(mesh, shape, dtype, *axes):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=logical_sharding(mesh, *axes))
+
+
+def parameters(config, mesh):
+    return jax.tree.map(
+        lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at),
+        abstract_parameters(config),
+        param_shardings(config, mesh),
+    )
+
+
+def kernels(program: str) -> list[str]:
+    """Names of the Pallas kernels that a compiled program calls."""
+    return sorted(re.findall(r"%(splash_mha_[a-z]+)\S* = .* custom-call\(", program))
+
+
+@on_tpus
+@pytest.mark.parametrize("remat, forwards, sizes", [("full", 2, (1, 2, 2)), ("dots", 1, (1, 1, 4))])
+def test_training_attends_by_splash_and_holds_no_matrix_of_scores(chips, remat, forwards, sizes):
+    mesh, config = Mesh(chips.reshape(sizes), MESH_AXES), tiny_config(**{**vars(TPU_CONFIG), "remat": remat})
+    rows = abstract(mesh, (4, TPU_TIME), jnp.int32, "batch", None)
+
+    def loss(params, tokens, segments):
+        return jnp.sum(hidden_states(config, params, tokens, None, segments, mesh).astype(jnp.float32))
+
+    program = jax.jit(jax.grad(loss)).lower(parameters(config, mesh), rows, rows).compile().as_text()
+    assert kernels(program) == ["splash_mha_dkv", "splash_mha_dq"] + ["splash_mha_fwd"] * forwards
+    assert f"{TPU_TIME},{TPU_TIME}]" not in program
+
+
+@on_tpus
+@pytest.mark.parametrize("tensor", [2, 4])  # there are two key-value heads
+def test_decoding_moves_no_cache_between_devices(chips, tensor):
+    mesh, slots, positions = Mesh(chips.reshape(4 // tensor, 1, tensor), MESH_AXES), 8, 640
+    shared = logical_sharding(mesh, "layers", "slots", "heads", None, None)
+    cache = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=shared),
+        jax.eval_shape(functools.partial(empty_cache, TPU_CONFIG, slots, positions, mesh)),
+    )
+    step = abstract(mesh, (slots, 1), jnp.int32, "slots", None)
+    jitted = jax.jit(functools.partial(forward, TPU_CONFIG), donate_argnums=3)
+    program = jitted.lower(parameters(TPU_CONFIG, mesh), step, step, cache).compile().as_text()
+    moved = re.findall(r" = (.*?) (?:all-gather|all-reduce|all-to-all|collective-permute)(?:-start)?\(", program)
+    assert moved
+    assert not [shape for shape in moved if str(positions) in shape]

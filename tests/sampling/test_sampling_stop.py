@@ -1,17 +1,12 @@
 """The stop automaton against a plain search in the decoded bytes."""
 
-import itertools
-import shutil
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prepared_data import prepared
 from support import tiny_tokenizer
 from support.tokenizer_families import FAMILIES
 
-from lcrag.policy import load_tokenizer
 from lcrag.sampling.stop import FOUND, NEVER, StopTable, byte_automaton, text_until_stop, token_table
 
 STOP = ("</search>", "</answer>")
@@ -95,52 +90,6 @@ def test_tokens_of_every_family_are_stopped(family, data):
     tokens = data.draw(st.lists(st.integers(0, tokenizer.vocabulary_size - 1), max_size=40))
     tokens += tokenizer.encode_ordinary(data.draw(st.sampled_from([*stop, "Paris </search", "a"])), continues=True)
     assert run(stops.table, start, tokens) == expected(tokenizer.token_bytes, tokens, stop)
-
-
-@pytest.fixture(scope="module")
-def qwen_tokens(tmp_path_factory):
-    """The bytes of every row of Qwen's embedding; the last ones stand for no token."""
-    source, folder = prepared("tokenizers/qwen"), tmp_path_factory.mktemp("qwen")
-    shutil.copy(source / "tokenizer.qwen3.json", folder / "tokenizer.json")
-    shutil.copy(source / "tokenizer_config.qwen3.json", folder / "tokenizer_config.json")
-    known = load_tokenizer(folder).token_bytes
-    return [*known, *[b""] * (151_936 - len(known))]
-
-
-@pytest.mark.parametrize("tag", ["</search>", "</subAnswer>"])
-def test_a_tag_is_found_however_qwens_vocabulary_splits_it(qwen_tokens, tag):
-    """Every way to spell the tag in tokens, the first of which may begin and the last of which may end beyond it."""
-    stops, content = StopTable(qwen_tokens), tag.encode()
-    start, table = stops.start((tag, "</unrelated>")), stops.table
-    numbers = {token: index for index, token in enumerate(qwen_tokens) if token}
-    heads, tails = _overlapping(numbers, content, "head"), _overlapping(numbers, content, "tail")
-    pieces = {(i, j): numbers[content[i:j]] for i, j in _spans(len(content)) if content[i:j] in numbers}
-    ways = {0: [[]]} | {place: [[index] for index in some] for place, some in heads.items()}
-    checked = 0
-    for place in range(len(content) + 1):
-        for (i, j), index in pieces.items():
-            if j == place:
-                ways.setdefault(place, []).extend([*way, index] for way in ways.get(i, []))
-        for way in ways.get(place, []):
-            assert place == len(content) or run(table, start, way) is None
-            for last in [[]] if place == len(content) else ([index] for index in tails.get(place, [])):
-                assert run(table, start, [*way, *last]) == len(way) + len(last) - 1
-                checked += 1
-    assert checked >= 2 ** (len(content) - 1) // 2
-
-
-def _spans(length):
-    return itertools.combinations(range(length + 1), 2)
-
-
-def _overlapping(numbers, content, side, most=3):
-    """Some tokens that hold the tag's first bytes and something before, or its last bytes and something after."""
-    found = {}
-    for place in range(1, len(content)):
-        part = content[:place] if side == "head" else content[place:]
-        fits = bytes.endswith if side == "head" else bytes.startswith
-        found[place] = [i for token, i in numbers.items() if len(token) > len(part) and fits(token, part)][:most]
-    return found
 
 
 @given(before=st.text(max_size=30), after=st.text(max_size=30))

@@ -11,8 +11,7 @@ import transformers
 from support import tiny_config
 from support.random_decoders import DECODERS, saved_decoder
 
-from lcrag.policy import Lora, add_lora, hidden_states, initialise, load_hugging_face, make_mesh
-from lcrag.policy.value_model import (
+from lcrag.learning.critic import (
     abstract_value_parameters,
     split_value,
     value_config,
@@ -20,6 +19,7 @@ from lcrag.policy.value_model import (
     value_shardings,
     values,
 )
+from lcrag.policy import Lora, add_lora, hidden_states, initialise, load_hugging_face, make_mesh
 
 ALONE = make_mesh(devices=jax.devices()[:1])
 states = jax.jit(hidden_states, static_argnums=0)
