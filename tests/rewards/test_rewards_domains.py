@@ -26,7 +26,7 @@ from lcrag.rewards.domains import (
     summarisation,
     translation,
 )
-from lcrag.rewards.domains.written_texts import copied_share
+from lcrag.rewards.domains.reward import copied_share
 
 ARTICLE = "The mayor opened a new bridge over the river on Monday. Thousands of people came to walk across it at noon."
 SUMMARY = "A bridge was opened by the mayor."

@@ -10,8 +10,8 @@ Luo, Cheng, Wan, Li, Xia et al., 2025, arXiv 2510.20548. Commands and results: `
 | appendices D.3 and E.1: filters of trajectories and questions | `golden_trajectory.golden_verdict` |
 | golden plans as questions carry them; one-hop questions, MuSiQue | `plans` |
 | section 3.2, appendices A and M: the rollout | `program.globalrag`, read by `program.read_episode` |
-| section 3.2.1, equations 1 and 2: planning quality | `plan_rewards`, `matching.plan_scores` |
-| section 3.2.2, equation 3: subgoal completion | `plan_rewards`, `matching.plan_scores` |
+| section 3.2.1, equations 1 and 2: planning quality | `plan_rewards`, `rewards.plan_scores` |
+| section 3.2.2, equation 3: subgoal completion | `plan_rewards`, `rewards.plan_scores` |
 | section 3.2.4: format | `program.tag_marks` |
 | section 3.2.5, equation 6: annealing | `rewards.annealed` |
 | section 3.2.5, equation 7: the whole reward | `rewards.globalrag_reward` |
@@ -19,6 +19,5 @@ Luo, Cheng, Wan, Li, Xia et al., 2025, arXiv 2510.20548. Commands and results: `
 | the atlas's oracle and teacher | `oracle.PlanOracle`, `oracle.PlanTeacher` |
 """
 
-from lcrag.methods.globalrag.matching import plan_rewards
 from lcrag.methods.globalrag.program import globalrag
-from lcrag.methods.globalrag.rewards import globalrag_reward
+from lcrag.methods.globalrag.rewards import globalrag_reward, plan_rewards

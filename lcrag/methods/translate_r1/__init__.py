@@ -8,7 +8,7 @@ Its text names neither authors nor an arXiv number. Commands and results: `docs/
 | section 3.2, appendices J and L: the translation pipeline | `pipeline` |
 | section 4.3: cost-sensitive rewards (flat, OTC, group-relative, gated) | `cost_adjusted_rewards`, `call_costs.cost` |
 | section 4.3, appendix G, equation 4: when the gate opens | `gate_firing_probability` |
-| section 4.4: the rollout with the tool | `program.translate_r1`, `translation_tool` |
+| section 4.4: the rollout with the tool | `program.translate_r1`, `program.ToolUse` |
 | appendix A: prompts | `program.domain_prompt`, `program.tool_prompt` |
 | section 6, figure 6: reward and tool rate during training | `tool_use.tool_rates`, `tool_report.draw_tool_rates` |
 | section 6.3, figure 1: Pareto shares | `tool_use.pareto_shares`, `tool_report.draw_pareto` |

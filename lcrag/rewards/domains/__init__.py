@@ -2,11 +2,12 @@
 
 from lcrag.rewards.domains.constraints import read_constraints
 from lcrag.rewards.domains.exact_answers import mathematics, multiple_choice, number, option
-from lcrag.rewards.domains.reward import SCORERS, domain_reward
-from lcrag.rewards.domains.written_texts import (
+from lcrag.rewards.domains.reward import (
+    SCORERS,
     Judge,
     Written,
     chrf,
+    domain_reward,
     instruction_following,
     judged,
     length_ratio,

@@ -12,18 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.matching import (
+from lcrag.methods.globalrag.plans import GoldenPlan, parse_plan, plan_of
+from lcrag.methods.globalrag.rewards import (
     MAX_EXPLORED,
     Graph,
     PlanPair,
+    annealed,
     common_subgraph,
     edit_distance,
+    globalrag_reward,
     graph_of,
     plan_rewards,
     plan_scores,
 )
-from lcrag.methods.globalrag.plans import GoldenPlan, parse_plan, plan_of
-from lcrag.methods.globalrag.rewards import annealed, globalrag_reward
 
 
 @st.composite

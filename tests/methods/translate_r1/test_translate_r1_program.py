@@ -27,13 +27,16 @@ from lcrag.episodes import (
 from lcrag.episodes.host_services import answer_translations
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.program import (
+    CAUSES,
+    ToolError,
+    TranslateCall,
+    call_in,
     domain_prompt,
     final_text,
     tool_prompt,
     translate_and_search,
     translate_r1,
 )
-from lcrag.methods.translate_r1.translation_tool import CAUSES, ToolError, TranslateCall, call_in
 
 QUESTION = Question(
     id="1", dataset="d", language="qki", text="Vok <b>tep</b> 3?", answers=("4",), extra={"domain": "mathematics"}

@@ -37,7 +37,7 @@ from lcrag.methods.translate_r1.pipeline.texts import (
     translation_prompt,
     versions_of,
 )
-from lcrag.rewards.domains.written_texts import chrf, length_ratio, repetition_ratio
+from lcrag.rewards.domains.reward import chrf, length_ratio, repetition_ratio
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
