@@ -45,7 +45,7 @@ MODULES = """
     commands.export commands.index commands.report.reporting commands.sample
     commands.serve.routes commands.serve.serving
     curation.oracle_demonstrations curation.rows curation.text_writers
-    data.batches data.collections data.constructed data.domain_sets data.english data.jsonl_questions
+    data.batches data.constructed data.english data.jsonl_questions
     data.multilingual data.rows data.tiers
     episodes.routing
     methods.baselines.d_rag methods.baselines.rag methods.baselines.search_agents

@@ -16,11 +16,19 @@ import seqio
 import tensorflow as tf
 
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
-from lcrag.data.domain_sets import GLOBAL_MMLU_LANGUAGES, MGSM_LANGUAGES, global_mmlu_questions, mgsm_questions
 from lcrag.data.english import LANGUAGE, QUESTION_SETS, english_questions
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
-from lcrag.data.multilingual import XQUAD_LANGUAGES, mkqa_questions, xor_tydi_questions, xquad_questions
+from lcrag.data.multilingual import (
+    GLOBAL_MMLU_LANGUAGES,
+    MGSM_LANGUAGES,
+    XQUAD_LANGUAGES,
+    global_mmlu_questions,
+    mgsm_questions,
+    mkqa_questions,
+    xor_tydi_questions,
+    xquad_questions,
+)
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, dataset_folder
 from lcrag.errors import UserError

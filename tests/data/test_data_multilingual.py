@@ -12,14 +12,6 @@ import pyarrow.parquet
 import pytest
 from prepared_data import prepared
 
-from lcrag.data.domain_sets import (
-    GLOBAL_MMLU_LANGUAGES,
-    GLOBAL_MMLU_TIERS,
-    MGSM_LANGUAGES,
-    MGSM_TIERS,
-    global_mmlu_questions,
-    mgsm_questions,
-)
 from lcrag.data.languages import (
     LANGUAGES,
     LCRL_LANGUAGES,
@@ -29,6 +21,12 @@ from lcrag.data.languages import (
     language_of,
 )
 from lcrag.data.multilingual import (
+    GLOBAL_MMLU_LANGUAGES,
+    GLOBAL_MMLU_TIERS,
+    MGSM_LANGUAGES,
+    MGSM_TIERS,
+    global_mmlu_questions,
+    mgsm_questions,
     mkqa_questions,
     read_mkqa,
     xor_tydi_questions,

@@ -15,10 +15,15 @@ from lcrag.atlas import build_world
 from lcrag.atlas.tasks import questions_of_task  # registers the tasks of lcrag
 from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.curation.rows import RowEncoder
-from lcrag.data.domain_sets import GLOBAL_MMLU_LANGUAGES, MGSM_LANGUAGES, mgsm_questions
 from lcrag.data.english import english_questions
 from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
-from lcrag.data.multilingual import XQUAD_LANGUAGES, xquad_questions
+from lcrag.data.multilingual import (
+    GLOBAL_MMLU_LANGUAGES,
+    MGSM_LANGUAGES,
+    XQUAD_LANGUAGES,
+    mgsm_questions,
+    xquad_questions,
+)
 from lcrag.data.rows import BadRows
 from lcrag.data.seqio_tasks import TokenizerVocabulary, demonstrations_of_task, register_jsonl
 from lcrag.data.tiers import inverse_resource_rates
