@@ -131,7 +131,7 @@ def sampling_rows(
         while sampler.running:
             sampler.decode()
 
-    for window in sorted({*(each for each in settings.windows if block < each < context), context}):
+    for window in sorted({*(window for window in settings.windows if block < window < context), context}):
         new = min(block, window - 1)
         request = SamplingParameters(max_tokens=new)
 
@@ -169,15 +169,15 @@ def update_row(
     config = policy.config
     learner = Learner(policy, objective, optimizer, layout, 1.0, critic)
     episodes, flops = drawn_episodes(count, max(layout.row_lengths), config.vocabulary_size), 0.0
-    for each in episodes:
-        written = int(each.by_policy.sum())
-        sizes = {"tokens": len(each.tokens), "attended": causal_mean(len(each.tokens))}
+    for episode in episodes:
+        written = int(episode.by_policy.sum())
+        sizes = {"tokens": len(episode.tokens), "attended": causal_mean(len(episode.tokens))}
         flops += update_flops(config, **sizes, unembedded=written)
         if needs_reference(objective, critic):
             flops += forward_flops(config, **sizes, unembedded=written)
         if critic is not None:  # its values and its update
             flops += forward_flops(config, **sizes, unembedded=0) + update_flops(config, **sizes, unembedded=0)
-    tokens = sum(len(each.tokens) for each in episodes)
+    tokens = sum(len(episode.tokens) for episode in episodes)
     return machine.row(f"update on {count} episodes", tokens, timed(lambda: learner.learn(episodes), repeats), flops)
 
 

@@ -127,8 +127,8 @@ class Named:
         """Number of passages by language, of collections in a folder of this machine; nothing is opened."""
         if not self.name.endswith("load_collections") or self.where is None:
             return {}
-        found = [read_meta(path.parent) for path in sorted(resolved_folder(self.where).glob(f"*/{META}"))]
-        return {meta.language: meta.count for meta in found}
+        metas = [read_meta(path.parent) for path in sorted(resolved_folder(self.where).glob(f"*/{META}"))]
+        return {meta.language: meta.count for meta in metas}
 
     def __call__(self, *asked: Any) -> Any:
         """Raises a UserError."""
@@ -174,7 +174,7 @@ class Parts:
                 return made(**given)
 
             # A part that is only named; a set of questions is read if its files are here.
-            known = {each.name: each.default for each in inspect.signature(made).parameters.values()} | given
+            known = {key: parameter.default for key, parameter in inspect.signature(made).parameters.items()} | given
             missing = [name for name, setting in known.items() if setting is inspect.Parameter.empty]
             settings = {name: setting for name, setting in known.items() if name not in missing}
             name, folder = "/".join(filter(None, (gin.current_scope_str(), kind))), settings.get("folder")
@@ -213,9 +213,9 @@ def description(command: str) -> dict[str, Any]:
     """Returns what a command would run with gin's configuration, as a JSON object."""
     jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
     parts = Parts()
-    parameters = inspect.signature(gin.get_configurable(command)).parameters.values()
+    parameters = inspect.signature(gin.get_configurable(command)).parameters
     bound = parts.bound(command)
-    given = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY} | bound
+    given = {name: known.default for name, known in parameters.items() if known.kind is known.KEYWORD_ONLY} | bound
     if missing := [name for name, value in given.items() if value is inspect.Parameter.empty]:
         raise no_value(command, missing)
     runner: dict[str, Any] = {name: field.default for name, field in Runner.__dataclass_fields__.items()}
@@ -264,12 +264,12 @@ def description(command: str) -> dict[str, Any]:
         tokenizer = resolved_folder(policy["folder"]) / "tokenizer.json" if here else None
 
         def opened(method: Method, questions: Sequence[Question], tokens: int) -> tuple[Observe | None, dict[str, Any]]:
-            found = opening(method, questions, collections.languages if collections else ())
+            first_text = opening(method, questions, collections.languages if collections else ())
             prompt = None
-            if found is not None and tokenizer is not None and tokenizer.is_file():
+            if first_text is not None and tokenizer is not None and tokenizer.is_file():
                 loaded = load_tokenizer(tokenizer.parent)
-                prompt = len(runner["chat"].opening(loaded, str(found.text), found.system).ids)
-            return found, budgets(method, generation_tokens=tokens, context_tokens=context, prompt=prompt)
+                prompt = len(runner["chat"].opening(loaded, str(first_text.text), first_text.system).ids)
+            return first_text, budgets(method, generation_tokens=tokens, context_tokens=context, prompt=prompt)
 
         shown, about["budgets"] = opened(*first)
         about["evaluated_budgets"] = opened(*evaluated)[1] if evaluation else None
@@ -443,8 +443,8 @@ def opening(method: Method, questions: Sequence[Question], languages: Sequence[s
         if isinstance(request, Observe):
             return dataclasses.replace(request, text=whole(request.text))
         several = request if isinstance(request, tuple) else (request,)
-        prompts += [Observe(whole(each.prompt)) for each in several if isinstance(each, Complete)]
-        answer = [nothing(each) for each in request] if isinstance(request, tuple) else nothing(request)
+        prompts += [Observe(whole(one.prompt)) for one in several if isinstance(one, Complete)]
+        answer = [nothing(one) for one in request] if isinstance(request, tuple) else nothing(request)
     return prompts[0] if prompts else None
 
 
@@ -462,10 +462,10 @@ def budgets(method: Method, *, generation_tokens: int, context_tokens: int, prom
         limits = (settings[name] for name in ("budget", "attempts", "sentences") if name in settings)
         return next(limits, 1 if "passages" in settings else 0)  # one for passages without a budget
 
-    own = program_settings(method.program)
-    inner = own.get("programs")  # of a program that chooses among several, those of the one that searches most
+    given = program_settings(method.program)
+    inner = given.get("programs")  # of a program that chooses among several, those of the one that searches most
     others = inner.values() if isinstance(inner, Mapping) else ()
-    settings = max((program_settings(each) for each in others if is_program(each)), key=searches_of, default=own)
+    settings = max((program_settings(inner) for inner in others if is_program(inner)), key=searches_of, default=given)
     searches, calls = searches_of(settings), settings.get("calls", 0)
     observed = settings.get("observation_tokens", 0)
     if "query_tokens" in settings:
@@ -483,7 +483,7 @@ def budgets(method: Method, *, generation_tokens: int, context_tokens: int, prom
         "tool_calls": calls or None,
         "longest_tokens": longest,
         "fits_context": longest <= context_tokens,
-        "settings": plain(own),
+        "settings": plain(given),
     }
 
 
@@ -614,16 +614,18 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
         yield made
     if about["data"]:
         made = table("Questions", "source", "questions", "languages")
-        for each in about["data"]:
-            named = each["source"] + (f" ({each['dataset']})" if "dataset" in each else "")
-            made.add_row(named, "absent" if each["absent"] else shown(each["questions"]), shown(each["languages"]))
+        for source in about["data"]:
+            named = source["source"] + (f" ({source['dataset']})" if "dataset" in source else "")
+            made.add_row(
+                named, "absent" if source["absent"] else shown(source["questions"]), shown(source["languages"])
+            )
         made.add_row()
         yield made
     if about["differences"]:
         made = table("Different from the paper", "setting", "paper", "here", "why")
-        for each in about["differences"]:
-            silent = f" ({shown(each['ours'])} in its paper.gin)" if each["paper"] in SILENT else ""
-            made.add_row(each["setting"], f"{shown(each['paper'])}{silent}", shown(each["value"]), each["why"])
+        for row in about["differences"]:
+            silent = f" ({shown(row['ours'])} in its paper.gin)" if row["paper"] in SILENT else ""
+            made.add_row(row["setting"], f"{shown(row['paper'])}{silent}", shown(row["value"]), row["why"])
         made.add_row()
         yield made
     if about["lacking"]:

@@ -64,12 +64,12 @@ def read_runs(folders: Sequence[Path], max_steps: int, max_megabytes: int) -> li
     """Returns the data of each run: the newest steps and all evaluations, of each file the first groups that fit."""
     files = {folder: episode_files(folder) for folder in folders}
     newest = {
-        folder: [each for each in own if each["step"] is not None][-max_steps:]
-        + [each for each in own if each["step"] is None]
-        for folder, own in files.items()
+        folder: [file for file in every_file if file["step"] is not None][-max_steps:]
+        + [file for file in every_file if file["step"] is None]
+        for folder, every_file in files.items()
     }
     # The size limit of each file: what small files do not need goes to the others.
-    sizes = sorted(each["path"].stat().st_size for own in newest.values() for each in own)
+    sizes = sorted(file["path"].stat().st_size for kept_files in newest.values() for file in kept_files)
     left, share = max_megabytes * 1_000_000, sizes[-1]
     for number, size in enumerate(sizes):
         if size * (len(sizes) - number) > left:
@@ -77,7 +77,7 @@ def read_runs(folders: Sequence[Path], max_steps: int, max_megabytes: int) -> li
             break
         left -= size
     runs: list[dict[str, Any]] = []
-    for folder, own in newest.items():
+    for folder, kept_files in newest.items():
         configurations = [folder / CONFIG, *sorted((folder / "answers").glob("*_config.gin"))]
         configured = [read_configured(path) for path in configurations if path.is_file()]
         policies = [resolved_folder(str(name)) for each in configured if (name := each.get("policy.folder"))]
@@ -93,8 +93,8 @@ def read_runs(folders: Sequence[Path], max_steps: int, max_megabytes: int) -> li
         metrics = read_metrics(folder)
         metrics = metrics[:: len(metrics) // MAX_POINTS + 1]
         curves = dict.fromkeys(name for record in metrics for name in record if CURVES.fullmatch(name))
-        parts = [_read_part(each, decode, share) for each in own]
-        steps = sum(each["step"] is not None for each in files[folder])
+        parts = [_read_part(file, decode, share) for file in kept_files]
+        steps = sum(file["step"] is not None for file in files[folder])
         groups, all_groups = (sum(part[name] for part in parts) for name in ("groups", "all_groups"))
         shown = f"{sum(len(part['episodes']) for part in parts)} episodes, {groups} of {all_groups} groups"
         run: dict[str, Any] = {
@@ -127,8 +127,8 @@ def episode_files(folder: Path) -> list[dict[str, Any]]:
     steps: dict[int, dict[str, Any]] = {}
     evaluations = []
     for path in sorted((folder / "episodes").glob("*.jsonl")):
-        found = re.fullmatch(r"(step|extremes)_(\d+)", path.stem)
-        step, extremes = int(found[2]) if found else None, found is not None and found[1] == "extremes"
+        match = re.fullmatch(r"(step|extremes)_(\d+)", path.stem)
+        step, extremes = int(match[2]) if match else None, match is not None and match[1] == "extremes"
         label = path.stem.replace("_", " ") if step is None else f"step {step}"
         file = {"path": path, "label": label, "step": step, "extremes": extremes}
         if not path.stat().st_size:
@@ -190,11 +190,11 @@ def page_episode(
     counts: dict[int, int] = {}  # of the tokens of each turn; -1 is the prompt
     sampled: dict[int, dict[str, Any]] = {}
     for turn, count in tokens["pieces"]:
-        counts[turn], own = count, list(itertools.islice(ids, count))
+        counts[turn], turn_ids = count, list(itertools.islice(ids, count))
         if turn >= 0 and row["turns"][turn]["by"] == "policy":
             rounded = [None if score is None else round(score, 3) for score in itertools.islice(scores, count)]
-            lengths = decode and token_lengths(row["turns"][turn]["text"], own, decode)
-            sampled[turn] = {"ids": own, "lengths": lengths, "scores": rounded}
+            lengths = decode and token_lengths(row["turns"][turn]["text"], turn_ids, decode)
+            sampled[turn] = {"ids": turn_ids, "lengths": lengths, "scores": rounded}
 
     def text_of(value: Any) -> str:
         if not isinstance(value, str):
@@ -275,7 +275,7 @@ def render_page(runs: Sequence[Mapping[str, Any]]) -> str:
         "index": script_json(index),
         "parts": "\n".join(elements),
     }
-    return re.sub(r"\{\{ (\w+) \}\}", lambda found: filled[found[1]], template)
+    return re.sub(r"\{\{ (\w+) \}\}", lambda match: filled[match[1]], template)
 
 
 def script_json(value: Any) -> str:
@@ -285,4 +285,4 @@ def script_json(value: Any) -> str:
     encode, U+2028 and U+2029 are also escaped.
     """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return re.sub("[<\u2028\u2029\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    return re.sub("[<\u2028\u2029\ud800-\udfff]", lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -99,7 +99,7 @@ def write_rows(path: str | pathlib.Path, rows: Sequence[Row]) -> None:
     lines = []
     for row in rows:
         numbers = {"value": row.value, "standard_error": row.standard_error}
-        known = {name: None if math.isnan(each) else each for name, each in numbers.items()}
+        known = {name: None if math.isnan(number) else number for name, number in numbers.items()}
         lines.append(json.dumps(dataclasses.asdict(row) | known, ensure_ascii=False))
     write_text(path, '{"rows": [\n' + ",\n".join(lines) + "\n]}\n")
 
@@ -128,15 +128,15 @@ def mean_over_seeds(rows: Iterable[Row]) -> list[Row]:
     for row in rows:
         groups[(row.method, row.model, row.dataset, row.split, row.language, row.metric)].append(row)
     averages = []
-    for own in groups.values():
-        values = [row.value for row in own if not math.isnan(row.value)]
-        errors = [row.standard_error for row in own if not math.isnan(row.standard_error)]
+    for same in groups.values():
+        values = [row.value for row in same if not math.isnan(row.value)]
+        errors = [row.standard_error for row in same if not math.isnan(row.standard_error)]
         average = dataclasses.replace(
-            own[0],
+            same[0],
             value=statistics.fmean(values) if values else math.nan,
             standard_error=statistics.fmean(errors) if errors else math.nan,
-            count=sum(row.count for row in own),
-            seed=",".join(str(row.seed) for row in own),
+            count=sum(row.count for row in same),
+            seed=",".join(str(row.seed) for row in same),
         )
-        averages.append(average if len(own) > 1 else own[0])
+        averages.append(average if len(same) > 1 else same[0])
     return averages

@@ -72,7 +72,7 @@ def question_metrics(
 
     right, calls, failed = rewards.squad_exact_match(answers, golds), field("tool_calls"), field("failed") > 0
     searched = any(question.searches for question in answered)
-    found = {
+    metrics = {
         "c3_recall": rewards.c3_recall(answers, golds),
         "c3_recall_bergen": rewards.c3_recall_bergen(answers, golds),
         "flexible_exact_match": rewards.flexible_exact_match(answers, golds),
@@ -90,8 +90,8 @@ def question_metrics(
     }
     failures = {name: field(name) for name in ("failed", "unscored")}
     return {
-        **{name: np.where(failed, np.nan, values) for name, values in found.items()},
-        **{name: own if own.any() else np.full(len(own), np.nan) for name, own in failures.items()},
+        **{name: np.where(failed, np.nan, values) for name, values in metrics.items()},
+        **{name: values if values.any() else np.full(len(values), np.nan) for name, values in failures.items()},
     }
 
 
@@ -131,9 +131,9 @@ def evaluate(
     labels = {"method": method, "model": model, "seed": seed}
     rows: list[Row] = []
     for dataset in dict.fromkeys(question.dataset for question in answered):
-        own = [question for question in answered if question.dataset == dataset]
-        values, clusters = question_metrics(own, languages), np.array([question.cluster for question in own])
-        for subset, language, chosen in slices(own, seen_languages):
+        asked = [question for question in answered if question.dataset == dataset]
+        values, clusters = question_metrics(asked, languages), np.array([question.cluster for question in asked])
+        for subset, language, chosen in slices(asked, seen_languages):
             place = {"dataset": dataset, "split": split_name(split, subset), "language": language}
             for metric, scores in values.items():
                 scored = chosen & ~np.isnan(scores)

@@ -80,7 +80,7 @@ def _part_columns(board: Scoreboard, metric: str) -> list[Column]:
     columns = [Column(board, metric, ("", group), group.replace("_", "-")) for group in ("seen", "zero_shot")]
     subsets = (subset for subset in board.subsets if "/" not in subset)  # those of two labels have tables of their own
     columns += [Column(board, metric, (subset, "all"), subset.replace("_", " ")) for subset in subsets]
-    return [Column(board, metric, ("", "all"), "all"), *(each for each in columns if board.is_proper(each.part))]
+    return [Column(board, metric, ("", "all"), "all"), *(column for column in columns if board.is_proper(column.part))]
 
 
 class Difference(NamedTuple):
@@ -102,15 +102,15 @@ def part_differences(board: Scoreboard, metric: str, marking: Marking) -> dict[S
     The p-values of all differences are corrected together (Holm). Systems that cannot be compared are omitted.
     """
     columns, others = _part_columns(board, metric), rivals(board, marking.against)
-    found = {
+    estimates = {
         (system, column.name): estimate
         for system, rival in others.items()
         for column in columns
         if (estimate := board.difference(system, rival, metric, column.part)) is not None
     }
-    adjusted = holm([estimate.p_value for estimate in found.values()])
+    adjusted = holm([estimate.p_value for estimate in estimates.values()])
     compared: dict[System, dict[str, Difference]] = {}
-    for ((system, name), estimate), p_value in zip(found.items(), adjusted, strict=True):
+    for ((system, name), estimate), p_value in zip(estimates.items(), adjusted, strict=True):
         compared.setdefault(system, {})[name] = Difference(estimate, p_value)
     return compared
 
@@ -122,14 +122,16 @@ def difference_table(board: Scoreboard, title: str, metric: str, marking: Markin
         return None
     names = [column.name for column in _part_columns(board, metric)]
 
-    def cell(found: Difference | None) -> Cell:
-        if found is None:
+    def cell(difference: Difference | None) -> Cell:
+        if difference is None:
             return Cell("–")
-        digits = f"{found.p_value:.3f}".removeprefix("0") if found.p_value < 1 else "1"
-        p_text = "<.001" if found.p_value < 0.001 else digits
-        value = found.estimate.value
-        text = f"{'-' if value < 0 else '+'}{_number(abs(value), metric)}{_half(found.estimate, metric)} (p {p_text})"
-        return Cell(text, found.tone(metric, marking))
+        digits = f"{difference.p_value:.3f}".removeprefix("0") if difference.p_value < 1 else "1"
+        p_text = "<.001" if difference.p_value < 0.001 else digits
+        value = difference.estimate.value
+        text = (
+            f"{'-' if value < 0 else '+'}{_number(abs(value), metric)}{_half(difference.estimate, metric)} (p {p_text})"
+        )
+        return Cell(text, difference.tone(metric, marking))
 
     seeds = " and, where both have the same seeds, by seed" if board.paired_seeds else ""
     tests = sum(map(len, compared.values()))
@@ -145,8 +147,8 @@ def difference_table(board: Scoreboard, title: str, metric: str, marking: Markin
 
 def rivals(board: Scoreboard, against: str | None) -> dict[System, System]:
     """Returns the system with which each other one is compared: that of method `against` with its model and point."""
-    found = {system: board.rival(system, against) for system in board.systems} if against is not None else {}
-    return {system: rival for system, rival in found.items() if rival is not None and rival != system}
+    others = {system: board.rival(system, against) for system in board.systems} if against is not None else {}
+    return {system: rival for system, rival in others.items() if rival is not None and rival != system}
 
 
 def runs_table(board: Scoreboard, title: str, metrics: Sequence[str]) -> Table:
@@ -171,8 +173,8 @@ def study_table(board: Scoreboard, title: str, metric: str, axis: str, group: st
     systems = {(trial.model, trial.method, trial.point): trial.system for trial in board.trials}
 
     def line(method: System) -> tuple[Cell, ...]:
-        found = (systems.get((*method, point)) for point in points)
-        scores = (board.score(system, metric, ("", group)) if system else None for system in found)
+        placed = (systems.get((*method, point)) for point in points)
+        scores = (board.score(system, metric, ("", group)) if system else None for system in placed)
         return Cell(method[1]), *(Cell(_with_interval(score, metric)) for score in scores)
 
     note = f"Columns: {axis}. Means over the languages of the group. {INTERVAL}{_alone(board)}{judged_note((metric,))}"
@@ -193,7 +195,7 @@ def _table(
     systems = list(dict.fromkeys(system for column in columns for system in column.board.systems))
     lines: dict[System, list[Cell]] = {system: [Cell(system[1])] for system in systems}
     for column in columns:
-        board, metric = column.board, column.metric
+        board, metric, compared = column.board, column.metric, rivals(column.board, marking.against)
         scores = {system: board.score(system, metric, column.part) for system in systems}
         shown = {system: _number(score.value, metric) for system, score in scores.items() if score is not None}
         for system in systems:
@@ -202,11 +204,9 @@ def _table(
             if metric not in UNRANKED and system in shown and len(others) > 1:
                 better = {text for text in others if float(text) > float(shown[system])}
                 rank = "" if len(better) > 1 else "second" if better else "best"
-            rival = board.rival(system, marking.against) if marking.against is not None else None
-            found = None
-            if rival is not None and rival != system:
-                found = board.difference(system, rival, metric, column.part)
-            mark = "*" if found is not None and found.p_value < marking.threshold else ""
+            rival = compared.get(system)
+            difference = board.difference(system, rival, metric, column.part) if rival else None
+            mark = "*" if difference is not None and difference.p_value < marking.threshold else ""
             lines[system].append(Cell(_with_interval(scores[system], metric), rank=rank, mark=mark))
     shares = {column.metric not in NOT_SHARES for column in columns}
     unit = "Percent. " if shares == {True} else "Shares in percent. " if True in shares else ""
@@ -236,13 +236,13 @@ def _with_interval(score: SystemScore | None, metric: str) -> str:
     return f"–{judged}" if score is None else f"{_number(score.value, metric)}{_half(score, metric)}{judged}"
 
 
-def _half(found: SystemScore | Estimate, metric: str) -> str:
-    return "" if math.isnan(found.half) else f" ±{_number(found.half, metric)}"
+def _half(estimate: SystemScore | Estimate, metric: str) -> str:
+    return "" if math.isnan(estimate.half) else f" ±{_number(estimate.half, metric)}"
 
 
 def _alone(board: Scoreboard, systems: Iterable[System] | None = None) -> str:
     """Returns a note that intervals of single runs are over questions only; empty without single runs."""
-    runs = (len({trial.run for trial in board.trials if trial.system == each}) for each in systems or board.systems)
+    runs = (len({trial.run for trial in board.trials if trial.system == system}) for system in systems or board.systems)
     return " Of one run: over questions only." if 1 in runs else ""
 
 

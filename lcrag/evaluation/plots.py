@@ -74,8 +74,8 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
         labels = {name.removeprefix("reward/").replace("_", " "): name for name in (TOTAL, *terms)}
         add_panel("Reward", {label: name for label, name in labels.items() if name not in penalties}, COLOURS)
         if penalties:
-            own = {label: name for label, name in labels.items() if name in penalties}
-            add_panel("Penalty", own, (PENALTY_COLOUR, *COLOURS))
+            negative = {label: name for label, name in labels.items() if name in penalties}
+            add_panel("Penalty", negative, (PENALTY_COLOUR, *COLOURS))
         if SEARCHES in curves:
             add_panel("Searches per episode", {"searches": SEARCHES}, (SEARCHES_COLOUR,))
     elif losses:
@@ -118,12 +118,12 @@ def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: 
 
     A line is the mean over a method's runs, thin ones are the runs; all are smoothed over about a tenth of the steps.
     """
-    panels = [name for name in TRAINING_PANELS if any(name in log for own in logs.values() for log in own)]
+    panels = [name for name in TRAINING_PANELS if any(name in log for runs in logs.values() for log in runs)]
     with matplotlib.rc_context(STYLE):
         figure, row = make_panels(len(panels))
         for name, axes in zip(panels, row, strict=True):
-            for number, (method, own) in enumerate(logs.items()):
-                curves = [log[name] for log in own if name in log]
+            for number, (method, runs) in enumerate(logs.items()):
+                curves = [log[name] for log in runs if name in log]
                 if curves:
                     common = set.intersection(*(set(steps.tolist()) for steps, _ in curves))
                     steps = np.array(sorted(common), np.int64)
@@ -193,7 +193,7 @@ def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str
     difference is significant after correction, see `part_differences`.
     """
     compared = part_differences(board, metric, marking)
-    parts = list(dict.fromkeys(name for found in compared.values() for name in found))
+    parts = list(dict.fromkeys(name for differences in compared.values() for name in differences))
     models = {model for model, _ in compared}
     names = [name if len(models) == 1 else f"{name}, {model}" for model, name in compared]
     columns = min(len(parts), DIFFERENCES_A_ROW)
@@ -205,10 +205,10 @@ def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str
         for unused in every[len(parts) :]:
             unused.set_visible(False)
         for number, (part, axes) in enumerate(zip(parts, every, strict=False)):
-            for place, found in enumerate(compared.values()):
-                if part not in found:
+            for place, differences in enumerate(compared.values()):
+                if part not in differences:
                     continue
-                value, low, high, _ = (1 if metric in NOT_SHARES else 100) * np.array(found[part].estimate)
+                value, low, high, _ = (1 if metric in NOT_SHARES else 100) * np.array(differences[part].estimate)
                 excluded = 0 if metric in UNRANKED else int(low > 0) - int(high < 0)
                 axes.errorbar(
                     value,
@@ -216,7 +216,7 @@ def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str
                     xerr=float(np.nan_to_num(high - value)),
                     fmt="o",
                     markersize=5.5,
-                    markerfacecolor=SIGNS[excluded] if found[part].tone(metric, marking) else "white",
+                    markerfacecolor=SIGNS[excluded] if differences[part].tone(metric, marking) else "white",
                     markeredgewidth=1.8,
                     color=SIGNS[excluded],
                     linewidth=2,

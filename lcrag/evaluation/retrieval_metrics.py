@@ -14,19 +14,19 @@ from lcrag.evaluation.answered import Row
 
 
 def grades_found(
-    found: Sequence[Sequence[str]], judged: Sequence[Mapping[str, int]], depth: int
+    retrieved: Sequence[Sequence[str]], judged: Sequence[Mapping[str, int]], depth: int
 ) -> Int[np.ndarray, "queries {depth}"]:
     """Returns the grade of every retrieved passage, best rank first; 0 for unjudged ones and after the last.
 
     Args:
-      found: Retrieved passage ids of each query; a repeated id counts at its first rank.
+      retrieved: Retrieved passage ids of each query; a repeated id counts at its first rank.
       judged: Passage id -> grade, for each query.
       depth: Number of ranks.
     """
-    grades = np.zeros((len(found), depth), np.int64)
-    for row, (ids, own) in enumerate(zip(found, judged, strict=True)):
+    grades = np.zeros((len(retrieved), depth), np.int64)
+    for row, (ids, known) in enumerate(zip(retrieved, judged, strict=True)):
         for rank, passage in enumerate(tuple(dict.fromkeys(ids))[:depth]):
-            grades[row, rank] = max(0, own.get(passage, 0))
+            grades[row, rank] = max(0, known.get(passage, 0))
     return grades
 
 
@@ -48,12 +48,12 @@ def discounted_gain(
 ) -> Float[np.ndarray, " queries"]:
     """Returns nDCG@k with gain = grade and discount log2(rank + 1) (Järvelin and Kekäläinen 2002, as in trec_eval)."""
     discounts = 1.0 / np.log2(np.arange(2, k + 2))
-    ideal = grades_found([sorted(own, key=own.__getitem__, reverse=True) for own in judged], judged, k)
+    ideal = grades_found([sorted(known, key=known.__getitem__, reverse=True) for known in judged], judged, k)
     return (grades[:, :k] @ discounts[: grades.shape[1]]) / (ideal @ discounts)
 
 
 def retrieval_rows(
-    found: Sequence[Sequence[str]],
+    retrieved: Sequence[Sequence[str]],
     judged: Sequence[Mapping[str, int]],
     languages: Sequence[str],
     *,
@@ -68,21 +68,21 @@ def retrieval_rows(
     Queries without relevant passages are left out.
 
     Args:
-      found: Retrieved passage ids of each query, best first, at least as many as the largest cut.
+      retrieved: Retrieved passage ids of each query, best first, at least as many as the largest cut.
       judged: Passage id -> grade (0: not relevant), for each query.
       languages: Language of each query.
       method, model, dataset, split: Labels of the rows; the model is the encoder.
       cuts: Depths of recall and reciprocal rank; nDCG is at 10.
     """
-    asked = [row for row, own in enumerate(judged) if any(grade > 0 for grade in own.values())]
+    asked = [row for row, known in enumerate(judged) if any(grade > 0 for grade in known.values())]
     if not asked:
         raise UserError(f"no query of {dataset}, {split} has a passage that was judged relevant: name other judgements")
-    own = [judged[row] for row in asked]
-    grades = grades_found([found[row] for row in asked], own, max(*cuts, 10))
-    relevant = np.array([sum(grade > 0 for grade in each.values()) for each in own])
+    grades_of = [judged[row] for row in asked]
+    grades = grades_found([retrieved[row] for row in asked], grades_of, max(*cuts, 10))
+    relevant = np.array([sum(grade > 0 for grade in known.values()) for known in grades_of])
     values = {f"recall@{k}": recall(grades, relevant, k) for k in cuts}
     values |= {f"mrr@{k}": reciprocal_rank(grades, k) for k in cuts if k > 1}
-    values["ndcg@10"] = discounted_gain(grades, own, 10)
+    values["ndcg@10"] = discounted_gain(grades, grades_of, 10)
     codes = np.array([languages[row] for row in asked])
     groups = {language: codes == language for language in dict.fromkeys(codes.tolist())}
     if len(groups) > 1:

@@ -106,11 +106,11 @@ def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
     for row in mean_over_seeds(rows):
         parts.setdefault((row.method, row.dataset), []).append(row)
     tables = []
-    for (method, dataset), own in parts.items():
-        index = {((row.split, row.language), row.metric): row for row in own}
-        shown = [metric for metric in metrics if any(row.metric == metric for row in own)]
-        whole = own[0].split.partition("/")[0]  # the names of all its subsets begin with it
-        places = list(dict.fromkeys((row.split, row.language) for row in own if row.metric in shown))
+    for (method, dataset), same in parts.items():
+        index = {((row.split, row.language), row.metric): row for row in same}
+        shown = [metric for metric in metrics if any(row.metric == metric for row in same)]
+        whole = same[0].split.partition("/")[0]  # the names of all its subsets begin with it
+        places = list(dict.fromkeys((row.split, row.language) for row in same if row.metric in shown))
         groups = [(whole, name) for name in PLACE_NAMES if (whole, name) in places]
         both = (whole, "zero_shot") in places and (whole, "seen") in places
         languages = [place for place in places if place[0] == whole and place[1] not in PLACE_NAMES]

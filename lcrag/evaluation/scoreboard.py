@@ -37,14 +37,14 @@ class Questions:
     @classmethod
     def of(cls, answered: Sequence[Answered]) -> "Questions":
         """Returns the questions of answers, which may be in any order."""
-        questions = sorted(answered, key=lambda each: (each.cluster, each.language))
+        questions = sorted(answered, key=lambda question: (question.cluster, question.language))
         return cls(
-            clusters=tuple(each.cluster for each in questions),
-            languages=tuple(each.language for each in questions),
-            subsets=tuple(each.subsets for each in questions),
-            domains=tuple(each.domain for each in questions),
-            tiers=tuple(each.tier for each in questions),
-            order=tuple(dict.fromkeys(each.language for each in answered)),
+            clusters=tuple(question.cluster for question in questions),
+            languages=tuple(question.language for question in questions),
+            subsets=tuple(question.subsets for question in questions),
+            domains=tuple(question.domain for question in questions),
+            tiers=tuple(question.tier for question in questions),
+            order=tuple(dict.fromkeys(question.language for question in answered)),
         )
 
     @property
@@ -79,7 +79,7 @@ class Trial:
           languages: All languages of the run, from which the language of an answer is identified.
           **labels: The other fields.
         """
-        ordered = sorted(answered, key=lambda each: (each.cluster, each.language))
+        ordered = sorted(answered, key=lambda question: (question.cluster, question.language))
         scores = question_metrics(ordered, languages)
         return cls(questions=Questions.of(answered), scores=scores, answered=tuple(ordered), **labels)
 
@@ -174,18 +174,18 @@ class Scoreboard:
 
     def rival(self, system: System, method: str) -> System | None:
         """Returns the system of another method with the same model and point; None if it was not run."""
-        own = next((trial for trial in self.trials if trial.system == system), None)
-        if own is None:
+        trial = next((trial for trial in self.trials if trial.system == system), None)
+        if trial is None:
             return None
-        same = (t.system for t in self.trials if (t.method, t.model, t.point) == (method, own.model, own.point))
+        same = (t.system for t in self.trials if (t.method, t.model, t.point) == (method, trial.model, trial.point))
         return next(same, None)
 
     def score(self, system: System, metric: str, part: Part) -> SystemScore | None:
         """Returns the system's score on a part of the data; None if no question of it is scored."""
-        found = self._run_means(system, metric, part)
-        if found is None:
+        runs = self._run_means(system, metric, part)
+        if runs is None:
             return None
-        whole = crossed_estimate(found)
+        whole = crossed_estimate(runs)
         # A metric that is not defined per question counts all questions.
         scored = [
             int((self._chosen(trial, part) & ~np.isnan(trial.scores.get(metric, np.zeros(len(self._codes))))).sum())
@@ -196,7 +196,7 @@ class Scoreboard:
             value=whole.value,
             low=whole.low,
             high=whole.high,
-            runs=len(found.means),
+            runs=len(runs.means),
             trials=sum(map(bool, scored)),
             count=sum(scored),
         )
@@ -209,7 +209,7 @@ class Scoreboard:
         masks = [self._chosen(trial, part) for trial in self.trials if trial.system in (system, other)]
         if not all(np.array_equal(mask, masks[0]) for mask in masks):
             return None
-        first, second = (self._run_means(each, metric, part) for each in (system, other))
+        first, second = (self._run_means(side, metric, part) for side in (system, other))
         if first is None or second is None:
             return None
         one, two = self._seeds(system), self._seeds(other)
@@ -234,9 +234,11 @@ class Scoreboard:
         rows = []
         for trials in self._runs.get(system, {}).values():  # the scores of a run, averaged over its inference runs
             nothing = np.full(len(self._codes), math.nan)
-            own = [np.where(self._chosen(each, part), each.scores.get(metric, nothing), math.nan) for each in trials]
-            scored = ~np.isnan(own)
-            sums = np.where(scored, own, 0.0).sum(axis=0)
+            rows_of_run = [
+                np.where(self._chosen(trial, part), trial.scores.get(metric, nothing), math.nan) for trial in trials
+            ]
+            scored = ~np.isnan(rows_of_run)
+            sums = np.where(scored, rows_of_run, 0.0).sum(axis=0)
             if scored.any():
                 rows.append(np.divide(sums, scored.sum(axis=0), out=nothing, where=scored.any(0)))
         groups = np.zeros_like(self._language) if part[0] else self._language
@@ -245,17 +247,17 @@ class Scoreboard:
     def _efficiency(self, system: System, part: Part) -> RunMeans | None:
         """Returns the run means of `score_per_log_token`, a function of three means, by the delta method."""
         inputs = [self._run_means(system, metric, part) for metric in EFFICIENCY_INPUTS]
-        found = [each for each in inputs if each is not None]
-        if len(found) < len(inputs) or len({len(each.means) for each in found}) > 1:
+        known = [each for each in inputs if each is not None]
+        if len(known) < len(inputs) or len({len(each.means) for each in known}) > 1:
             return None
-        exact, f1, tokens = (float(each.means.mean()) for each in found)
-        means = np.array([score_per_log_token(*each) for each in zip(*(own.means for own in found), strict=True)])
+        exact, f1, tokens = (float(each.means.mean()) for each in known)
+        means = np.array([score_per_log_token(*each) for each in zip(*(mean.means for mean in known), strict=True)])
         if np.isnan(means).any():
             return None
         log = math.log(tokens)
         slopes = (0.5 / log, 0.5 / log, -(exact + f1) / 2 / (tokens * log**2))
-        parts = sum(slope * each.parts for slope, each in zip(slopes, found, strict=True))
-        return RunMeans(means=means, parts=np.asarray(parts), asked=found[0].asked)
+        parts = sum(slope * each.parts for slope, each in zip(slopes, known, strict=True))
+        return RunMeans(means=means, parts=np.asarray(parts), asked=known[0].asked)
 
     def _chosen(self, trial: Trial, part: Part) -> Bool[np.ndarray, " questions"]:
         subset, language = part
@@ -270,4 +272,4 @@ def scoreboards(trials: Iterable[Trial], paired_seeds: bool = False) -> dict[tup
     groups: dict[tuple[str, str, str], list[Trial]] = {}
     for trial in trials:
         groups.setdefault((trial.dataset, trial.split, trial.decoding), []).append(trial)
-    return {key: Scoreboard(own, paired_seeds) for key, own in groups.items()}
+    return {key: Scoreboard(same, paired_seeds) for key, same in groups.items()}

@@ -53,7 +53,8 @@ def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
     curves.pop("step", None)
     points = {name: sorted(curves[name].items()) for name in sorted(curves)}
     return {
-        name: (np.array([n for n, _ in own], np.int64), np.array([v for _, v in own])) for name, own in points.items()
+        name: (np.array([n for n, _ in curve], np.int64), np.array([v for _, v in curve]))
+        for name, curve in points.items()
     }
 
 
@@ -95,22 +96,22 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
 
     A line is the mean over the runs of a method.
     """
-    found = {name for own in logs.values() for log in own for name in log if name.startswith(REWARD)}
+    found = {name for runs in logs.values() for log in runs for name in log if name.startswith(REWARD)}
     names = sorted(found, key=lambda name: (name != TOTAL, name))
 
     def quarters(runs: Sequence[Mapping[str, Curve]], name: str) -> str:
         values = [np.asarray(log[name][1], float) for log in runs if name in log and len(log[name][1])]
         if not values:
             return "–"
-        counts = [-(-len(own) // 4) for own in values]
-        first = np.mean([own[:count].mean() for own, count in zip(values, counts, strict=True)])
-        last = np.mean([own[-count:].mean() for own, count in zip(values, counts, strict=True)])
+        counts = [-(-len(curve) // 4) for curve in values]
+        first = np.mean([curve[:count].mean() for curve, count in zip(values, counts, strict=True)])
+        last = np.mean([curve[-count:].mean() for curve, count in zip(values, counts, strict=True)])
         return f"{first:.3f} → {last:.3f}"
 
     lines = [
-        (Cell(method), *(Cell(quarters(own, name)) for name in names))
-        for method, own in logs.items()
-        if any(found & log.keys() for log in own)
+        (Cell(method), *(Cell(quarters(runs, name)) for name in names))
+        for method, runs in logs.items()
+        if any(found & log.keys() for log in runs)
     ]
     if not lines:
         return None

@@ -377,11 +377,11 @@ def _add_questions(folder: pathlib.Path, trials: Sequence[Trial]) -> None:
 
 
 def _read_questions(path: pathlib.Path) -> dict[tuple[str, str], Questions]:
-    found = {}
+    questions = {}
     try:
         for split in json.loads(path.read_bytes())["splits"]:
             clusters, languages, kinds = split["clusters"], split["languages"], split["kinds"]
-            found[split["dataset"], split["split"]] = Questions(
+            questions[split["dataset"], split["split"]] = Questions(
                 clusters=tuple(clusters[cluster] for cluster, _, _ in split["rows"]),
                 languages=tuple(languages[language] for _, language, _ in split["rows"]),
                 subsets=tuple(tuple(kinds[kind]["subsets"]) for _, _, kind in split["rows"]),
@@ -391,7 +391,7 @@ def _read_questions(path: pathlib.Path) -> dict[tuple[str, str], Questions]:
             )
     except DAMAGES as error:
         raise _damaged(path, error) from error
-    return found
+    return questions
 
 
 def _write(path: pathlib.Path, content: Mapping[str, Any]) -> None:

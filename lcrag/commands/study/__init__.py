@@ -117,13 +117,13 @@ def _check_records(records: Path, points: Sequence[Point], settings: Settings) -
 def unfinished(points: Sequence[Point]) -> list[Point]:
     """Returns the points without their record, and the unfinished preparations that these need."""
     needed: set[Path] = set()
-    found = []
+    points_to_run = []
     for point in reversed(points):
         missing = point.folder in needed and not point.finished if point.record is None else not point.record.exists()
         if missing:
-            found.append(point)
+            points_to_run.append(point)
             needed |= set(() if point.finished else point.needs)
-    return found[::-1]
+    return points_to_run[::-1]
 
 
 def commands(point: Point, report: Sequence[str]) -> list[list[str]]:

@@ -148,24 +148,24 @@ def crossed_points(
     """
 
     def points(settings: Settings) -> list[Point]:
-        found: list[Point] = []
+        made: list[Point] = []
         for seed in settings.seeds:
             for name in settings.chosen(variants, usual):
-                variant, needs, own = variants[name], [], settings
+                variant, needs, studied = variants[name], [], settings
                 if variant.command == "evaluate" and seed != settings.seeds[0]:
                     continue
                 if variant.command == "sft":
-                    own = dataclasses.replace(settings, experiment=settings.sft_experiment or settings.experiment)
+                    studied = dataclasses.replace(settings, experiment=settings.sft_experiment or settings.experiment)
                 if trained_once and variant.command == "train":
                     needs = [settings.output / "trained" / f"{name}-{seed}"]
                     bindings = (*variant.bound(), seeded(seed))
-                    found.append(settings.point(needs[0], "train", *bindings, files=variant.files))
+                    made.append(settings.point(needs[0], "train", *bindings, files=variant.files))
                 command = "evaluate" if trained_once else variant.command
                 for point, changes in (table or {"": ()}).items():
                     folder = settings.output / study / "-".join(filter(None, (name, point, str(seed))))
                     bindings = (*variant.bound(), *changes, *map(policy_of, needs), seeded(seed))
-                    found.append(own.point(folder, command, *bindings, files=variant.files, needs=needs))
-        return found
+                    made.append(studied.point(folder, command, *bindings, files=variant.files, needs=needs))
+        return made
 
     return points
 
@@ -185,11 +185,11 @@ def started_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
         trained = [name for name in names if variants[name].command == "train"]
         starts = {variants[name].start: variants.get(variants[name].start, Variant()) for name in trained}
         folders = {start: settings.output / "cold-start" / (start or "any") for start in starts}
-        found = []
+        made = []
         for start, variant in starts.items() if settings.cold_start else ():
-            own = (*variant.bound(), *variant.sft_bindings) if variant.sft_bindings else ()
+            bindings = (*variant.bound(), *variant.sft_bindings) if variant.sft_bindings else ()
             gin_files = (*settings.platforms, f"{settings.experiment}_sft.gin")
-            found.append(Point(folder=folders[start], command=("sft",), gin_files=gin_files, bindings=own))
+            made.append(Point(folder=folders[start], command=("sft",), gin_files=gin_files, bindings=bindings))
 
         def begun(folder: str, command: str, start: str, *bindings: str, files: Sequence[str] = ()) -> Point:
             needs = [folders[start]] if settings.cold_start else []
@@ -199,14 +199,14 @@ def started_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
         for start, variant in starts.items():
             label = f"{variant.name}, before training" if variant.name else "before training"
             folder = "-".join(filter(None, ("before", start)))
-            found.append(begun(folder, "evaluate", start, *variant.bindings, f"evaluate.label = {label!r}"))
-        found += [untrained_point(name, variants[name], settings) for name in names if name not in trained]
+            made.append(begun(folder, "evaluate", start, *variant.bindings, f"evaluate.label = {label!r}"))
+        made += [untrained_point(name, variants[name], settings) for name in names if name not in trained]
         for seed in settings.seeds:
             for name in trained:
                 variant = variants[name]
                 bindings = (*variant.bound(), "Evaluation.before = False", seeded(seed))
-                found.append(begun(f"{name}-{seed}", "train", variant.start, *bindings, files=variant.files))
-        return found
+                made.append(begun(f"{name}-{seed}", "train", variant.start, *bindings, files=variant.files))
+        return made
 
     return points
 
