@@ -46,11 +46,6 @@ def test_the_opening_is_the_users_turn_and_observations_continue_the_models():
     assert record.outcome.answer == "Lima"
 
 
-def test_a_system_prompt_and_thinking_are_settings():
-    record = episode(chat_tokenizer(), chat=Chat(system="Be brief.", enable_thinking=False))
-    assert record.prompt == f"<eos>[system]Be brief.<eos>{ASKED}<think></think>"
-
-
 @pytest.mark.parametrize(
     ("tokenizer", "chat", "beginning"),
     [
@@ -112,13 +107,6 @@ def test_settings_that_a_template_cannot_follow_are_refused(tokenizer, chat, mes
         runner(searches_then_answers, tokenizer=tokenizer, chat=chat)
 
 
-def test_a_prompt_that_outgrows_the_context_with_its_markup_is_refused():
-    tight = runner(searches_then_answers, tokenizer=chat_tokenizer(), chat=Chat(system="word " * 600))
-    program = hierarchical_search(question(), LANGUAGES, prompt="atlas", style="atlas")
-    with pytest.raises(UserError, match="raise the sampler's context"):
-        tight.check([(question(), program, 0)])
-
-
 def instructed(asked):
     """A program with its own instructions."""
     yield Observe(f"{asked.text}\n", system="Search first.")
@@ -131,6 +119,7 @@ def instructed(asked):
     [
         (chat_tokenizer(), Chat(), f"<eos>[system]Search first.<eos>{ASKED}"),
         (chat_tokenizer(), Chat(system="Be brief."), f"<eos>[system]Be brief.\n\nSearch first.<eos>{ASKED}"),
+        (chat_tokenizer(), Chat(enable_thinking=False), f"<eos>[system]Search first.<eos>{ASKED}<think></think>"),
         (chat_tokenizer(), Chat(template=False), "Search first.\n\nCapital of Peru?\n"),
         (tiny_tokenizer(), Chat(), "Search first.\n\nCapital of Peru?\n"),
     ],

@@ -10,9 +10,7 @@ from episode_scripts import (
     LANGUAGES,
     assert_same,
     chat_tokenizer,
-    fickle,
     hit,
-    lcrl_programs,
     noisy,
     question,
     run_alone,
@@ -35,7 +33,6 @@ from lcrag.episodes import (
     Outcome,
     Retrieve,
     Runner,
-    SideCompletion,
     episode_json,
     information,
 )
@@ -96,17 +93,6 @@ def test_slots_neighbours_and_timing_change_no_completion():
         assert other.statistics.evictions == 0 or arguments["slots"] < 64
 
 
-def test_an_evicted_context_is_prefilled_as_it_was():
-    """The script answers from the whole context, so a token too many or too few would show."""
-
-    def spoken(context, generation):
-        return f"[{len(context)}]" if context.startswith("Q") else "completion"
-
-    wide, narrow = (runner(spoken, slots=slots).run(programs(5, rounds=4)) for slots in (64, 2))
-    assert_same(wide, narrow)
-    assert {len(record.turns) for record in wide} == {9}
-
-
 def test_completions_are_counted_recorded_and_not_in_the_dialogue():
     record = run_alone(consulting(question(), rounds=2))
     assert record.counts["completions"] == 4 == len(record.completions)
@@ -114,29 +100,25 @@ def test_completions_are_counted_recorded_and_not_in_the_dialogue():
     assert record.counts["generations"] == 3
     assert record.counts["policy_tokens"] == record.by_policy.sum()
     assert [(each.prompt[:3], each.model) for each in record.completions] == [("one", None), ("two", None)] * 2
-    line = json.loads(json.dumps(episode_json(record)))
+    line = json.loads(json.dumps(episode_json(record, rewards={"total": np.nan})))
     assert line["completions"][1] == dataclasses.asdict(record.completions[1])
-    assert "completions" not in episode_json(runner(fickle).run(lcrl_programs(1))[0])
+    assert line["rewards"] == {"total": None}
+    chat = run_alone(completing(Complete(prompt="Hm?")), lambda *_: "ok", tokenizer=chat_tokenizer(), chat=Chat())
+    assert [(each.prompt, each.opening) for each in chat.completions] == [("<eos>[user]Hm?<eos>[assistant]", "Hm?")]
 
 
-def test_every_completion_has_its_own_random_numbers():
+def test_equal_completions_are_samples_with_random_numbers_of_their_own_of_a_prompt_prefilled_once():
     streams = []
 
     def script(context, generation):
         streams.append((generation.seed, generation.episode))
-        return "x"
+        return noisy(context, generation)
 
-    runner(script, seed=7).run(programs(4, rounds=2))
-    assert len(set(streams)) == 4 * (1 + 4)  # an episode's own generations share one stream, by position
-    assert {episode for seed, episode in streams if seed == 7} == set(range(4))
-    assert len({seed for seed, _ in streams}) == 5
-
-
-def test_equal_completions_are_samples_and_their_prompt_is_prefilled_once():
-    r = runner(noisy, slots=8)
+    r = runner(script, slots=8)
     (record,) = r.run([(question(), completing(Observe("Question"), (Complete(prompt="Name a city:"),) * 6), 0)])
     assert (r.sampler.appends, r.sampler.forks) == ([1], [5])
     assert len({each.text for each in record.outcome.extra["answers"][1]}) > 3
+    assert len(set(streams)) == 6
 
 
 def test_a_completion_takes_its_own_limits_and_the_runs_defaults():
@@ -200,16 +182,6 @@ def test_log_probabilities_are_those_of_the_model(temperature):
         expected = log_probabilities(config, params, tokens[:, :-1], tokens[:, 1:])[0, len(prompt) - 1 :]
         np.testing.assert_allclose(each.log_probabilities, expected, atol=1e-4)
         assert "".join(each.pieces) == tokenizer.decode_bytes(ids).decode(errors="replace") == each.text
-
-
-def test_completions_stand_in_the_chat_template():
-    program, chat = completing(Complete(prompt="How are you?")), Chat(system="S")
-    record = run_alone(program, lambda *_: "fine", tokenizer=chat_tokenizer(), chat=chat)
-    assert record.completions == (
-        SideCompletion(
-            None, "<eos>[system]S<eos><eos>[user]How are you?<eos>[assistant]", "fine", 4, "How are you?", 37
-        ),
-    )
 
 
 @pytest.mark.parametrize("program", [rag, d_rag])
@@ -344,44 +316,26 @@ def test_mistakes_with_a_model_on_this_machine_are_one_sentence(monkeypatch):
         runner(noisy, completers={"reader": reader}, max_tokens=6).run(asked_models(1))
 
 
-def consulting_reader(asked, catches=False):
-    """Generates, then asks another model; may catch its failure."""
-    yield Observe(asked.text)
-    thought = yield Generate(stop=())
-    try:
-        read = yield Complete(prompt=f"{asked.id} {thought}", model="reader")
-    except GenerationFailed as failed:
-        if not catches:
-            raise
-        return Outcome(answer=str(failed))
-    return Outcome(answer=read.text)
+@pytest.mark.parametrize("catches", [False, True])
+def test_the_failure_of_another_model_ends_its_episode_only_unless_it_is_caught(catches):
+    def consulting_reader(asked):
+        yield Observe(asked.text)
+        try:
+            read = yield Complete(prompt=asked.id, model="reader")
+        except GenerationFailed as failed:
+            if not catches:
+                raise
+            return Outcome(answer=str(failed))
+        return Outcome(answer=read.text)
 
+    def fails_for_the_second(requests):
+        fine = Completion(text="fine", finish_reason="eos", tokens=1)
+        return [GenerationFailure("cut") if prompt == "1" else fine for prompt, _ in requests]
 
-def fails_for_the_second(requests):
-    fine = Completion(text="fine", finish_reason="eos", tokens=1)
-    return [GenerationFailure("cut") if prompt.startswith("1 ") else fine for prompt, _ in requests]
-
-
-@pytest.mark.parametrize("logged", [False, True])
-def test_the_failure_of_another_model_ends_its_episode_only(logged):
     asked = [question(number) for number in range(3)]
-    programs = [(each, consulting_reader(each), number) for number, each in enumerate(asked)]
-    if logged:
-        programs = [(each, log_searches(program, []), number) for each, program, number in programs]
+    programs = [(each, log_searches(consulting_reader(each), []), number) for number, each in enumerate(asked)]
     records = runner(noisy, completers={"reader": fails_for_the_second}).run(programs)
-    assert [record.failure for record in records] == [None, "cut", None]
-    assert [record.outcome.answer for record in records] == ["fine", None, "fine"]
-    assert [episode_json(record).get("failure") for record in records] == [None, "cut", None]
-    assert not records[1].finished
-
-
-def test_a_program_may_catch_the_failure_of_another_model():
-    record = run_alone(
-        consulting_reader(question(1), catches=True), completers={"reader": fails_for_the_second}, asked=question(1)
-    )
-    assert record.outcome.answer == "cut"
-    assert record.failure is None
-
-
-def test_a_reward_that_could_not_be_scored_is_null_in_json():
-    assert episode_json(run_alone(consulting(question())), rewards={"total": np.nan})["rewards"] == {"total": None}
+    failures = [None, None if catches else "cut", None]
+    assert [episode_json(record).get("failure") for record in records] == failures
+    assert [record.outcome.answer for record in records] == ["fine", "cut" if catches else None, "fine"]
+    assert [record.finished for record in records] == [True, catches, True]

@@ -52,21 +52,18 @@ def test_styles():
     assert information(found, "search_r1").fit(tiny_tokenizer(), 600) == (
         "\n\n<information>Doc 1(Title: Peru) Lima is the capital.\nDoc 2(Title: 秘鲁) 首都利马\n</information>\n\n"
     )
+    assert SEARCH_FAILED in information(RetrievalFailure("down"), "atlas").fit(tiny_tokenizer(), 600)
+    assert NOTHING_FOUND in information([[[], []]], "atlas").fit(tiny_tokenizer(), 600)
     with pytest.raises(UserError, match="style 'poem'"):
         information(found, "poem")
 
 
-def test_a_failed_search_and_an_empty_one_say_so():
-    tokenizer = tiny_tokenizer()
-    assert SEARCH_FAILED in information(RetrievalFailure("down"), "atlas").fit(tokenizer, 600)
-    assert NOTHING_FOUND in information([[[], []]], "atlas").fit(tokenizer, 600)
-
-
-@given(st.lists(PASSAGES, max_size=6), st.integers(0, 400), st.sampled_from(sorted(STYLES)), st.booleans())
-@settings(max_examples=60)
-def test_the_block_keeps_its_budget_and_its_tags(languages, budget, style, single_tokens):
+@given(st.lists(PASSAGES, max_size=6), st.integers(0, 400), st.sampled_from(sorted(STYLES)), st.booleans(), WORDS)
+@settings(max_examples=80)
+def test_the_block_keeps_its_budget_and_its_tags(languages, budget, style, single_tokens, query):
     tokenizer = tokenizer_with_tags() if single_tokens else tiny_tokenizer()
-    block = information(found_in(*languages), style, budget_tokens=1000).fit(tokenizer, budget)
+    found = FoundPassages(found_in(*languages), (query,))
+    block = information(found, style, budget_tokens=1000).fit(tokenizer, budget)
     bare = STYLES[style].before + STYLES[style].after
     if block is None:
         assert budget < len(tokenizer.encode(bare)) + len(languages) + 8
@@ -83,12 +80,6 @@ def test_every_language_stays_visible_and_the_unused_budget_flows():
     block = information(found_in([long[0]], ["short"], [long[1]], [long[2]]), "atlas", 200).fit(tokenizer, 1000)
     assert all(word in block for word in ("alpha", "beta", "gamma", " T: short\n"))
     assert 180 <= len(tokenizer.encode(block)) <= 200
-
-
-def test_the_first_passage_survives_and_the_last_is_cut():
-    block = information(found_in(["first fact", "second " * 100]), "atlas", 80).fit(tiny_tokenizer(), 1000)
-    assert " T: first fact\n" in block
-    assert block.count("second") < 100
 
 
 @pytest.mark.parametrize("tokenizer", [tiny_tokenizer(), tokenizer_with_tags()], ids=["pieces", "single tokens"])
@@ -169,21 +160,11 @@ def test_the_sentence_that_matches_the_query_is_kept_in_its_place():
     assert "ten million" not in block
     assert "currency" not in shown_of([[list(found[0][0])]], 60)
     assert shown_of(found, 500).count(SENTENCES) == 1
-
-
-def test_sentences_are_chosen_among_all_passages_of_a_language():
-    other = "Quito is the capital of Ecuador. It lies high. " * 4
-    block = shown_of(found_by("currency of Peru", other, SENTENCES), 60)
-    assert "The currency of Peru is the sol." in block
-
-
-def test_where_nothing_matches_the_first_sentence_is_kept():
-    assert " T: Lima is the capital" in shown_of(found_by("日本の通貨は何ですか", SENTENCES), 60)
-
-
-def test_a_gathered_search_has_the_query_that_the_program_names():
-    found = [[list(found_by("", SENTENCES)[0][0])]]
-    assert "sol." in shown_of(found, 60, query="What is the currency of Peru?")
+    other = "Quito is the capital of Ecuador. It lies high. " * 4  # they are chosen among all passages of a language
+    assert "The currency of Peru is the sol." in shown_of(found_by("currency of Peru", other, SENTENCES), 60)
+    assert " T: Lima is the capital" in shown_of(found_by("日本の通貨は何ですか", SENTENCES), 60)  # nothing matches
+    gathered = [[list(found[0][0])]]
+    assert "sol." in shown_of(gathered, 60, query="What is the currency of Peru?")
 
 
 @pytest.mark.parametrize(("cut_passages", "kept"), [("matching", "the sol."), ("end", "Lima is the capital")])
@@ -217,17 +198,6 @@ def test_rare_words_decide_which_sentence_matches():
     assert ranked("日本", sentences) == [0, 1, 2]
 
 
-@given(st.lists(PASSAGES, max_size=4), st.integers(20, 300), st.lists(WORDS, min_size=1).map(" ".join))
-@settings(max_examples=60)
-def test_matching_keeps_the_budget_and_the_tags(languages, budget, query):
-    tokenizer = tokenizer_with_tags()
-    found = FoundPassages(found_in(*languages), (query,))
-    block = information(found, "search_r1", budget_tokens=1000).fit(tokenizer, budget)
-    if block is not None:
-        assert len(tokenizer.encode(block)) <= budget
-        assert block.count("<") == block.count(">") == 2
-
-
 @pytest.mark.parametrize("characters", [40, 60, 200])
 def test_long_passages_are_shortened_without_a_tokenizer(characters):
     text = "Turku is old. It lies on the coast. " * 3 + "The cathedral was built in 1300. " + "Trams are planned. " * 5
@@ -236,7 +206,4 @@ def test_long_passages_are_shortened_without_a_tokenizer(characters):
     assert "The cathedral was built in 1300." in short
     assert shortened(text, "cathedral", END, characters) == text[:characters]
     assert shortened(text, "cathedral", characters=len(text)) is text
-
-
-def test_a_sentence_without_an_end_is_shortened_too():
     assert shortened("a" * 100, "b", characters=30) == f"{'a' * 24} {ELLIPSIS}"

@@ -49,12 +49,6 @@ def test_turns(texts, shown, answer, invalid, stopped):
     assert turns.in_final_turn is (stopped[-1] == LAST)
 
 
-def test_without_a_budget_the_first_turn_is_the_last():
-    outcome, requests = drive(program(SearchTurns(budget=0, invalid_limit=3)), [ANSWER])
-    assert outcome == Outcome(answer="Lima")
-    assert stops(requests) == [LAST]
-
-
 def test_a_tool_is_no_search_and_may_end_the_loop():
     def read(text):
         return text.strip("[]") if text.startswith("[") else parse_action(text)
