@@ -14,21 +14,13 @@ from lcrag.learning import Trajectory
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Episode:
-    """A finished episode with what learning needs.
+    """A finished episode with what learning needs."""
 
-    Attributes:
-      record: Tokens, texts and outcome.
-      group: Name of the group whose rewards form its baseline.
-      rewards: Values by the name of their term, "total" included; NaN for an episode that could not be scored.
-      turn_rewards: Rewards of the policy's turns by turn number (from 0); None: the reward has none.
-      advantage: Advantage of all its tokens; 0 for an episode that could not be scored.
-    """
-
-    record: EpisodeRecord
-    group: str
-    rewards: Mapping[str, float]
-    turn_rewards: Mapping[int, float] | None = None
-    advantage: float = 0.0
+    record: EpisodeRecord  # tokens, texts and outcome
+    group: str  # name of the group whose rewards form its baseline
+    rewards: Mapping[str, float]  # by term, "total" included; NaN for an episode that could not be scored
+    turn_rewards: Mapping[int, float] | None = None  # of the policy's turns, numbered from 0; None: there are none
+    advantage: float = 0.0  # of all its tokens; 0 for an episode that could not be scored
 
     @property
     def scored(self) -> bool:
@@ -73,10 +65,15 @@ def values_of(episodes: Sequence[Episode], term: str) -> Float[np.ndarray, "epis
     return np.array([episode.rewards.get(term, np.nan) for episode in episodes], float)
 
 
-def group_ids(episodes: Sequence[Episode]) -> Int[np.ndarray, "episodes"]:
+def numbered(groups: Sequence[str]) -> Int[np.ndarray, "episodes"]:
     """Numbers the groups of episodes in the order in which they first appear."""
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(episode.group for episode in episodes))}
-    return np.array([numbers[episode.group] for episode in episodes], np.int32)
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
+    return np.array([numbers[group] for group in groups], np.int32)
+
+
+def group_ids(episodes: Sequence[Episode]) -> Int[np.ndarray, "episodes"]:
+    """Returns the number of each episode's group."""
+    return numbered([episode.group for episode in episodes])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

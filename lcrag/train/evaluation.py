@@ -110,15 +110,8 @@ class Evaluation:
 
         Writes `answers/<label>_<decoding>.jsonl` and, in the format of training, `episodes/<label>_<decoding>.jsonl`
         (later inference runs with the suffix `_run_2`, ...), and adds the rows to `evaluation.json`. The seed of a
-        later run's rows is the text "<seed>, run 2", that of rows over several runs "<seed>, runs 1 to 5".
-
-        Args:
-          folder: Where to write.
-          label: Name of the results.
-          rollouts: The lanes, with the method and the policy.
-          seed: Seed of sampling.
-          name: Name of the policy in the rows; None: that of `rollouts.policy`.
-          console: Where to show the progress.
+        later run's rows is the text "<seed>, run 2", that of rows over several runs "<seed>, runs 1 to 5". The policy
+        of the rows is called `name`, by default as that of `rollouts`.
         """
         rows: list[Row] = []
         about = {"model": name or rollouts.policy.name, "split": self.split}

@@ -126,11 +126,7 @@ def content_hashes(
 def save_policy(folder: pathlib.Path, policy: Policy, params: Any, dtype: ComputeDtype | None = None) -> None:
     """Writes a policy with the given parameters as a Hugging Face folder: weights, configuration, tokenizer, template.
 
-    Args:
-      folder: Created if missing.
-      policy: Its configuration and tokenizer.
-      params: All its parameters; adapters are merged.
-      dtype: Dtype of the stored tensors; None: the policy's `saved_dtype`.
+    Adapters are merged; tensors have the policy's `saved_dtype` unless `dtype` is given.
     """
     save_hugging_face(folder, policy.config, params, dtype or policy.saved_dtype, eos_ids=policy.tokenizer.eos_ids)
     if jax.process_index() == 0:

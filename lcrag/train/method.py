@@ -20,7 +20,7 @@ from lcrag.errors import UserError, typed
 from lcrag.learning import group_advantages
 from lcrag.methods.lcrl.program import pivot
 from lcrag.rewards import Episodes, Reward, TermSum
-from lcrag.train.episode import Episode, check_scored, group_ids, values_of
+from lcrag.train.episode import Episode, check_scored, group_ids, numbered, values_of
 
 ProgramOf: TypeAlias = Callable[[Question], Program]
 
@@ -29,35 +29,24 @@ ProgramOf: TypeAlias = Callable[[Question], Program]
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Method:
-    """Settings that distinguish one method from another.
+    """Settings that distinguish one method from another."""
 
-    Attributes:
-      name: Name of the method in tables.
-      program: Builds the episode program of a question from (question, languages of the collections).
-      reward: Scores a batch of finished episodes.
-      collections: Selects the collections that a question's program searches.
-      native_collections: Whether every question must have a collection in its language; False for a program that
-        searches in other languages, or not at all.
-      coupling: Which prompts a step draws together. "parallel": a question in all its languages, each answered in its
-        own language; "pivot": a question in its native language, English and a related language, all answered in the
-        native language; "independent": every prompt is drawn by itself.
-      baseline: Episodes whose rewards form an episode's baseline. "coupled": all episodes of its coupled prompts;
-        "prompt": the samples of its own prompt, as in plain GRPO.
-      samples: Episodes sampled per prompt; see `with_baseline`.
-      normalise_std: Whether to divide advantages by the standard deviation of the group's rewards.
-      min_std: Minimum of that standard deviation. The papers use none (0), and rewards that differ by very little
-        then give advantages as large as any others.
-    """
-
-    name: str
-    program: Callable[[Question, Sequence[str]], Program]
-    reward: Reward
-    collections: CollectionChoice = every_collection
-    native_collections: bool = True
+    name: str  # in tables
+    program: Callable[[Question, Sequence[str]], Program]  # of a question, for collections in these languages
+    reward: Reward  # scores a batch of finished episodes
+    collections: CollectionChoice = every_collection  # selects those that a question's program searches
+    native_collections: bool = True  # whether every question must have a collection in its language
+    # Which prompts a step draws together. "parallel": a question in all its languages, each answered in its own
+    # language; "pivot": a question in its native language, English and a related language, all answered in the native
+    # language; "independent": every prompt is drawn by itself.
     coupling: Literal["parallel", "pivot", "independent"] = "parallel"
+    # Episodes whose rewards form an episode's baseline. "coupled": all episodes of its coupled prompts; "prompt": the
+    # samples of its own prompt, as in plain GRPO.
     baseline: Literal["coupled", "prompt"] = "coupled"
-    samples: int = 1
-    normalise_std: bool = True
+    samples: int = 1  # episodes per prompt; see `with_baseline`
+    normalise_std: bool = True  # whether to divide advantages by the standard deviation of the group's rewards
+    # Minimum of that standard deviation. The papers use none (0), and rewards that differ by very little then give
+    # advantages as large as any others.
     min_std: float = 0.0
 
     def __post_init__(self):
@@ -95,9 +84,7 @@ class Method:
     def table(self, questions: Sequence[Question], *, group_baseline: bool = True) -> list[Coupled]:
         """Divides questions into the groups from which training steps draw.
 
-        Args:
-          questions: All questions.
-          group_baseline: Whether advantages are computed from a group's rewards; False: by a critic.
+        Without `group_baseline`, a critic computes the advantages, and a group may be a single episode.
         """
         if self.coupling == "independent":
             table: list[Coupled] = [(question,) for question in questions]
@@ -135,19 +122,13 @@ class Method:
         return [question for group in groups for question in group for _ in range(self.samples)]
 
     def score(self, records: Sequence[EpisodeRecord], step: int) -> list[Episode]:
-        """Computes the rewards of whole groups, which do not depend on other groups.
+        """Computes the rewards of finished episodes of whole groups, which do not depend on other groups.
 
-        Args:
-          records: Finished episodes of whole groups.
-          step: Training step that learns from them; rewards may depend on it.
-
-        Raises:
-          UserError: several processes that run the same episodes score them differently.
+        They may depend on the training step that learns from them.
         """
         alone = self.coupling == "independent" or self.baseline == "prompt"
         groups = [record.question.coupling + (f"/{record.question.language}" if alone else "") for record in records]
-        numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-        ids = np.array([numbers[group] for group in groups], np.int32)
+        ids = numbered(groups)
         values = reward_values(self.reward, records, ids, step)
         turns: dict[int, Mapping[int, float]] | None = None
         if isinstance(self.reward, TermSum) and self.reward.turn_rewards is not None:
@@ -165,11 +146,7 @@ class Method:
         ]
 
     def set_advantages(self, episodes: Sequence[Episode]) -> None:
-        """Computes the advantages of all episodes of a rollout, each relative to its group.
-
-        Raises:
-          UserError: no episode can be scored.
-        """
+        """Computes the advantages of all episodes of a rollout, each relative to its group."""
         totals = values_of(episodes, "total").astype(np.float32)
         check_scored([episode.record for episode in episodes], totals)
         advantages = np.asarray(
@@ -185,10 +162,7 @@ def reward_values(
     """Returns every term of a reward by its name, "total" included.
 
     The reward is called without the failed episodes (`EpisodeRecord.failure`), whose values are NaN, and may return NaN
-    for others that it cannot score.
-
-    Raises:
-      UserError: several processes that run the same episodes score them differently.
+    for others that it cannot score. Several processes that run the same episodes must score them equally.
     """
     places = [place for place, record in enumerate(records) if record.failure is None]
     if not places:

@@ -82,16 +82,8 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         return step
 
     def begin(self, step: int) -> None:
-        """Begins to sample the first step of this call, with the parameters of the start or of the checkpoint."""
-        self._idle_since = time.monotonic()
-        self._order(step)
+        """Begins to sample a step with the present parameters; the first of a call with those of its start."""
 
-    def begin_next(self, step: int) -> None:
-        """Begins to sample a step with the parameters before the update of the step before it."""
-        self._behaviour = self._copied()
-        self._order(step)
-
-    def _order(self, step: int) -> None:
         def work() -> Sampled | Rollout:
             self._waited["sampler"] += time.monotonic() - self._idle_since
             try:
@@ -101,15 +93,15 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
             finally:
                 self._idle_since = time.monotonic()
 
+        if self._sampling is None:  # a continued run samples with the parameters of its checkpoint
+            self._idle_since = time.monotonic()
+        else:
+            self._behaviour = self._copied()
         self._rollouts.set_params(join(self._behaviour, self._frozen))
         self._sampling = self._thread.submit(work)
 
     def take(self, step: int) -> Sampled:
-        """Waits for the episodes of the step that was begun.
-
-        Raises:
-          Exception: the exception that ended sampling.
-        """
+        """Waits for the episodes of the step that was begun; raises the exception that ended sampling."""
         assert self._sampling is not None
         started = time.monotonic()
         futures.wait([self._sampling])
@@ -137,12 +129,7 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
 
 
 def staleness_metrics(policy_version: int, episodes: Sequence[Episode]) -> dict[str, float]:
-    """Returns the staleness of a step's episodes, updates since the policy that sampled them: mean, largest, shares.
-
-    Args:
-      policy_version: Number of updates of the learning policy.
-      episodes: The episodes.
-    """
+    """Returns the staleness of a step's episodes, updates since the policy that sampled them: mean, largest, shares."""
     staleness = policy_version - np.array([episode.record.policy_version for episode in episodes])
     shares = np.bincount(staleness, minlength=2) / len(staleness)
     return {"staleness/mean": float(staleness.mean()), "staleness/max": int(staleness.max())} | {

@@ -104,17 +104,10 @@ def train(
         diverged.
       Stopped: A signal arrived during training; the last finished step is saved.
     """
-    counts = {
-        "steps": steps,
-        "questions_per_step": questions_per_step,
-        "updates_per_rollout": updates_per_rollout,
-        "passes_per_rollout": passes_per_rollout,
-        "max_rollouts": max_rollouts,
-        "max_consecutive_skips": max_consecutive_skips,
-        "checkpoint_every": checkpoint_every,
-        "episodes_every": episodes_every,
-    }
-    for name, number in counts.items():
+    counts = {"steps": steps, "questions_per_step": questions_per_step, "max_rollouts": max_rollouts}
+    counts |= {"updates_per_rollout": updates_per_rollout, "passes_per_rollout": passes_per_rollout}
+    counts |= {"checkpoint_every": checkpoint_every, "episodes_every": episodes_every}
+    for name, number in (counts | {"max_consecutive_skips": max_consecutive_skips}).items():
         if number < 1:
             raise UserError(f"train.{name} is {number}: it must be 1 or more")
     if max_rollouts > 1 and critic is not None:
@@ -184,7 +177,7 @@ def train(
             with saved.interruptible():
                 sampled = ahead.take(step)
             if step + 1 < steps:
-                ahead.begin_next(step + 1)
+                ahead.begin(step + 1)
             yield step, sampled
 
     with (

@@ -46,22 +46,17 @@ PHASES = ("rollout", "retrieval_wait", "rewards")
 class Lanes:
     """How rollouts use the devices.
 
-    Attributes:
-      sampler: Settings of the samplers, whose slots the lanes share.
-      runner: Makes the runner of a lane from its sampler, tokenizer, search and seed: `@Runner` in gin files.
-      count: Number of lanes. Each samples a share of the groups on a share of the devices, within one process. 1: one
-        lane over all devices of the policy, which all processes run together. With more lanes than devices, lanes share
-        devices: the host works for one lane while another lane decodes.
-      tensor: Devices of a lane over which its parameters are sharded (tensor parallelism); slots are divided among the
-        others.
-      mesh: Devices that sample, with one lane only; None: the policy's devices. Parameters are copied to other devices
-        directly, not through the host.
+    Each lane samples a share of the groups on a share of the devices, within one process. A single lane is on all
+    devices of the policy, and all processes run it together. With more lanes than devices, lanes share devices: the
+    host works for one lane while another lane decodes.
     """
 
-    sampler: SamplerConfig
-    runner: Callable[..., Runner]
+    sampler: SamplerConfig  # the lanes share its slots
+    runner: Callable[..., Runner]  # makes a lane's runner from its sampler, tokenizer, search and seed: `@Runner`
     count: int = 1
-    tensor: int = 1
+    tensor: int = 1  # devices of a lane over which its parameters are sharded; slots are divided among the others
+    # Devices that sample, with one lane only; None: the policy's. Parameters are copied to others directly, not through
+    # the host.
     mesh: Mesh | None = None
 
     def __post_init__(self):
@@ -90,36 +85,22 @@ class Lanes:
 
 @dataclasses.dataclass(kw_only=True)
 class LaneResult:
-    """What one lane sampled: its scored episodes by number, and what that took.
+    """What one lane sampled and scored, and what that took."""
 
-    Attributes:
-      lane: Index of the lane among those of all processes.
-      episodes: Its episodes.
-      seconds: Seconds of each of `PHASES`; "retrieval_wait" is part of "rollout".
-      statistics: Increase of its sampler's counters, except `compiled_shapes`, which counts from the start.
-    """
-
-    lane: int
-    episodes: list[Episode]
-    seconds: dict[str, float]
-    statistics: SamplerStatistics
+    lane: int  # index among the lanes of all processes
+    episodes: list[Episode]  # by number
+    seconds: dict[str, float]  # of each of `PHASES`; "retrieval_wait" is part of "rollout"
+    statistics: SamplerStatistics  # increase of the sampler's counters; `compiled_shapes` counts from the start
 
 
 @dataclasses.dataclass
 class Rollout:
-    """A rollout on this process's lanes; nothing is sampled before `finished` is read.
+    """A rollout on this process's lanes; nothing is sampled before `finished` is read."""
 
-    Attributes:
-      total: Number of this process's episodes.
-      finished: Samples and scores, and yields the record of each episode as soon as it has finished.
-      lanes: The results of this process's lanes, once `finished` is exhausted.
-      failure: What ended sampling on several lanes, until `Rollouts.join` raises it; None: nothing did.
-    """
-
-    total: int
-    finished: Iterator[EpisodeRecord] = iter(())
-    lanes: list[LaneResult] = dataclasses.field(default_factory=list)
-    failure: Exception | None = None
+    total: int  # number of this process's episodes
+    finished: Iterator[EpisodeRecord] = iter(())  # samples and scores, and yields each record as its episode finishes
+    lanes: list[LaneResult] = dataclasses.field(default_factory=list)  # complete once `finished` is exhausted
+    failure: Exception | None = None  # what ended sampling on several lanes, until `Rollouts.join` raises it
 
 
 class Rollouts:
@@ -168,14 +149,7 @@ class Rollouts:
         """Checks questions before their episodes are run.
 
         There must be questions, collections in their languages and the tools that their programs offer, and the prompts
-        must fit the context.
-
-        Args:
-          questions: The questions.
-          program: Builds the program of a question; None: the method's.
-
-        Raises:
-          UserError: a check failed.
+        must fit the context. `program` builds the program of a question, by default the method's.
         """
         questions = list(questions)
         if not questions:
@@ -219,13 +193,9 @@ class Rollouts:
     def begin(self, groups: Sequence[Coupled], first_number: int, *, step: int, policy_version: int) -> Rollout:
         """Returns the rollout of groups to learn from.
 
-        With several lanes it does not communicate with other processes and may run on any thread.
-
-        Args:
-          groups: Coupled questions.
-          first_number: Number of the first episode; an episode's number selects its random stream.
-          step: Training step that learns from the episodes.
-          policy_version: Number of updates that the parameters have received, for the records.
+        With several lanes it does not communicate with other processes and may run on any thread. An episode's number
+        selects its random stream; `step` is the one that learns from the episodes, and `policy_version` the number of
+        updates that the parameters have received.
         """
         numbers = itertools.count(first_number)
         programs = [
@@ -236,11 +206,9 @@ class Rollouts:
         return self._begin(groups, programs, score, policy_version=policy_version)
 
     def begin_unscored(self, programs: Programs, **settings: Any) -> Rollout:
-        """Returns the rollout of programs that are not learned from.
+        """Returns the rollout of programs that are not learned from, the same in every process, numbered differently.
 
-        Args:
-          programs: All programs, the same list in every process; their numbers differ.
-          settings: Fields of the runner to replace, such as `temperature`.
+        `settings` replace fields of the runner, such as `temperature`.
         """
         groups = [(question,) for question, _, _ in programs]
         unscored = lambda records: [Episode(record=record, group="", rewards={}) for record in records]  # noqa: E731
@@ -388,14 +356,13 @@ def sample_step(
 
     Dynamic sampling (DAPO, Yu et al. 2025, arXiv:2503.14476, eq. 11) drops the groups of a rollout without variance,
     and the next rollout samples as many others, in the order in which they were drawn. The step may stay too small
-    after the last rollout. An episode's number is its index among all episodes that the step may draw.
+    after the last rollout. An episode's number is its index among all episodes that the run may draw.
 
     Args:
       rollouts: Samples and scores.
       groups: The step's groups in order, `max_rollouts` times as many as the update needs.
-      step: The step.
-      policy_version: Number of updates of the sampler's parameters.
-      max_rollouts: Maximum number of rollouts; 1: no dynamic sampling.
+      step, policy_version: See `Rollouts.begin`.
+      max_rollouts: 1: no dynamic sampling.
       first_number: Number of the step's first episode.
       display: Shows the progress.
       begun: The first rollout, if this process has already sampled its share of it.
