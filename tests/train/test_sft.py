@@ -168,20 +168,6 @@ def test_golden_answers_with_an_evaluation_before_and_after(tiny, tmp_path):
     assert {"rows", "validation_rows", "policy", "tokenizer", "questions", "collection/fi"} <= hashes.keys()
 
 
-def test_the_oracles_searches(tiny, tmp_path):
-    bindings = (
-        "train/oracle_demonstrations.count=12",
-        "validation/oracle_demonstrations.count=4",
-        "sft.collections=@exact_collections()",
-        "TRAINING_LANGUAGES=('en', 'fi')",
-        "train/atlas_questions.copyable=None",
-    )
-    assert sft(tiny, tmp_path / "run", *bindings, files=("lcrl/atlas_sft.gin",), steps=2) == 0
-    learned = [span["text"] for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"][1::2]]
-    assert any(text.startswith("<search>") for text in learned)
-    assert any("</answer>" in text for text in learned)
-
-
 def test_rows_of_a_seqio_task(tiny, tmp_path):
     bindings = (
         "sft.rows=@train/seqio_demonstrations",

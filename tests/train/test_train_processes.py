@@ -28,8 +28,6 @@ from joined_processes import join
 
 join(process, processes, port)
 
-import gin
-import numpy as np
 from experiment_parts import words_of
 from test_sft import sft
 
@@ -61,10 +59,6 @@ if process == "1":  # the event befalls one process
     for learner in (learners.Learner, learners.SupervisedLearner):
         learner.learn = disturbed(learner.learn)
     words += event.split()[1:] if event.startswith("binding") else []
-
-@gin.configurable
-def lengths():
-    return lambda episodes: {"total": np.array([float(len(answer or "")) for answer in episodes.answers])}
 
 mesh, folder, output = ("policy.mesh=@mesh()", "mesh.data=-1"), Path(folder), Path(output)
 if command == "sft":

@@ -1,0 +1,311 @@
+"""Runs of each kind (GRPO, PPO, adapters, one step ahead): what they learn and keep, and that stops change nothing."""
+
+import contextlib
+import io
+import itertools
+import random
+import shutil
+import signal
+import time
+
+import jax
+import numpy as np
+import pytest
+from experiment_parts import (
+    assert_mistake,
+    assert_same_bits,
+    contents,
+    json_lines,
+    measured,
+    run,
+    save_tiny_policy,
+    saved_state,
+    written_episodes,
+)
+from support import tiny_config, tiny_tokenizer
+
+from lcrag.commands.compile import AbstractRun
+from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory, adamw
+from lcrag.learning.learners import Learner
+from lcrag.policy import Lora, Policy, add_lora, initialise, load_hugging_face, make_mesh
+from lcrag.retrieval import Collections
+from lcrag.sampling import SamplerConfig
+from lcrag.train.method import Method
+from lcrag.train.rollout import Lanes
+
+# Kind -> gin files, number of steps, bindings: everything that could forget where it was.
+KINDS = {
+    "grpo": (
+        (),
+        6,
+        *("train.checkpoint_every=2", "train.updates_per_rollout=2", "PolicyGradient.kl_coefficient=0.01"),
+        *("adamw.steps=6", "adamw.warmup_share=0.5"),
+    ),
+    "ppo": (
+        ("objective/ppo.gin",),
+        3,
+        *("train.checkpoint_every=1", "train.updates_per_rollout=2", "train.passes_per_rollout=2"),
+        *("PolicyGradient.importance_cap=2.0", "adamw.steps=12"),
+    ),
+    "lora": (
+        ("model/lora.gin",),
+        2,
+        *("train.checkpoint_every=1", "PolicyGradient.kl_coefficient=0.01", "adamw.learning_rate=0.01"),
+        *("adamw.steps=2", "Lora.rank=2"),
+    ),
+    "ahead": (
+        (),
+        4,
+        *("train.staleness=1", "train.checkpoint_every=2", "train.updates_per_rollout=2"),
+        *("PolicyGradient.importance_cap=2.0", "adamw.steps=4", "Method.reward=@lengths()"),
+    ),
+}
+
+
+def train(kind, folder, output, *more, steps=None):
+    gin_files, all_steps, *bindings = KINDS[kind]
+    common = ("train.evaluation=None", "train.episodes_every=1", f"train.steps={steps or all_steps}")
+    return run("train", folder, *common, *bindings, *more, gin_files=gin_files, output=output)
+
+
+@pytest.fixture(scope="module")
+def straight(tiny, tmp_path_factory):
+    """The folder of an unbroken run, by its kind."""
+    folders = {kind: tmp_path_factory.mktemp(kind) / "run" for kind in KINDS}
+    for kind, folder in folders.items():
+        assert train(kind, tiny, folder) == 0
+    return folders
+
+
+def assert_same(folder, other, steps):
+    """Neither the train state, nor any number that is no timing, nor an episode differs; no record is doubled."""
+    assert_same_bits(saved_state(folder, steps), saved_state(other, steps))
+    assert measured(folder) == measured(other)
+    assert len(measured(folder)) == steps
+    for step in range(steps):
+        assert written_episodes(folder, f"step_{step}") == written_episodes(other, f"step_{step}")
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("kind", "stops"),
+    [
+        (
+            "grpo",
+            [
+                ("score", 4, interrupt, 130, 3, 2),  # in step 3, after the checkpoint of step 2
+                ("score", 2, signal.SIGTERM, 143, 3, 3),  # in the rollout of step 3
+                ("learn", 2, signal.SIGINT, 130, 5, 5),  # in the update of step 4
+            ],
+        ),
+        (
+            "ahead",
+            [
+                ("score", 2, signal.SIGTERM, 143, 1, 1),  # step 1 is sampled while the update of step 0 runs
+                ("learn", 2, signal.SIGINT, 130, 3, 3),
+            ],
+        ),
+        ("ppo", [("learn", 1, signal.SIGTERM, 143, 1, 1)]),
+        ("lora", [("learn", 1, signal.SIGTERM, 143, 1, 1)]),
+    ],
+)
+def test_stops_and_slow_searches_change_nothing(kind, stops, straight, tiny, tmp_path, monkeypatch):
+    """A stop abandons a rollout or waits for an update, and saves the last finished step."""
+    output, search, delays = tmp_path / "run", Collections.search, random.Random(0)
+
+    def slow(self, *arguments):
+        time.sleep(delays.random() * 0.02)
+        return search(self, *arguments)
+
+    monkeypatch.setattr(Collections, "search", slow)
+    owners = {"score": Method, "learn": Learner}
+    for name, call, event, status, done, saved in stops:
+        calls, method = itertools.count(1), getattr(owners[name], name)
+
+        def disturbed(*arguments, calls=calls, call=call, event=event, method=method, **options):
+            if next(calls) == call:
+                event() if event is interrupt else signal.raise_signal(event)
+            return method(*arguments, **options)
+
+        with monkeypatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as errors:
+            patch.setattr(owners[name], name, disturbed)
+            assert train(kind, tiny, output) == status
+        assert "the same command continues" in errors.getvalue()
+        assert [record["step"] for record in json_lines(output / "metrics.jsonl")] == list(range(done))
+        assert max(int(path.name) for path in (output / "checkpoints").iterdir()) == saved
+    assert train(kind, tiny, output) == 0
+    assert_same(output, straight[kind], KINDS[kind][1])
+
+
+def test_a_finished_run_has_learned_something_and_has_nothing_left_to_do(tiny, straight):
+    folder = straight["grpo"]
+    metrics, policies = json_lines(folder / "metrics.jsonl"), [tiny / "policy", folder / "policy"]
+    assert max(record["gradient_norm"] for record in metrics) > 0
+    assert max(record["loss/kl"] for record in metrics) > 0
+    assert all(record["sampling_training_gap"] <= 1e-4 for record in metrics)
+    assert len({(policy / "model.safetensors").read_bytes() for policy in policies}) == 2
+    before = contents(folder)
+    assert train("grpo", tiny, folder) == 0
+    changed = {path.name for path, content in contents(folder).items() if before.get(path) != content}
+    assert all(name in ("run.json", "report.md", "training.png") or "tfevents" in name for name in changed)
+
+
+def test_a_run_continues_on_another_mesh(tiny, straight, tmp_path):
+    """From one device to four: the same questions in the same order, and numbers that differ by rounding only."""
+    output = shutil.copytree(straight["grpo"], tmp_path / "run")
+    shutil.rmtree(output / "checkpoints" / "6")
+    four = ("policy.mesh=@four_devices()", "Sampler.slots=8", "Sampler.append_rows=(8,)")
+    assert train("grpo", tiny, output, *four) == 0
+    found, expected = (written_episodes(each, "step_4") for each in (output, straight["grpo"]))
+    asked = ("question_id", "language", "group", "prompt", "turns", "advantage")
+    assert [[row[name] for name in asked] for row in found] == [[row[name] for name in asked] for row in expected]
+    for row, other in zip(found, expected, strict=True):
+        tokens, others = row["tokens"], other["tokens"]
+        assert tokens["ids"] == others["ids"]
+        np.testing.assert_allclose(tokens["log_probabilities"], others["log_probabilities"], rtol=0, atol=1e-5)
+    state, straight_state = saved_state(output, 6), saved_state(straight["grpo"], 6)
+    for name, array in state.items():
+        np.testing.assert_allclose(array, straight_state[name], rtol=1e-3, atol=1e-5, err_msg=name)
+    metrics = measured(output)
+    assert [record["step"] for record in metrics] == list(range(6))
+    assert max(record["sampling_training_gap"] for record in metrics) <= 1e-4
+
+
+# One step ahead.
+
+
+def test_each_step_is_sampled_by_the_policy_before_the_last_update(straight):
+    records = json_lines(straight["ahead"] / "metrics.jsonl")
+    assert [record["staleness/mean"] for record in records] == [0, 1, 1, 1]
+    assert [record["staleness/share_1"] for record in records] == [0, 1, 1, 1]
+    assert all(0 <= record[f"idle/{who}"] <= 1 for record in records for who in ("sampler", "trainer"))
+    rows = [written_episodes(straight["ahead"], f"step_{step}") for step in range(4)]
+    assert [{row["policy_version"] for row in own} for own in rows] == [{0}, {0}, {1}, {2}]
+    assert len({row["episode"] for own in rows for row in own}) == sum(map(len, rows))
+    assert max(record["gradient_norm"] for record in records) > 0
+
+
+def test_two_lanes_sample_ahead_and_evaluate_what_was_learned(straight, tiny, tmp_path):
+    """The evaluation at the end uses the lanes, which have ended their last rollout."""
+    evaluated = "train.evaluation=@Evaluation()", "held_out/atlas_questions.languages=('en', 'fi')"
+    assert train("ahead", tiny, tmp_path / "run", "Lanes.count=2", *evaluated, steps=2) == 0
+    assert (tmp_path / "run" / "evaluation.json").is_file()
+    for step in range(2):
+        found, expected = (written_episodes(each, f"step_{step}") for each in (tmp_path / "run", straight["ahead"]))
+        assert [row["episode"] for row in found] == [row["episode"] for row in expected]
+
+
+def test_sampling_on_devices_of_its_own_changes_nothing(straight, tiny, tmp_path):
+    """The same run, trained on the first device and sampled on the second."""
+    meshes = ("policy.mesh=@mesh()", "mesh.devices=(0,)", "Lanes.mesh=@sampler/mesh()", "sampler/mesh.devices=(1,)")
+    assert train("ahead", tiny, tmp_path / "run", *meshes) == 0
+    assert_same(tmp_path / "run", straight["ahead"], 4)
+
+
+def test_a_failure_of_sampling_ends_the_run(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(Method, "score", lambda self, records, step: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train("ahead", tiny, tmp_path / "run")
+
+
+# A critic.
+
+
+def test_a_critic_is_learned_logged_and_kept_with_its_policy(straight, tiny):
+    metrics = json_lines(straight["ppo"] / "metrics.jsonl")
+    names = ("loss/value", "value/mean", "value/clipped", "value/explained_variance", "return/mean", "advantage/std")
+    names += ("critic/gradient_norm", "critic/learning_rate", "critic/skipped", "reward/kl_penalty", "importance/mean")
+    assert all(np.isfinite(record[name]) for record in metrics for name in names)
+    assert all(record["sampling_training_gap"] <= 1e-4 and record["update/skipped"] == 0 for record in metrics)
+    assert metrics[0]["reward/kl_penalty"] == pytest.approx(0, abs=1e-6)
+    assert metrics[0]["return/mean"] == pytest.approx(metrics[0]["advantage/mean"])  # a new critic's values are all 0
+    assert metrics[-1]["critic/gradient_norm"] > 0
+    first, last = (saved_state(straight["ppo"], step) for step in (1, 3))
+    assert last["['step']"] == last["['critic']['step']"] == 12
+    head, body = "['critic']['params']['value_head']['kernel']", "['layers']['mlp']['up']['kernel']"
+    _, before = load_hugging_face(tiny / "policy")
+    for one, other in (
+        (first[head], last[head]),
+        (last[f"['critic']['params']{body}"], last[f"['params']{body}"]),
+        (last[f"['params']{body}"], before["layers"]["mlp"]["up"]["kernel"]),
+    ):
+        assert np.abs(one - other).max() > 0
+
+
+def test_a_critic_needs_no_group(tiny, tmp_path, capsys):
+    alone = ("Method.coupling='independent'", "Method.samples=1", "train.questions_per_step=4")
+    assert train("grpo", tiny, tmp_path / "grpo", *alone) == 2
+    assert_mistake(capsys, "groups of one have no baseline")
+    assert train("ppo", tiny, tmp_path / "ppo", *alone, steps=1) == 0
+
+
+@pytest.mark.parametrize("lora", [None, Lora(rank=2)], ids=["full", "lora"])
+def test_lcrag_compile_has_the_arrays_of_a_learner(lora):
+    mesh, layout = make_mesh(fsdp=2, tensor=2), Layout(rows=8, row_lengths=(64,))
+    config = tiny_config(compute_dtype="bfloat16", tie_embeddings=False)
+    optimizer = adamw(learning_rate=1e-3, steps=5)
+    critic, objective = Critic(optimizer=optimizer, kl_in_reward=0.01), PolicyGradient()
+    sampler = SamplerConfig(slots=8, context=64, block=4, append_rows=(4,), append_tokens=(16,))
+    abstract = AbstractRun(
+        tiny_config(compute_dtype="bfloat16", tie_embeddings=False, lora=lora),
+        mesh,
+        Lanes(sampler=sampler, runner=print),
+        objective=objective,
+        optimizer=optimizer,
+        layout=layout,
+        critic=critic,
+    )
+    params = initialise(config, jax.random.key(0), mesh)
+    if lora is not None:
+        params = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), params)
+        config, params = add_lora(config, params, lora, jax.random.key(1), mesh)
+    learner = Learner(Policy("tiny", config, params, tiny_tokenizer(), mesh), objective, optimizer, layout, 1.0, critic)
+    described = [
+        jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.sharding), state)
+        for state in (abstract.critic_state, learner.state.critic)
+    ]
+    assert described[0] == described[1]
+    on_a_device = [leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(learner.state.critic)]
+    assert abstract.residents["critic's train state"] == sum(on_a_device)
+
+
+def test_a_small_rollout_has_fewer_mini_batches():
+    """Dynamic sampling may leave fewer episodes than `updates_per_rollout`."""
+    config, mesh = tiny_config(layers=1), make_mesh(devices=jax.devices()[:1])
+    policy = Policy("tiny", config, initialise(config, jax.random.key(0), mesh), tiny_tokenizer(), mesh)
+    layout = Layout(rows=1, row_lengths=(8,), policy_shares=(1.0,))
+    learner = Learner(policy, PolicyGradient(), adamw(learning_rate=1e-3, steps=5), layout, 1.0, parts=3)
+    episode = Trajectory(np.arange(5), np.arange(5) > 2, np.full(5, -3.0, np.float32), advantage=1.0)
+    learner.learn([episode, episode])
+    assert int(learner.state.step) == 2
+
+
+# Adapters.
+
+
+def test_adapters_are_sampled_with_learned_saved_and_merged_into_the_exported_policy(straight, tiny):
+    learned = straight["lora"]
+    metrics = json_lines(learned / "metrics.jsonl")
+    assert all(record["sampling_training_gap"] <= 1e-4 for record in metrics)
+    assert metrics[0]["loss/kl"] == pytest.approx(0, abs=1e-6)
+    assert metrics[1]["loss/kl"] > 0
+    state = saved_state(learned, 2)
+    assert not any("kernel" in name or "embedding" in name for name in state)
+    (config, before), (after_config, after) = (load_hugging_face(path / "policy") for path in (tiny, learned))
+    assert after_config == config
+    np.testing.assert_array_equal(after["embedding"], before["embedding"])
+    down, up = (state[f"['params']['layers']['mlp']['up']['{name}']"] for name in ("lora_a", "lora_b"))
+    expected = before["layers"]["mlp"]["up"]["kernel"] + 32.0 / 2 * down @ up
+    assert np.abs(up).max() > 0
+    np.testing.assert_allclose(after["layers"]["mlp"]["up"]["kernel"], expected, atol=1e-6)
+
+
+def test_adapters_continue_on_the_same_base_only(tiny, tmp_path, capsys):
+    folder = shutil.copytree(tiny, tmp_path / "own")
+    assert train("lora", folder, tmp_path / "run", steps=1) == 0
+    save_tiny_policy(folder / "policy", seed=1)
+    assert train("lora", folder, tmp_path / "run") == 2
+    assert "its frozen weights are" in capsys.readouterr().err
