@@ -34,13 +34,8 @@ def is_collective() -> bool:
 def allgather_bytes(name: str, content: bytes | Exception) -> list[bytes]:
     """Returns the content of every process, by process index; all must call this at the same point.
 
-    Args:
-      name: Names the work that made the content in messages, "the rollout" for example.
-      content: The content of this process, or the exception that prevented it.
-
-    Raises:
-      UserError: an exception prevented the content of another process.
-      Exception: the exception of this process.
+    The exception that prevented this process's content is raised here, and a UserError in the others; `name` names the
+    work in its text ("the rollout").
     """
     if jax.process_count() > 1:
         sizes = _allgather(np.array([-1 if isinstance(content, Exception) else len(content)], np.int32)).ravel()
@@ -73,12 +68,8 @@ def compare_across_processes(name: str, function: Callable[[], T], key: Callable
 
     Args:
       name: Names the work in messages, "the search" for example.
-      function: The work that each process does.
+      function: The work that each process does; its exception is raised in its process, and a UserError in the others.
       key: Selects the part of the result that must be the same, compared by its `repr`.
-
-    Raises:
-      UserError: another process failed, or got another result.
-      Exception: the exception of `function`, in the process where it failed.
     """
     if not is_collective():
         return function()
@@ -97,11 +88,7 @@ def compare_across_processes(name: str, function: Callable[[], T], key: Callable
 
 
 def check_same_everywhere(contents: Mapping[str, str]) -> None:
-    """Checks that all processes read the same contents, given as name -> hash; all must call this at the same point.
-
-    Raises:
-      UserError: the hashes differ; raised in every process.
-    """
+    """Raises a UserError in every process unless all read the same contents, name -> hash; all call it together."""
     hashes = [json.loads(each) for each in allgather_bytes("reading", json.dumps(dict(contents)).encode())]
     for number, others in enumerate(hashes):
         for name in sorted(hashes[0].keys() | others.keys()):

@@ -44,13 +44,9 @@ Translator: TypeAlias = Callable[[Sequence[str], str | None, str], Sequence[Tran
 class HostWorker(Generic[Ticket]):
     """Threads that serve one batch each; requests that arrive while all are busy form the next batch.
 
-    Used from one thread. `serve` must answer each request independently of the rest of its batch; then results do not
-    depend on timing.
-
-    Args:
-      name: Name of the threads.
-      serve: Requests -> their answers in the same order; an exception ends the run.
-      at_once: Number of threads; with several, `serve` must be thread-safe.
+    Used from one thread. `serve` returns the answers of requests in their order, and an exception of it ends the run.
+    It must answer each request independently of the rest of its batch; then results do not depend on timing. With
+    several threads, `at_once`, it must be thread-safe.
     """
 
     def __init__(self, name: str, serve: Callable[[Sequence[Any]], Sequence[Any]], at_once: int = 1):
@@ -78,12 +74,7 @@ class HostWorker(Generic[Ticket]):
             self.batches += 1
 
     def collect(self) -> list[tuple[Ticket, Any]]:
-        """Returns the answers of finished batches, in the order of their submission.
-
-        Raises:
-          RuntimeError: their number differs from that of the requests.
-          Exception: whatever serving them raised.
-        """
+        """Returns the answers of finished batches, in the order of their submission, or raises what serving raised."""
         finished = [batch for batch in self._running if batch[1].done()]
         self._running = [batch for batch in self._running if batch not in finished]
         answered: list[tuple[Ticket, Any]] = []
@@ -102,15 +93,10 @@ class HostWorker(Generic[Ticket]):
 @typed
 @dataclasses.dataclass(frozen=True)
 class Retries:
-    """How a failing search or translation is retried.
+    """How a failing search or translation is retried."""
 
-    Attributes:
-      attempts: Calls for a whole batch; after that, each of its requests is tried separately once.
-      backoff_seconds: Wait before the second call; doubled before each later one.
-    """
-
-    attempts: int = 3
-    backoff_seconds: float = 0.5
+    attempts: int = 3  # calls for a whole batch; after that, each of its requests is tried separately once
+    backoff_seconds: float = 0.5  # wait before the second call; doubled before each later one
 
     def __post_init__(self):
         if self.attempts < 1 or not self.backoff_seconds >= 0:
@@ -126,12 +112,8 @@ def _answer_with_retries(
 ) -> Sequence[Any]:
     """Answers items with one call, which is retried; if all attempts fail, each item is tried separately once.
 
-    Args:
-      serve: Items -> their answers. Its exceptions are logged; only a `UserError` propagates.
-      items: The requests.
-      retries: Number of attempts and waits.
-      failure: Last error -> the answer to an item that fails separately too.
-      name: Name of the call in the log.
+    Exceptions of `serve` are logged, and only a `UserError` propagates: `failure` makes the answer to an item that
+    fails separately too from the last error.
     """
     reason = ""
     for attempt in range(1, retries.attempts + 1):

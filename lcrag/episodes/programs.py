@@ -45,11 +45,7 @@ def program_settings(program: Callable[..., Any]) -> dict[str, Any]:
 
 
 def check_settings(program: Callable[..., Any]) -> None:
-    """Checks the types of the settings of a program and of those that it runs; no number may be negative.
-
-    Raises:
-      UserError: a setting has the wrong type or is negative.
-    """
+    """Raises a UserError if a setting of a program, or of those that it runs, has a wrong type or is negative."""
     for each in _with_inner(program):
         hints = typing.get_type_hints(_function(each))
         for name, value in program_settings(each).items():
@@ -65,12 +61,7 @@ def check_settings(program: Callable[..., Any]) -> None:
 def with_settings(program: ConfiguredProgram, settings: Mapping[str, Any]) -> ConfiguredProgram:
     """Returns a program with changed settings, applied also to the programs that it runs.
 
-    Args:
-      program: The program.
-      settings: New values by name, such as {"passages": 5}; of those in `SHARED`, a program ignores what it lacks.
-
-    Raises:
-      UserError: there is no setting of that name.
+    Settings are given by name, such as {"passages": 5}; of those in `SHARED`, a program ignores what it lacks.
     """
     known = {name for each in _with_inner(program) for name in program_settings(each)}.union(SHARED)
     if unknown := [name for name in settings if name not in known]:

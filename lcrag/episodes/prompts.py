@@ -29,21 +29,13 @@ def answer_language(question: Question) -> str:
 
 
 def search_r1(question: Question) -> str:
-    """Returns the prompt of Search-R1 (Jin et al., 2025, table 1), with LcRL's sentence on the language of the answer.
-
-    Raises:
-      UserError: `lcrag.data.languages` does not know the language.
-    """
+    """Returns the prompt of Search-R1 (Jin et al., 2025, table 1), with LcRL's sentence on the answer's language."""
     wanted = language_of(answer_language(question))
     return _SEARCH_R1.format(wanted=wanted.name, example=wanted.example, question=neutralise(question.text))
 
 
 def user_message(question: Question) -> str:
-    """Returns the question as a chat message, which names the language of the answer unless it is English.
-
-    Raises:
-      UserError: `lcrag.data.languages` does not know the language.
-    """
+    """Returns the question as a chat message, which names the language of the answer unless it is English."""
     wanted = answer_language(question)
     note = "" if wanted == "en" else f" The answer must be in {language_of(wanted).name}."
     return f"{neutralise(question.text)}{note}\n"
@@ -60,9 +52,5 @@ PROMPTS: Mapping[str, Callable[[Question], str]] = {"search_r1": search_r1, "atl
 
 
 def opening_prompt(name: str, question: Question, prompts: Mapping[str, Callable[[Question], str]] = PROMPTS) -> str:
-    """Returns the prompt that opens a question's episode.
-
-    Raises:
-      UserError: `prompts` has no prompt of this name.
-    """
+    """Returns the prompt with this name that opens a question's episode."""
     return lookup(prompts, name, "prompt")(question)

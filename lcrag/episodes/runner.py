@@ -140,12 +140,7 @@ class Runner:
         Args:
           programs: (question, its fresh program, number that selects its random stream).
           policy_version: Version of the sampler's parameters, written into the records.
-          abandoned: Another thread sets it to end the run between two passes.
-
-        Raises:
-          UserError: a prompt does not fit the context or offers a tool that the runner lacks (before anything is
-            sampled), or a program requested a search or a model that does not exist.
-          Abandoned: `abandoned` has been set.
+          abandoned: Another thread sets it to end the run between two passes by `Abandoned`.
         """
         for episode in self._serve(self._start(programs), abandoned):
             yield episode.record(policy_version)
@@ -228,7 +223,8 @@ class _Run:
     def do_pass(self) -> None:
         """Does one pass of the loop at the top of this file."""
         sampler, scheduler = self.sampler, self._scheduler
-        self._start_workers()
+        for worker in self.workers.values():
+            worker.start()
         # Slots: free ones take waiting contexts, and contexts are brought up to date by one append.
         if slots := scheduler.make_room():
             self.statistics.evictions += len(slots)
@@ -329,14 +325,11 @@ class _Run:
             unscaled_scores=isinstance(request, Complete),
         )
 
-    def _start_workers(self) -> None:
-        for worker in self.workers.values():
-            worker.start()
-
     def _wait(self, *, idle: bool) -> None:
         """Waits for all running batches or, without `wait_for_searches`, for the first one if the device is idle."""
         if idle and not self.runner.wait_for_searches:
-            self._start_workers()  # with what the latest block asked for
+            for worker in self.workers.values():
+                worker.start()  # with what the latest block asked for
         running = [future for worker in self.workers.values() for future in worker.futures]
         if running and (idle or self.runner.wait_for_searches):
             started = time.monotonic()
@@ -352,7 +345,6 @@ class _Run:
             self.dispatch(pending.episode)
 
     def _end_wait(self, episode: RunningEpisode, asked: SlotOwner, service: str) -> None:
-        """Records how long an episode waited, for a generation or for the answer to a request."""
         start, end = self._asked.pop(asked) - self._started, time.monotonic() - self._started
         episode.waits.append(Wait(len(episode.transcript.turns), service, start, end))
 
@@ -397,15 +389,17 @@ class SlotScheduler:
         missing = len(self._completions) - len(self._free)
         if missing <= 0:
             return []
-        waiting = sorted(self._that_can_wait(), key=lambda episode: (episode.transcript.length, episode.slot))
         slots = []
-        for episode in waiting[:missing]:
+        for episode in self._that_can_wait()[:missing]:
             slots.append(self.leave(episode))
             episode.give_up_slot()
         return slots
 
     def _that_can_wait(self) -> list[RunningEpisode]:
-        return [each for each in self.owners.values() if isinstance(each, RunningEpisode) and each.awaits_completion]
+        """Returns the episodes that await a completion, the shortest first."""
+        owners = (owner for owner in self.owners.values() if isinstance(owner, RunningEpisode))
+        waiting = (owner for owner in owners if owner.awaits_completion)
+        return sorted(waiting, key=lambda episode: (episode.transcript.length, episode.slot))
 
     @property
     def stuck(self) -> bool:

@@ -21,31 +21,18 @@ from lcrag.episodes.tags import ANSWER, SEARCH, Answer, Invalid, SearchAction, a
 
 @dataclasses.dataclass
 class SearchTurns:
-    """The policy's turns in one episode.
+    """The policy's turns in one episode."""
 
-    Attributes:
-      budget: Valid searches allowed; 0 answers without searching.
-      invalid_limit: Invalid actions allowed; they do not count as searches.
-      stop: Strings that end a turn.
-      read: Reads the action from the text of a turn. Other actions than searches are for tools.
-      over: Set by a program to allow no further action.
-      searches: Valid searches so far.
-      invalid: Invalid actions so far.
-      texts: The policy's text of each turn.
-      answer: The policy's answer; None until it gives one.
-      in_final_turn: Whether the latest turn is the last one, in which the policy can only answer.
-    """
-
-    budget: int
-    invalid_limit: int
-    stop: tuple[str, ...] = (closing(SEARCH), closing(ANSWER))
-    read: Callable[[str], Any] = parse_action
-    over: bool = False
-    searches: int = 0
-    invalid: int = 0
-    texts: list[str] = dataclasses.field(default_factory=list)
-    answer: str | None = None
-    in_final_turn: bool = False
+    budget: int  # valid searches allowed; 0 answers without searching
+    invalid_limit: int  # invalid actions allowed; they do not count as searches
+    stop: tuple[str, ...] = (closing(SEARCH), closing(ANSWER))  # strings that end a turn
+    read: Callable[[str], Any] = parse_action  # the action in the text of a turn; others than searches are for tools
+    over: bool = False  # set by a program to allow no further action
+    searches: int = 0  # valid ones so far
+    invalid: int = 0  # actions so far
+    texts: list[str] = dataclasses.field(default_factory=list)  # of each turn
+    answer: str | None = None  # None until the policy gives one
+    in_final_turn: bool = False  # whether the latest turn is the last one, in which the policy can only answer
 
     def next_action(self) -> Generator[Generate | Observe, Any, Any]:
         """Generates until the policy searches. Returns the `SearchAction`, or None once the episode is over.

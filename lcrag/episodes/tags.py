@@ -1,5 +1,4 @@
-"""The tags of the dialogue: neutralises them in external text, and parses actions and tag pairs in the policy's
-text."""
+"""The tags of the dialogue: neutralises them in external text, and parses actions and pairs in the policy's text."""
 
 import dataclasses
 import re
@@ -121,15 +120,10 @@ _TAG = re.compile(rf"<(/?)({'|'.join(TAGS)})>")
 
 @dataclasses.dataclass(frozen=True)
 class Boxes:
-    """The pairs of one tag in a text, and its tags that are not part of a pair.
+    """The pairs of one tag in a text, and its tags that are not part of a pair."""
 
-    Attributes:
-      contents: Stripped content of each pair that encloses no other of `TAGS`.
-      stray: Number of tags of this name outside such pairs.
-    """
-
-    contents: tuple[str, ...]
-    stray: int
+    contents: tuple[str, ...]  # stripped, of each pair that encloses no other of `TAGS`
+    stray: int  # number of tags of this name outside such pairs
 
     @property
     def sole(self) -> str | None:
@@ -148,12 +142,7 @@ class Boxes:
 
 
 def boxes_in(texts: Iterable[str], tag: str) -> Boxes:
-    """Finds the pairs of a tag in the texts of the policy's turns; no pair spans two texts.
-
-    Args:
-      texts: The policy's text of each turn.
-      tag: One of `TAGS`; exact and lower case, as stop strings are.
-    """
+    """Finds the pairs of a tag in the texts of the policy's turns, exact and lower case; no pair spans two texts."""
     contents, stray = [], 0
     for text in texts:
         found = list(_TAG.finditer(text))

@@ -25,10 +25,7 @@ def asked(language, name="q"):
 )
 def test_choices_by_hand(choice, language, expected):
     assert tuple(choice(asked(language), LCRL_LANGUAGES)) == expected
-
-
-def test_a_list_is_searched_in_its_order_after_the_native_collection():
-    chosen = ("th", "en", "sw", "fr")
+    chosen = ("th", "en", "sw", "fr")  # searched in their order after the native collection
     assert routing.chosen_collections(asked("fr"), LCRL_LANGUAGES, chosen=chosen) == ("fr", "th", "en")
     assert routing.chosen_collections(asked("ja"), ("fr",), chosen=chosen) == ("ja", "fr")
 

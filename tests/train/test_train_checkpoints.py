@@ -43,12 +43,19 @@ def within_a_step(saved):
     saved.finish(7, save=True)
     signal.raise_signal(signal.SIGTERM)
     saved.finish(8, save=False)
+    pytest.fail("the step ended the run")
 
 
 def within_a_rollout(saved):
     saved.finish(7, save=False)
     with saved.interruptible():
         signal.raise_signal(signal.SIGINT)
+        pytest.fail("the signal ended the rollout")
+
+
+def after_the_last_step(saved):
+    saved.finish(7, save=True)
+    signal.raise_signal(signal.SIGTERM)
 
 
 def before_any_step(saved):
@@ -61,21 +68,14 @@ def before_any_step(saved):
     [
         (within_a_step, [(8, "state 0", None), (9, "state 1", None)]),
         (within_a_rollout, [(8, "state 0", None)]),
+        (after_the_last_step, [(8, "state 0", None)]),
         (before_any_step, []),
     ],
 )
 def test_a_signal_saves_the_last_finished_step_once(checkpoints, call, kept):
     with pytest.raises(Stopped), steps(checkpoints, first=7) as saved:
         call(saved)
-        raise AssertionError
     assert checkpoints.noted == [*kept, "complete"]
-
-
-def test_a_signal_after_the_last_step_is_not_lost(checkpoints):
-    with pytest.raises(Stopped), steps(checkpoints) as saved:
-        saved.finish(0, save=True)
-        signal.raise_signal(signal.SIGTERM)
-    assert checkpoints.noted == [(1, "state 0", None), "complete"]
 
 
 def test_an_impatient_end_and_a_mistake_save_nothing(checkpoints):

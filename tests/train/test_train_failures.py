@@ -22,21 +22,6 @@ def observations(episode):
     return [t["text"] for t in episode["turns"] if t["by"] == "environment" and "information" in t["text"]]
 
 
-def test_a_search_that_fails_once_changes_nothing(tiny, tmp_path, monkeypatch):
-    assert run("train", tiny, *BINDINGS, *NO_WAIT, "STEPS=1", output=tmp_path / "sound") == 0
-    search, failures = Collections.search, iter([ConnectionError("gone"), TimeoutError("late")])
-
-    def fickle(self, *arguments):
-        for failure in failures:
-            raise failure
-        return search(self, *arguments)
-
-    monkeypatch.setattr(Collections, "search", fickle)
-    assert run("train", tiny, *BINDINGS, *NO_WAIT, "STEPS=1", output=tmp_path / "fickle") == 0
-    assert episodes_of(tmp_path / "fickle", 1) == episodes_of(tmp_path / "sound", 1)
-    assert json_lines(tmp_path / "fickle" / "metrics.jsonl")[0]["episode/retrieval_failures"] == 0
-
-
 def test_a_search_that_keeps_failing_is_counted_marked_and_shown(tiny, tmp_path, monkeypatch, capsys):
     search = Collections.search
 

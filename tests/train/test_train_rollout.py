@@ -104,8 +104,12 @@ def test_lanes_sample_what_one_samples_and_again_with_other_parameters():
     assert rows(found[0][0]) != rows(found[0][1])
 
 
-def test_fewer_groups_than_lanes():
-    assert len(roll_out(make_rollouts(4), GROUPS[1:3])[1]) == 4
+def test_lanes_without_a_group_and_without_a_score_are_no_mistake():
+    def unknown(episodes):
+        return {"total": np.array([np.nan if "fi" in episodes.languages else 1.0 for _ in episodes.answers])}
+
+    _, episodes = roll_out(make_rollouts(4, reward=unknown), GROUPS[:2])
+    assert 0 < sum(each.scored for each in episodes) < len(episodes)
 
 
 def test_a_failure_of_one_lane_ends_all_of_them():
@@ -124,14 +128,6 @@ def test_an_abandoned_rollout_is_a_failure():
     rollout = rollouts.begin(GROUPS, 0, policy_version=0, step=0)
     assert list(rollout.finished) == []
     assert isinstance(rollout.failure, Abandoned)
-
-
-def test_no_scored_episode_in_one_lane_is_no_mistake():
-    def unknown(episodes):
-        return {"total": np.array([np.nan if "fi" in episodes.languages else 1.0 for _ in episodes.answers])}
-
-    _, episodes = roll_out(make_rollouts(2, reward=unknown))
-    assert 0 < sum(each.scored for each in episodes) < len(episodes)
 
 
 @pytest.mark.parametrize(
