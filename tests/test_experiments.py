@@ -1,6 +1,5 @@
 """What the files of experiments, baselines and platforms say, and what is left of an experiment under a baseline."""
 
-import dataclasses
 import inspect
 
 import gin
@@ -8,11 +7,11 @@ import pytest
 from gin.config import ConfigurableReference
 from support import gin_files
 
-from lcrag.commands.describe import Named, Parts
+from lcrag.commands.describe import Parts
 from lcrag.config import configure, packaged_folder, packaged_names
 from lcrag.data.languages import LCRL_TRAINING
 from lcrag.data.questions import Question
-from lcrag.episodes.programs import program_name, program_settings
+from lcrag.episodes.programs import program_name
 from lcrag.errors import UserError
 from lcrag.methods.baselines import rag
 from lcrag.retrieval.encoder import named_encoder
@@ -69,8 +68,6 @@ def test_nothing_that_an_experiment_says_of_its_method_is_left_under_a_baseline(
         assert dict(method.models) == {}, experiment
 
 
-
-
 @pytest.mark.parametrize("experiment", [*PAPERS, *ATLAS])
 def test_a_baseline_is_trained_and_evaluated_like_its_experiment(experiment):
     own, baseline = composed("train", experiment), composed("train", experiment, "baselines/msearch_r1.gin")
@@ -78,8 +75,6 @@ def test_a_baseline_is_trained_and_evaluated_like_its_experiment(experiment):
     assert (baseline["method"].samples, baseline["method"].coupling) == (own["method"].samples, own["method"].coupling)
     for field in ("temperatures", "max_tokens", "program_settings", "runs"):
         assert getattr(baseline["evaluation"], field) == getattr(own["evaluation"], field)
-
-
 
 
 def asked(count, languages):
@@ -130,8 +125,6 @@ def test_a_platform_binds_all_of_the_platform(name):
 def test_an_experiment_binds_no_platform(experiment):
     contexts = {"Sampler.context", "Sampler.windows", "Layout.row_lengths"}
     assert not (PLATFORM - contexts) & bound(experiment).keys()
-
-
 
 
 def test_outside_the_atlas_an_encoder_is_named():
