@@ -19,7 +19,6 @@ from support import tiny_config
 from support.local_server import served, stand_in_chat
 
 from lcrag import main
-from lcrag.commands.curate import tier_places
 from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.methods.translate_r1.pipeline.models import ModelRequest
 from lcrag.methods.translate_r1.pipeline.stages import STAGES
@@ -271,10 +270,6 @@ def test_settings_that_cannot_be_are_refused(bindings, clue, source, tmp_path, c
     assert curate(source, tmp_path / "run", NOWHERE, *bindings) == 2
     assert clue in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
-
-
-def test_places_by_tier():
-    assert tier_places(("en", "am", "bm")) == {"en": 610, "am": 4880, "bm": 3660}
 
 
 def test_constructed_languages_need_no_model(source, tmp_path):

@@ -37,18 +37,16 @@ Evaluation.temperatures = {"greedy": 0.0}
 PEOPLE = ("Ada", "Juhani", "Maija", "Pekka", "Liisa", "Otto")
 
 
-def write_model(folder):
+def write_models(folder):
     tokenizer = load_tokenizer(TOKENIZER)
     config = tiny_config(vocabulary_size=tokenizer.vocabulary_size, layers=1, max_positions=4096)
-    save_hugging_face(folder, config, initialise(config, jax.random.key(0)), eos_ids=tokenizer.eos_ids)
-    tokenizer.backend.save(str(folder / "tokenizer.json"))
-
-
-def write_encoder(folder):
-    tokenizer = load_tokenizer(TOKENIZER)
+    params = initialise(config, jax.random.key(0))
+    save_hugging_face(folder / "my-model", config, params, eos_ids=tokenizer.eos_ids)
+    tokenizer.backend.save(str(folder / "my-model" / "tokenizer.json"))
     sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = BertConfig(vocab_size=tokenizer.vocabulary_size, max_position_embeddings=512, **sizes)
-    save_encoder(folder, initialise_encoder(config, EncoderSettings(max_tokens=256), tokenizer.backend))
+    bert = BertConfig(vocab_size=tokenizer.vocabulary_size, max_position_embeddings=512, **sizes)
+    encoder = initialise_encoder(bert, EncoderSettings(max_tokens=256), tokenizer.backend)
+    save_encoder(folder / "multilingual-e5-small", encoder)
 
 
 def write_questions(path, people):
@@ -63,8 +61,7 @@ def write_questions(path, people):
 def place(tmp_path_factory):
     """What a person has who begins with the page."""
     folder = tmp_path_factory.mktemp("yours")
-    write_model(folder / "my-model")
-    write_encoder(folder / "multilingual-e5-small")
+    write_models(folder)
     (folder / "articles").mkdir()
     for name in PEOPLE:
         (folder / "articles" / f"{name}.txt").write_text(f"{name} repaired the tower of {name} in Turku.\n")
@@ -75,29 +72,15 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def printed(place):
-    """What each command of the page prints, run one after the other in that folder."""
+def run(place):
+    """The folder after every command of the page was run, one after the other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setattr(jax, "devices", lambda *platforms: jax.local_devices()[:1])  # as on a laptop
-        outputs = {}
         for words in COMMANDS:
             gin.clear_config()
             assert main.run(words) == 0, words
-            outputs[words[0]] = words
-    return outputs
-
-
-def test_the_commands_are_those_of_the_whole_way(printed):
-    assert list(printed) == ["index", "describe", "train", "evaluate", "sample", "export"]
-
-
-def test_the_questions_of_the_files_were_trained_and_tested_on(printed, place):
-    trained = json_lines(place / "runs" / "mine" / "episodes" / "step_0.jsonl")
-    tested = json_lines(place / "runs" / "mine" / "episodes" / "after_greedy.jsonl")
-    assert {episode["question_id"] for episode in trained} <= set(PEOPLE[:4])
-    assert {episode["question_id"] for episode in tested} == set(PEOPLE[4:])
-    assert len(json_lines(place / "runs" / "mine" / "metrics.jsonl")) == 2
+    return place
 
 
 def exact_matches(folder, label):
@@ -105,17 +88,17 @@ def exact_matches(folder, label):
     return {row.language: row.value for row in rows if (row.method, row.metric) == (label, "squad_exact_match")}
 
 
-def test_the_trained_policy_is_evaluated_again(printed, place):
-    first = exact_matches(place / "runs" / "mine", "after, greedy")
+def test_the_commands_are_those_of_the_whole_way(run):
+    assert [words[0] for words in COMMANDS] == ["index", "describe", "train", "evaluate", "sample", "export"]
+    trained = json_lines(run / "runs" / "mine" / "episodes" / "step_0.jsonl")
+    tested = json_lines(run / "runs" / "mine" / "episodes" / "after_greedy.jsonl")
+    assert {episode["question_id"] for episode in trained} <= set(PEOPLE[:4])
+    assert {episode["question_id"] for episode in tested} == set(PEOPLE[4:])
+    assert len(json_lines(run / "runs" / "mine" / "metrics.jsonl")) == 2
+    first = exact_matches(run / "runs" / "mine", "after, greedy")
     assert first
-    assert first == exact_matches(place / "runs" / "mine-again", "Search-R1, greedy")
-
-
-def test_the_exported_folder_is_a_model(printed, place):
-    config, _ = load_hugging_face(place / "exported", "float32")
-    assert config.vocabulary_size == load_tokenizer(place / "exported").vocabulary_size
-
-
-def test_the_row_of_the_page_can_be_read(place):
+    assert first == exact_matches(run / "runs" / "mine-again", "Search-R1, greedy")
+    config, _ = load_hugging_face(run / "exported", "float32")
+    assert config.vocabulary_size == load_tokenizer(run / "exported").vocabulary_size
     [row] = map(json.loads, BLOCKS["json"].splitlines())
     assert row.keys() == {"id", "language", "question", "answers"}

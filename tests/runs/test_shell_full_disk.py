@@ -16,7 +16,6 @@ from lcrag.files import full_disk
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.policy import initialise, load_hugging_face, save_hugging_face
 from lcrag.runs import Journal, MetricsLog, read_metrics, write_json, write_json_lines
-from lcrag.runs.metrics import EventFile
 
 LONG = "x" * 100_000
 LIMIT = 20_000
@@ -86,14 +85,6 @@ def test_metrics_keep_their_complete_lines(tmp_path, full):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_an_event_file_is_named(tmp_path, full):
-    events = EventFile(tmp_path)
-    full()
-    with pytest.raises(OSError) as failure:
-        events.write(0, {f"metric/{number}": 1.0 for number in range(2000)})
-    assert "tfevents" in failure.value.filename
-
-
 def test_a_policy_is_replaced_or_kept(tmp_path, full):
     config = tiny_config()
     params = initialise(config, jax.random.key(0))
@@ -121,9 +112,3 @@ def test_a_checkpoint_is_named_and_the_one_before_it_stays(tmp_path, full):
     with Checkpoints(tmp_path) as checkpoints:
         step, _ = checkpoints.continue_from(small)
         assert (step, abstract_state(small)["a"].shape) == (1, (3,))
-
-
-def test_other_errors_are_not_of_the_disk():
-    assert full_disk(ValueError("wrong")) is None
-    assert full_disk(PermissionError(errno.EACCES, "no")) is None
-    assert full_disk(RuntimeError("No space left on device (os error 28)")).errno == errno.ENOSPC

