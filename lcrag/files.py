@@ -113,7 +113,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_json_lines(path: Path, values: Iterable[Any]) -> None:
-    """Replaces a file with JSON Lines."""
+    """Replaces a file with JSON Lines; makes its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, "".join(map(json_line, values)))
 
 

@@ -1,6 +1,5 @@
 """The answers of evaluations in an output folder: `answers/*.jsonl` and the rows of `evaluation.json`."""
 
-import dataclasses
 import itertools
 import json
 import pathlib
@@ -9,7 +8,7 @@ from typing import Any
 
 from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Row, read_rows, write_rows
-from lcrag.files import file_name, write_json, write_json_lines, write_text
+from lcrag.files import file_name, write_json, write_text
 from lcrag.runs.configuration import differences
 
 EVALUATION = "evaluation.json"
@@ -23,25 +22,14 @@ def answers_path(folder: pathlib.Path, label: str, decoding: str, number: int = 
     return folder / "answers" / file_name(f"{label}_{decoding}{run}.jsonl")
 
 
-def episodes_path(folder: pathlib.Path, label: str, decoding: str, number: int = 1) -> pathlib.Path:
-    """Returns the path of the episodes with these answers, in the order of the questions."""
-    return folder / "episodes" / answers_path(folder, label, decoding, number).name
-
-
 def inference_runs(folder: pathlib.Path, label: str, decoding: str) -> list[pathlib.Path]:
     """Returns the existing files of answers with one decoding, one per inference run."""
     paths = (answers_path(folder, label, decoding, number) for number in itertools.count(1))
     return list(itertools.takewhile(pathlib.Path.is_file, paths))
 
 
-def write_answers(path: pathlib.Path, answered: Sequence[Answered]) -> None:
-    """Writes answers as JSON Lines."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json_lines(path, map(dataclasses.asdict, answered))
-
-
 def read_answers(path: pathlib.Path) -> list[Answered]:
-    """Reads a file of `write_answers`."""
+    """Reads a file of answers; a UserError names a damaged line."""
     answers = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:

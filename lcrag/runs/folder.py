@@ -50,13 +50,7 @@ class RunFolder:
     def write_episodes(self, step: int, episodes: Iterable[Mapping[str, Any]], *, extremes: bool = False) -> None:
         """Writes the episodes of a step, or only those with the highest and lowest reward of each group."""
         if is_writer():
-            write_episodes(self.path / "episodes" / f"{'extremes' if extremes else 'step'}_{step}.jsonl", episodes)
-
-
-def write_episodes(path: Path, episodes: Iterable[Mapping[str, Any]]) -> None:
-    """Writes episodes as JSON Lines; see `lcrag.episodes.episode_json`."""
-    path.parent.mkdir(exist_ok=True)
-    write_json_lines(path, episodes)
+            write_json_lines(self.path / "episodes" / f"{'extremes' if extremes else 'step'}_{step}.jsonl", episodes)
 
 
 @contextlib.contextmanager

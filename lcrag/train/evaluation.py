@@ -23,10 +23,9 @@ from lcrag.methods.translate_r1.tool_use import CALLS
 from lcrag.policy.policy import computation_of
 from lcrag.rewards import Reward
 from lcrag.rewards.matching import holds_answer
-from lcrag.runs import is_writer
-from lcrag.runs.answers import BEFORE, add_rows, answers_path, episodes_path, write_answers
+from lcrag.runs import is_writer, write_json_lines
+from lcrag.runs.answers import BEFORE, add_rows, answers_path
 from lcrag.runs.display import progress_display
-from lcrag.runs.folder import write_episodes
 from lcrag.train.episode import check_scored
 from lcrag.train.load import check_rewarded, check_shape
 from lcrag.train.load import policy as load_policy
@@ -127,8 +126,9 @@ class Evaluation:
                     max_tokens=self.max_tokens or rollouts.runner.max_tokens,
                 )
                 if is_writer():
-                    write_answers(answers_path(folder, label, decoding, number), answered)
-                    write_episodes(episodes_path(folder, label, decoding, number), episodes)
+                    path = answers_path(folder, label, decoding, number)
+                    write_json_lines(path, map(dataclasses.asdict, answered))
+                    write_json_lines(folder / "episodes" / path.name, episodes)
                 measured = metric_rows(
                     answered,
                     method=method,
