@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt32
+from jaxtyping import Bool, UInt32
 from zhconv import zhconv
 
 from lcrag.rewards.text import normalise, replacements
@@ -51,8 +51,38 @@ def normalised_codes(texts: Iterable[str | None], normalisation: str = "lcrl") -
         codes = encoded(line.replace("\n", " ") for line in lines)
     index = np.minimum(codes, _LIMIT).astype(np.intp)
     flagged, final = tables.folded.take(index), tables.final.take(index)
-    hard, pairs = _in_context(tables, flagged)
-    hard += _convert_phrases(tables, replacements(normalisation), flagged, final, pairs)
+
+    # The characters whose mapping depends on neighbours, and the places where a phrase may begin.
+    places = np.flatnonzero((flagged & _IN_CONTEXT) > 0)
+    this, before = flagged[places], np.where(places > 0, flagged[places - 1], np.uint32(0))
+    order, order_before = this >> _CLASS_SHIFT, before >> _CLASS_SHIFT
+    reordered = (order > 0) & (order_before > order)
+    composed = (this & _FOLLOWS > 0) & ((before & _LEADS > 0) | (order_before > 0))
+    hard = places[(this & _HARD > 0) | reordered | composed].tolist()
+    begins = (this & _TAIL > 0) & (before & _HEAD > 0)
+    pairs = before[begins] << 16 | this[begins] & 0xFFFF
+    begins[begins] = tables.pairs.take(np.searchsorted(tables.pairs, pairs), mode="clip") == pairs
+
+    # Phrases are converted, the longest match first from left to right as zhconv does.
+    starts, longest, end, following = places[begins] - 1, tables.longest, 0, ""
+    if len(starts):
+        padded = np.append(flagged, np.zeros(longest, np.uint32))
+        rows = padded[starts[:, None] + np.arange(longest)] & 0xFFFF
+        following = rows.tobytes().decode("utf-32-le", "surrogatepass")
+    for row, place in enumerate(starts.tolist()):
+        if place < end:
+            continue
+        ahead = following[row * longest : (row + 1) * longest]
+        prefixes = (ahead[:length] for length in range(len(ahead), 1, -1))
+        phrase = next((prefix for prefix in prefixes if prefix in tables.phrases), None)
+        if phrase is None:
+            continue
+        new, end = tables.phrases[phrase], place + len(phrase)
+        if len(new) == len(phrase):
+            final[place:end] = [_replaced(ord(character), replacements(normalisation)) for character in new]
+        else:
+            hard.append(place)
+
     result = _collapsed(final)
     if not hard:
         return result
@@ -77,9 +107,37 @@ def _tables(normalisation: str) -> _Tables:
     replaced, dictionary = replacements(normalisation), zhconv.getdict("zh-cn")
     phrases = {old: new for old, new in dictionary.items() if len(old) > 1}
     single = {ord(old): new for old, new in dictionary.items() if len(old) == 1 and ord(old) < _LIMIT}
-    flags = _flags(phrases, [old for old, new in single.items() if len(new) > 1 or not 0x4E00 <= old <= 0x9FFF])
-    times = 2 if normalisation == "unicode" else 1
-    folded = np.array([*(_folded(code, flags, times) for code in range(_LIMIT)), _HARD], np.uint32)
+
+    # The flags of every folded character; see the constants above.
+    flags = [unicodedata.combining(chr(code)) << _CLASS_SHIFT for code in range(_LIMIT)]
+    parts = {code: unicodedata.decomposition(chr(code)).split() for code in range(_LIMIT)}
+    # forms such as <compat> never compose
+    composites = {code: part for code, part in parts.items() if len(part) == 2 and part[0][0] != "<"}
+    first, second = ({int(part[place], 16) for part in composites.values()} for place in (0, 1))
+    marked: dict[np.uint32, Iterable[int]] = {
+        _HARD: [old for old, new in single.items() if len(new) > 1 or not 0x4E00 <= old <= 0x9FFF],
+        _LEADS: {*composites, *first, *range(0x1100, 0x1113), *range(0xAC00, 0xD7A4)},  # the ranges are Hangul's
+        _FOLLOWS: {*second, *range(0x1161, 0x1176), *range(0x11A8, 0x11C3)},
+        _HEAD: {ord(phrase[0]) for phrase in phrases},
+        _TAIL: {ord(phrase[1]) for phrase in phrases},
+    }
+    for flag, codes in marked.items():
+        for code in codes:
+            if code < _LIMIT:
+                flags[code] |= int(flag)
+
+    def fold(code: int) -> int:
+        """Returns the lower-cased NFKC form of one character, with its flags, or `_HARD`."""
+        found = 0
+        for _ in range(2 if normalisation == "unicode" else 1):
+            form = unicodedata.normalize("NFKC", chr(code).lower())
+            if code == _FINAL_SIGMA or len(form) != 1 or ord(form) >= _LIMIT:
+                return int(_HARD)
+            code = ord(form)
+            found |= flags[code]
+        return found | code
+
+    folded = np.array([*map(fold, range(_LIMIT)), _HARD], np.uint32)
     final = [_replaced(ord(single.get(code, chr(code))[0]), replaced) for code in range(_LIMIT)]
     return _Tables(
         folded,
@@ -90,91 +148,11 @@ def _tables(normalisation: str) -> _Tables:
     )
 
 
-def _flags(phrases: Iterable[str], hard: Iterable[int]) -> list[int]:
-    """Returns the flags of every folded character; see the constants above."""
-    flags = [unicodedata.combining(chr(code)) << _CLASS_SHIFT for code in range(_LIMIT)]
-    parts = {code: unicodedata.decomposition(chr(code)).split() for code in range(_LIMIT)}
-    # forms such as <compat> never compose
-    composites = {code: part for code, part in parts.items() if len(part) == 2 and part[0][0] != "<"}
-    first, second = ({int(part[place], 16) for part in composites.values()} for place in (0, 1))
-    marked = {
-        _HARD: hard,
-        _LEADS: {*composites, *first, *range(0x1100, 0x1113), *range(0xAC00, 0xD7A4)},  # the ranges are Hangul's
-        _FOLLOWS: {*second, *range(0x1161, 0x1176), *range(0x11A8, 0x11C3)},
-        _HEAD: {ord(phrase[0]) for phrase in phrases},
-        _TAIL: {ord(phrase[1]) for phrase in phrases},
-    }
-    for flag, codes in marked.items():
-        for code in codes:
-            if code < _LIMIT:
-                flags[code] |= int(flag)
-    return flags
-
-
-def _folded(code: int, flags: list[int], times: int) -> int:
-    """Returns the lower-cased NFKC form of one character, with its flags, or `_HARD`."""
-    found = 0
-    for _ in range(times):
-        form = unicodedata.normalize("NFKC", chr(code).lower())
-        if code == _FINAL_SIGMA or len(form) != 1 or ord(form) >= _LIMIT:
-            return int(_HARD)
-        code = ord(form)
-        found |= flags[code]
-    return found | code
-
-
 def _replaced(code: int, replacements: Mapping[int, str | None]) -> int:
     if code == SEPARATOR:
         return SEPARATOR
     new = " " if chr(code).isspace() else replacements.get(code, chr(code))
     return _DELETED if new is None else ord(new)
-
-
-def _in_context(tables: _Tables, flagged: UInt32[np.ndarray, " codes"]) -> tuple[list[int], Int[np.ndarray, " pairs"]]:
-    """Returns the places of characters whose mapping depends on neighbours, and those where a phrase may begin."""
-    places = np.flatnonzero((flagged & _IN_CONTEXT) > 0)
-    this, before = flagged[places], np.where(places > 0, flagged[places - 1], np.uint32(0))
-    order, order_before = this >> _CLASS_SHIFT, before >> _CLASS_SHIFT
-    reordered = (order > 0) & (order_before > order)
-    composed = (this & _FOLLOWS > 0) & ((before & _LEADS > 0) | (order_before > 0))
-    hard = (this & _HARD > 0) | reordered | composed
-    begins = (this & _TAIL > 0) & (before & _HEAD > 0)
-    pairs = before[begins] << 16 | this[begins] & 0xFFFF
-    begins[begins] = tables.pairs.take(np.searchsorted(tables.pairs, pairs), mode="clip") == pairs
-    return places[hard].tolist(), places[begins] - 1
-
-
-def _convert_phrases(
-    tables: _Tables,
-    replaced: Mapping[int, str | None],
-    flagged: UInt32[np.ndarray, " codes"],
-    final: UInt32[np.ndarray, " codes"],
-    places: Int[np.ndarray, " places"],
-) -> list[int]:
-    """Writes the conversions of phrases into `final`, the longest match first from left to right as zhconv does.
-
-    Returns the places of phrases whose conversion has another length.
-    """
-    if not len(places):
-        return []
-    longest, hard, end = tables.longest, [], 0
-    padded = np.append(flagged, np.zeros(longest, np.uint32))
-    rows = padded[places[:, None] + np.arange(longest)] & 0xFFFF
-    following = rows.tobytes().decode("utf-32-le", "surrogatepass")
-    for row, place in enumerate(places.tolist()):
-        if place < end:
-            continue
-        ahead = following[row * longest : (row + 1) * longest]
-        prefixes = (ahead[:length] for length in range(len(ahead), 1, -1))
-        phrase = next((prefix for prefix in prefixes if prefix in tables.phrases), None)
-        if phrase is None:
-            continue
-        new, end = tables.phrases[phrase], place + len(phrase)
-        if len(new) == len(phrase):
-            final[place:end] = [_replaced(ord(character), replaced) for character in new]
-        else:
-            hard.append(place)
-    return hard
 
 
 def _collapsed(codes: UInt32[np.ndarray, " codes"]) -> UInt32[np.ndarray, " kept"]:

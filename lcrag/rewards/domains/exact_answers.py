@@ -64,7 +64,20 @@ def boxed(text: str) -> str | None:
 
 def mathematics(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> Float[np.ndarray, " answers"]:
     r"""Returns 1 where the last `\boxed{}` holds a golden answer, else 0."""
-    return np.array([_is_right(answer, own) for answer, own in zip(answers, golds, strict=True)], float)
+
+    def is_right(answer: str | None, own: Sequence[str]) -> bool:
+        content = boxed(answer or "")
+        if content is None:
+            return False
+        for gold in own:
+            wanted = number(gold)
+            if wanted is not None and number(content) == wanted:
+                return True
+            if wanted is None and "".join(content.split()) == "".join(gold.split()) != "":
+                return True
+        return False
+
+    return np.array([is_right(answer, own) for answer, own in zip(answers, golds, strict=True)], float)
 
 
 def number(text: str) -> Fraction | None:
@@ -83,19 +96,6 @@ def number(text: str) -> Fraction | None:
         return sign * numerator / denominator if numerator is not None and denominator else None
     decimal = _decimal(value)
     return None if decimal is None else sign * decimal
-
-
-def _is_right(answer: str | None, golds: Sequence[str]) -> bool:
-    content = boxed(answer or "")
-    if content is None:
-        return False
-    for gold in golds:
-        wanted = number(gold)
-        if wanted is not None and number(content) == wanted:
-            return True
-        if wanted is None and "".join(content.split()) == "".join(gold.split()) != "":
-            return True
-    return False
 
 
 def _plain_character(character: str) -> str:

@@ -193,7 +193,8 @@ class Stages:
         source, thresholds = parts_of(question, domain), self._thresholds
         min_round_trip = thresholds.round_trip_texts if domain is TRANSLATION else thresholds.round_trip
         made = Attempt(question, domain, language)
-        for made.portion, kind, parts in portions_of(source, domain):
+        for portion, kind, parts in portions_of(source, domain):
+            made.portion = portion
             forward = await self._translate(parts, kind, home, language, exact)
             if forward is None:
                 return made.removed(FORWARD, "no output")
