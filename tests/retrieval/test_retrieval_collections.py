@@ -103,9 +103,9 @@ def test_pairs_are_answered_in_order_and_each_query_is_encoded_once(built, encod
 def test_threads_share_collections(built):
     collections = load_collections(built)
     numbers = [1 + row % 3 for row in range(24)]
-    expected = [collections.search(QUERIES, ["en", "fr", "en"], k) for k in numbers]
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda k: collections.search(QUERIES, ["en", "fr", "en"], k), numbers)) == expected
+        found = list(pool.map(lambda k: collections.search(QUERIES, ["en", "fr", "en"], k), numbers))
+    assert found == [collections.search(QUERIES, ["en", "fr", "en"], k) for k in numbers]
 
 
 def test_what_is_opened(built, tmp_path):

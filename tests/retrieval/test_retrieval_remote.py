@@ -198,8 +198,7 @@ def test_services_that_are_not_there_or_cannot_describe_themselves(status, body,
     [
         "http://ann:hunter2@127.0.0.1:9",
         "http://ann:hun%74er2@127.0.0.1:9",
-        "http://ann:x/hunter2@127.0.0.1:9",
-        "ann:hunter2@127.0.0.1:9",
+        "ann:x/hunter2@127.0.0.1:9",
         "http://127.0.0.1:9/retrieve?api_key=hunter2",
     ],
 )

@@ -39,11 +39,7 @@ def served(application: FastAPI, port: int = 0) -> Iterator[str]:
 
 
 def stand_in_chat(speak: Speaker) -> FastAPI:
-    """Returns an application that answers `/v1/chat/completions`, several requests at a time.
-
-    Args:
-      speak: Called with the last message of each request, on threads.
-    """
+    """Returns an application that answers `/v1/chat/completions` with what `speak` says to the last message."""
     application = FastAPI()
 
     @application.post("/v1/chat/completions")
@@ -60,22 +56,9 @@ def stand_in_chat(speak: Speaker) -> FastAPI:
 def answered_while_stopping(
     stop: Callable[[], object], address: str, path: str, body: Mapping[str, Any]
 ) -> tuple[int, Any]:
-    """Returns the answer to a request that a server is receiving when it gets a signal to stop.
+    """Returns the status and JSON of the answer to a POST request that a server is receiving when `stop` is called.
 
     The request's body is sent once the server refuses further connections.
-
-    Args:
-      stop: Sends the signal.
-      address: `http://HOST:PORT`.
-      path: Path of the POST request.
-      body: Its JSON body.
-
-    Returns:
-      (status, JSON)
-
-    Raises:
-      ConnectionError: the server answers before it has read the body.
-      TimeoutError: it does not read the request, does not stop, or does not answer.
     """
     content = json.dumps(body).encode()
     connection = http.client.HTTPConnection(urllib.parse.urlsplit(address).netloc, timeout=_LONGEST_SECONDS)
@@ -84,7 +67,9 @@ def answered_while_stopping(
         for name, value in {"Content-Length": str(len(content)), "Expect": "100-continue"}.items():
             connection.putheader(name, value)
         connection.endheaders()
-        _await_continue(connection.sock)
+        # The server asks for the body; the connection reads that itself later.
+        answer = connection.sock.recv(len(_CONTINUE), socket.MSG_PEEK | socket.MSG_WAITALL)
+        assert answer == _CONTINUE, f"the server answers {answer!r} before it has read the body"
         stop()
         wait_until(lambda: refuses(connection.host, connection.port), f"{address} to refuse connections")
         connection.send(content)
@@ -92,19 +77,8 @@ def answered_while_stopping(
         return response.status, json.load(response)
 
 
-def _await_continue(sock: socket.socket) -> None:
-    """Returns when the server asks for the body, without consuming its answer."""
-    answer = sock.recv(len(_CONTINUE), socket.MSG_PEEK | socket.MSG_WAITALL)
-    if answer != _CONTINUE:
-        raise ConnectionError(f"the server answers {answer!r} before it has read the body")
-
-
 def wait_until(condition: Callable[[], Any], what: str = "a condition") -> None:
-    """Returns when a condition holds.
-
-    Raises:
-      TimeoutError: It does not within a minute; the error names `what` was waited for.
-    """
+    """Returns when a condition holds; after a minute a TimeoutError names `what` was waited for."""
     deadline = time.monotonic() + _LONGEST_SECONDS
     while not condition():
         if time.monotonic() > deadline:

@@ -9,10 +9,8 @@ from lcrag.retrieval.passages import Hit
 class PretendedCollections:
     """Answers "QUERY in LANGUAGE" `k` times; a query that begins with "break" fails.
 
-    Attributes:
-      calls: (queries, languages, k) of every search.
-      version: Changes the content hashes.
-      gate: Searches wait until it is set.
+    `calls` are (queries, languages, k) of every search, `version` is the content hash of everything, and searches wait
+    until `gate` is set.
     """
 
     def __init__(self, languages: Iterable[str] = ("en", "fi", "zh")):
