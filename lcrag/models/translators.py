@@ -87,8 +87,8 @@ class ModelTranslator:
             for place, reply in complete_prompts(self._model, missing, generation).items():
                 if isinstance(reply, GenerationFailure):
                     answers[place] = TranslationFailure(reply.reason, unavailable=True)
-                elif found := _ANSWER.search(reply):
-                    answers[place] = found[1]
+                elif match := _ANSWER.search(reply):
+                    answers[place] = match[1]
                 else:
                     answers[place] = TranslationFailure(f"the model does not translate, it says {reply[:200]!r}")
             missing = {n: prompt for n, prompt in missing.items() if isinstance(answers[n], TranslationFailure)}

@@ -246,10 +246,10 @@ class Collections:
             return self.collection(language).hits(asked, k)
 
         run = self._threads.map if len(by_language) > 1 else map
-        found: dict[tuple[str, str], list[Hit]] = {}
+        results: dict[tuple[str, str], list[Hit]] = {}
         for language, hits in zip(by_language, run(search_language, by_language), strict=True):
-            found |= zip([(query, language) for query in by_language[language]], hits, strict=True)
-        return [list(found[pair]) for pair in zip(queries, languages, strict=True)]
+            results |= zip([(query, language) for query in by_language[language]], hits, strict=True)
+        return [list(results[pair]) for pair in zip(queries, languages, strict=True)]
 
 
 def load_collections(

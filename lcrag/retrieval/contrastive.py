@@ -78,8 +78,10 @@ def train_encoder(
     )
 
     def loss_of(params: Any, queries: tuple, passages: tuple, groups: Array) -> Array:
-        asked, found = (embed(encoder.config, encoder.settings.pooling, params, *side) for side in (queries, passages))
-        return info_nce(asked, found, groups, config.temperature)
+        query_vectors, passage_vectors = (
+            embed(encoder.config, encoder.settings.pooling, params, *side) for side in (queries, passages)
+        )
+        return info_nce(query_vectors, passage_vectors, groups, config.temperature)
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))
     def update(params, state, queries, passages, groups):

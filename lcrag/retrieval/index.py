@@ -98,19 +98,19 @@ class Index:
 
     def search(
         self, queries: Float[np.ndarray, "queries width"], k: int
-    ) -> tuple[Int[np.ndarray, "queries found"], Float[np.ndarray, "queries found"]]:
+    ) -> tuple[Int[np.ndarray, "queries results"], Float[np.ndarray, "queries results"]]:
         """Returns rows and inner products of the best `min(k, count)` vectors, best first.
 
         If an approximate search finds fewer, the remaining rows are -1 and their scores -inf.
         """
-        found = min(k, self.count)
+        results = min(k, self.count)
         if not len(queries):
-            return np.empty((0, found), np.int64), np.empty((0, found), np.float32)
+            return np.empty((0, results), np.int64), np.empty((0, results), np.float32)
         queries = np.ascontiguousarray(queries, np.float32)
-        limits: dict[str, int] = {"final_num_neighbors": found}
+        limits: dict[str, int] = {"final_num_neighbors": results}
         if self._work is not None:
             leaves, reordered = self._work
-            limits |= {"leaves_to_search": leaves, "pre_reorder_num_neighbors": max(reordered, 2 * found)}
+            limits |= {"leaves_to_search": leaves, "pre_reorder_num_neighbors": max(reordered, 2 * results)}
         # All cores search: a tree from two queries on, a product of matrices from `_BATCH_FOR_THREADS` on.
         if len(queries) <= (_BATCH_FOR_THREADS if self._work is None else 1):
             rows, scores = self._searcher.search_batched(queries, **limits)
@@ -217,8 +217,8 @@ def _measure_work(
     wanted &= np.cumsum(wanted, axis=1) <= RECALL_AT
 
     def measure(leaves_to_search: int, reordered: int) -> tuple[dict[str, Any], bool]:
-        found, _ = Index(searcher, count, (leaves_to_search, reordered)).search(queries, RECALL_AT + 1)
-        hit = (found[:, :, None] == exact[:, None, :]).any(axis=1)
+        results, _ = Index(searcher, count, (leaves_to_search, reordered)).search(queries, RECALL_AT + 1)
+        hit = (results[:, :, None] == exact[:, None, :]).any(axis=1)
         shares = (hit & wanted).sum(axis=1) / wanted.sum(axis=1)
         recall, error = float(shares.mean()), float(shares.std() / math.sqrt(len(shares)))
         read = width * (leaves_to_search * count / leaves / 4 + reordered * _CANDIDATE_BYTES)

@@ -5,10 +5,11 @@ vectors and passages on disk and int8 vectors in memory. Queries are encoded by 
 https://qdrant.tech/documentation.
 """
 
+import functools
 import itertools
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gin
 import numpy as np
@@ -33,9 +34,6 @@ from lcrag.retrieval.remote import (
     shown,
 )
 from lcrag.retrieval.wire import one_line
-
-if TYPE_CHECKING:
-    from qdrant_client import QdrantClient
 
 _POINTS_PER_REQUEST = 512
 _LATER = LATER | {500}
@@ -65,9 +63,16 @@ class Qdrant:
     ):
         self.name, self.prefix, self._shards, self._replicas = f"Qdrant at {shown(url)}", prefix, shards, replicas
         self._patience = patience
-        client = _library().QdrantClient
+        try:
+            import qdrant_client
+            from qdrant_client.http import exceptions
+        except ModuleNotFoundError as error:
+            raise UserError("Qdrant needs its client: pip install 'lcrag[qdrant]'") from error
+        self.models: Any = qdrant_client.models
+        self._exceptions: Any = exceptions
+        client = qdrant_client.QdrantClient
         if url == ":memory:":
-            self._client: QdrantClient = client(url)
+            self._client: Any = client(url)
         elif "://" in url:
             key = key_from(key_variable) if key_variable else None
             seconds = round(patience.answer_seconds)
@@ -89,21 +94,15 @@ class Qdrant:
         return described
 
     def store(self, folder: pathlib.Path, progress: Callable[[int, int], None] = lambda done, total: None) -> int:
-        """Stores a collection that `lcrag index` has built, continuing an interrupted attempt.
+        """Stores a collection's folder that `lcrag index` has built, continuing an interrupted attempt.
 
-        Args:
-          folder: `<collections>/<language>`.
-          progress: Called with (passages stored, total).
-
-        Returns:
-          The number of passages that this call has stored.
+        Returns the number of passages that this call has stored; `progress` gets (passages stored, total).
         """
         folder = readable(folder)
         meta = read_meta(folder)
         total, name = meta.count, self.prefix + meta.language
         noted = {"fingerprint": meta.fingerprint, "encoder": meta.encoder_fingerprint, "count": total}
-        models = _library().models
-        there = self.described().get(meta.language)
+        models, there = self.models, self.described().get(meta.language)
         if there is not None and there != noted:
             raise UserError(f"{self.name} has other content in {name}: delete that, or set another Qdrant.prefix")
         if there is None:
@@ -133,7 +132,7 @@ class Qdrant:
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Calls the client; a failure that may pass is retried. Errors are those of `HttpService.request`."""
-        patience, exceptions = self._patience, _library().http.exceptions
+        patience, exceptions = self._patience, self._exceptions
 
         def may_pass(error: BaseException) -> bool:
             if isinstance(error, exceptions.UnexpectedResponse):
@@ -199,8 +198,8 @@ class QdrantBackend:
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
         """Encodes the queries of one language and searches once (see `Backend.fetch`)."""
         language, vectors = pairs[0][1], self._encoder.encode([query for query, _ in pairs], "query")
-        models = _library().models
-        requests = [models.QueryRequest(query=vector, limit=k, with_payload=True) for vector in vectors.tolist()]
+        query = functools.partial(self._engine.models.QueryRequest, limit=k, with_payload=True)
+        requests = [query(query=vector) for vector in vectors.tolist()]
         answers = self._engine.call("query_batch_points", self._engine.prefix + language, requests)
         return [
             [Hit(**point.payload, score=point.score, language=language) for point in answer.points]
@@ -216,12 +215,3 @@ def qdrant_collections(
     """Returns the collections that `lcrag index` has stored in Qdrant; `encoder` is the folder of their encoder."""
     opened = named_encoder(encoder, "qdrant_collections.encoder")
     return RemoteCollections(QdrantBackend(engine, opened, languages))
-
-
-def _library() -> Any:
-    try:
-        import qdrant_client
-        import qdrant_client.http.exceptions
-    except ModuleNotFoundError as error:
-        raise UserError("Qdrant needs its client: pip install 'lcrag[qdrant]'") from error
-    return qdrant_client

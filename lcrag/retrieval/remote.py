@@ -231,12 +231,12 @@ class RemoteCollections:
         if k < 1 or (most is not None and k > most):
             upto = " or more" if most is None else f" to {most}"
             raise UserError(f"a search for {k} passages: ask this service for 1{upto}")
-        found: dict[Pair, list[Hit]] = {}
+        results: dict[Pair, list[Hit]] = {}
         missing_of: dict[str, list[Pair]] = {}
         with self._lock:
             for pair in dict.fromkeys(zip(queries, languages, strict=True)):
                 if (pair, k) in self._cache:
-                    found[pair] = self._cache[pair, k]
+                    results[pair] = self._cache[pair, k]
                 else:
                     missing_of.setdefault(pair[1] if self._backend.one_language else "", []).append(pair)
         size = self._backend.max_queries
@@ -251,8 +251,8 @@ class RemoteCollections:
             return answered
 
         for answered in self._executor.map(fetch, requests):
-            found |= answered
-        return [list(found[pair]) for pair in zip(queries, languages, strict=True)]
+            results |= answered
+        return [list(results[pair]) for pair in zip(queries, languages, strict=True)]
 
 
 class LcragService:
