@@ -9,10 +9,9 @@ import pytest
 from finished_episodes import finished
 from program_scripts import drive, searched
 from support import tiny_tokenizer
-from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
-from lcrag.episodes import ContextFull, Observe, Outcome, RetrievalFailure, Retrieve, Runner, episode_json, local_first
+from lcrag.episodes import ContextFull, Observe, Outcome, RetrievalFailure, Retrieve, local_first
 from lcrag.errors import UserError
 from lcrag.methods.r_search import format_rewards, r_search, r_search_reward
 from lcrag.retrieval.passages import Hit
@@ -129,27 +128,6 @@ def test_a_route_a_failed_search_and_a_full_context():
     with pytest.raises(StopIteration) as stop:
         program.throw(ContextFull())
     assert (stop.value.value.answer, stop.value.value.counts["valid_searches"]) == (None, 1)
-
-
-def test_in_the_runner():
-    """The evidence is the policy's and learned from, observations are not; what the program counts is recorded."""
-
-    def searches_then_answers(context, generation):
-        return f"{EVIDENCE}{ANSWER}" if "(Title:" in context else SEARCH
-
-    tokenizer = tiny_tokenizer()
-    sampler = ScriptedSampler(tokenizer, searches_then_answers, context=3000)
-    runner = Runner(sampler=sampler, tokenizer=tokenizer, search=lambda q, *_: [[HIT]] * len(q), max_tokens=200)
-    [record] = runner.run([(QUESTION, r_search(QUESTION, ("en",)), 0)])
-    learned, given = (tokenizer.decode(record.tokens[record.by_policy == who].tolist()) for who in (True, False))
-    assert EVIDENCE in learned
-    assert "<observation>" not in learned
-    assert "(Title:" in given
-    assert record.counts["valid_searches"] == record.counts["searches"] == record.counts["evidence"] == 1
-    row = episode_json(record)
-    assert row["outcome"]["extra"]["evidence"] == LIMA
-    assert row["system"].startswith("You are")
-    assert row["opening"] == ["Capital of Peru?\n"]
 
 
 def test_the_format_reward_is_equation_5():

@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from episode_scripts import hit, runner, search
+from episode_scripts import hit, search
 from hypothesis import given
 from hypothesis import strategies as st
 from program_scripts import drive
@@ -191,18 +191,6 @@ def test_prompts_are_the_papers():
     assert "The answer must be in Finnish." in rag_r1_prompt(finnish, 3)
     with pytest.raises(UserError, match="full, atlas"):
         next(rag_r1(QUESTION, COLLECTIONS, wording="short"))
-
-
-def test_the_engine_counts_rounds_queries_and_what_the_program_counts():
-    def script(context, generation):
-        return "<search>a, b, c, d</search>" if "</search>" not in context else "<answer>Lima</answer>"
-
-    run = runner(script, context=900, search=search)
-    [record] = run.run([(QUESTION, rag_r1(QUESTION, COLLECTIONS, wording="atlas", passages=1), 0)])
-    names = ("searches", "retrieval_rounds", "dropped_queries", "answers_without_search")
-    assert [record.counts[name] for name in names] == [3, 1, 1, 0]
-    assert run.statistics.retrieval_batches == 1
-    assert record.outcome.answer == "Lima"
 
 
 # Training data.
