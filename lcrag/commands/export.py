@@ -9,7 +9,8 @@ from rich.console import Console
 
 from lcrag.errors import UserError
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
-from lcrag.policy import Policy, join, parameter_fingerprint, split_trainable
+from lcrag.learning.learners import frozen_fingerprint
+from lcrag.policy import Policy, join, split_trainable
 from lcrag.policy.config import ComputeDtype
 from lcrag.runs import check_used
 from lcrag.runs.folder import CHECKPOINTS
@@ -43,7 +44,7 @@ def export(
     check_used()
     learned, frozen = split_trainable(policy.config, policy.params)
     shapes = abstract_state(learned)
-    base = parameter_fingerprint(frozen) if frozen else None
+    base = frozen_fingerprint(policy)
     jax.tree.map(lambda leaf: leaf.delete(), learned)  # two sets of parameters may not fit
     with Checkpoints(run / CHECKPOINTS, base=base, read_only=True) as checkpoints:
         step, params = checkpoints.restore_params(shapes, None if wanted is None else int(wanted))

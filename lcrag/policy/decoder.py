@@ -205,11 +205,10 @@ def forward(
     tokens: Int[Array, "batch time"],
     positions: Int[Array, "batch time"],
     cache: OfAllLayers,
-    mesh: Mesh | None = None,
 ) -> tuple[Float[Array, "batch time width"], OfAllLayers]:
     """Computes final hidden states of new tokens that attend to the cache, and the extended cache."""
     with TRACING:
-        return Decoder(config, mesh).apply({"params": params}, tokens, positions, cache=cache)
+        return Decoder(config).apply({"params": params}, tokens, positions, cache=cache)
 
 
 OneLayer = TypeVar("OneLayer", KeyValueCache, BlockCache)

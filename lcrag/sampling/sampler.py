@@ -54,10 +54,10 @@ class Sampler:
         config: DecoderConfig,
         params,
         tokenizer: Tokenizer,
-        settings: SamplerConfig | None = None,
+        settings: SamplerConfig,
         mesh: Mesh | None = None,
     ):
-        settings, mesh = settings or SamplerConfig(), mesh or make_mesh(devices=jax.devices()[:1])
+        mesh = mesh or make_mesh(devices=jax.devices()[:1])
         slots, context = settings.slots, settings.context
         if context > config.max_positions:
             raise UserError(

@@ -3,25 +3,14 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from learning_standin import WIDTH, hidden, new_params, optimizer, trajectories
+from learning_standin import optimizer, trajectories
 
-from lcrag.learning import Critic, Layout, make_score, pack
+from lcrag.learning import Critic, Layout, pack
 from lcrag.learning.critic import estimate_advantages
-from lcrag.learning.losses import ValueRegression, value_loss
-from lcrag.learning.update import make_gradients
-
-
-def critic_params(seed=0):
-    return new_params(seed) | {"value_head": {"kernel": jnp.full((WIDTH, 1), 0.3), "bias": jnp.ones(1)}}
-
-
-def read_values(params, states, targets, temperature):
-    head = params["value_head"]
-    return (states @ head["kernel"] + head["bias"])[..., 0], None
+from lcrag.learning.losses import value_loss
 
 
 def critic(**settings):
@@ -142,20 +131,3 @@ def test_padding_is_never_read():
         return jax.value_and_grad(lambda v: value_loss(v, *arrays[1:], mask, clip=0.2)[0])(arrays[0])
 
     jax.tree.map(np.testing.assert_array_equal, found(0.0), found(np.nan))
-
-
-def filled(layout):
-    """One rollout with values and returns that depend on the episode and the token only, however it is packed."""
-    batch = pack(trajectories(count=8, shortest=9, longest=16), layout)
-    score = make_score(hidden, read_values)
-    return batch.replace(values=score(critic_params(1), batch), returns=score(critic_params(2), batch))
-
-
-def test_packing_and_accumulation_are_only_a_layout():
-    gradients = jax.jit(make_gradients(hidden, read_values, ValueRegression(0.5)))
-    alone, packed = (filled(Layout(rows=rows, row_lengths=(length,))) for rows, length in ((8, 16), (1, 32)))
-    assert len(alone.tokens) == 1
-    assert len(packed.tokens) > 1
-    found, expected = (gradients(critic_params(), batch) for batch in (packed, alone))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
-    assert found[2].keys() == {"loss/value", "value/mean", "value/clipped"}
