@@ -38,12 +38,9 @@ SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
 
 def is_evaluated(folder: pathlib.Path, evaluation: Evaluation) -> bool:
     """Whether a folder has the answers of every policy that the evaluation of a training run asks."""
-    sides = itertools.product(_sides(evaluation), evaluation.temperatures)
-    return all(answers_path(folder, *side).is_file() for side in sides)
-
-
-def _sides(evaluation: Evaluation) -> tuple[str, ...]:
-    return (BEFORE, AFTER) if evaluation.before else (AFTER,)
+    labels = (BEFORE, AFTER) if evaluation.before else (AFTER,)
+    files = itertools.starmap(answers_path, itertools.product([folder], labels, evaluation.temperatures))
+    return all(map(pathlib.Path.is_file, files))
 
 
 def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:
@@ -78,31 +75,34 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
 
     Without an evaluation before training there is nothing to compare, and the first tables are left out.
     """
-    split = evaluation.split
+    split, questions = evaluation.split, evaluation.questions
     metrics = METRICS if evaluation.reward is None else REWARDED
+    domains_and_tiers = [
+        *(question.domain for question in questions),
+        *(question.tier for question in questions),
+        *(f"{question.domain}/{question.tier}" for question in questions if question.domain and question.tier),
+    ]
     sections = [
         [(split, name) for name in ("all", "seen", "zero_shot")],
         [(split, code) for code in evaluation.languages],
+        [(f"{split}/{subset}", "all") for subset in SUBSETS],
+        [(f"{split}/{subset}", "all") for subset in dict.fromkeys(domains_and_tiers) if subset],
     ]
-    asked = evaluation.questions
-    both = (f"{each.domain}/{each.tier}" for each in asked if each.domain and each.tier)
-    parts = (*(each.domain for each in asked), *(each.tier for each in asked), *both)
-    sections += [[(f"{split}/{subset}", "all") for subset in dict.fromkeys(own) if subset] for own in (SUBSETS, parts)]
     settings: dict[str, Any] = {"seen_languages": evaluation.seen_languages, "languages": evaluation.languages}
-    policies = (*_sides(evaluation), *evaluation.references)
+    policies = (*((BEFORE,) if evaluation.before else ()), AFTER, *evaluation.references)
     runs = {
         (label, decoding): [read_answers(path) for path in inference_runs(folder, label, decoding)]
         for decoding in evaluation.temperatures
         for label in policies
     }
-    answers = {key: list(itertools.chain.from_iterable(own)) for key, own in runs.items()}
+    answers = {key: list(itertools.chain.from_iterable(answered)) for key, answered in runs.items()}
     names = {key: ", ".join(key) for key in runs}
     rows = [
         row
         for key, name in names.items()
         for row in evaluate(answers[key], method=name, model="", split=split, seed=seed, **settings)
     ]
-    found = [
+    compared = [
         comparison_table(
             rows,
             f"Held-out questions, {decoding}",
@@ -116,8 +116,10 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
         for decoding in (evaluation.temperatures if evaluation.before else ())
     ]
     every = metrics if evaluation.reward is not None else (PAPERS, *metrics)
-    for title, own in (("Every policy", every), ("What answers cost", COSTS)):
-        found.append(method_table(rows, f"{title}, all languages", list(names.values()), own, (split, "all")))
-    plans = {names[key]: [plan_diversity(answers[key])] for key, own in runs.items() if len(own) > 1}
+    by_policy = [
+        method_table(rows, f"{title}, all languages", list(names.values()), columns, (split, "all"))
+        for title, columns in (("Every policy", every), ("What answers cost", COSTS))
+    ]
+    plans = {names[key]: [plan_diversity(answers[key])] for key, answered in runs.items() if len(answered) > 1}
     diversity = diversity_table(plans, "Plans of right answers")
-    return found if diversity is None else [*found, diversity]
+    return [*compared, *by_policy, *([] if diversity is None else [diversity])]
