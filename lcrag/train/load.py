@@ -34,11 +34,8 @@ from lcrag.rewards import Reward, TermSum
 def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATION, adapter_seed: int = 0) -> Policy:
     """Loads a policy from a Hugging Face folder, or from the package ("atlas/cold_start").
 
-    Args:
-      folder: Folder with `config.json`, `model.safetensors` and `tokenizer.json`.
-      mesh: Devices over which the parameters are sharded.
-      computation: Platform settings; with `lora`, new adapters are added and the weights are frozen.
-      adapter_seed: Seed of the adapters' randomly initialised matrices.
+    Its parameters are sharded over the mesh. With `computation.lora`, new adapters are added, whose random matrices
+    `adapter_seed` selects, and the weights are frozen.
     """
     path, lora = resolved_folder(folder), computation.lora
     config, params = load_hugging_face(path, "float32" if lora is None else computation.compute_dtype, mesh)

@@ -79,11 +79,7 @@ def collapse_metrics(episodes: Sequence[Episode], languages: Collection[str]) ->
     """Returns what shows a collapsing policy first; NaN if no episode has a score.
 
     Repetition is the share of the policy's 4-grams of tokens that it wrote before in the same episode, the search rate
-    the share of the episodes that search at all.
-
-    Args:
-      episodes: All episodes of a step.
-      languages: All languages of the run, among which an answer's is identified.
+    the share of the episodes that search at all. An answer's language is identified among `languages`.
     """
 
     def mean(values: np.ndarray) -> float:
@@ -203,13 +199,9 @@ def wall_time(metrics: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def memory_metrics(devices: Iterable[Any] | None = None) -> dict[str, int]:
-    """Returns the memory in use and its peak so far, in bytes, of the fullest device; empty if unknown.
-
-    Args:
-      devices: The devices; None: those of this process.
-    """
-    known = [stats for device in (devices or jax.local_devices()) if (stats := device.memory_stats())]
+def memory_metrics() -> dict[str, int]:
+    """Returns the memory in use and its peak so far, in bytes, of this process's fullest device; empty if unknown."""
+    known = [stats for device in jax.local_devices() if (stats := device.memory_stats())]
     names = {"device/memory_bytes": "bytes_in_use", "device/memory_peak_bytes": "peak_bytes_in_use"}
     return {
         name: max(int(stats[key]) for stats in known)

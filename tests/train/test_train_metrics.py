@@ -1,6 +1,6 @@
 """Operations of a step by formula, their share of a known peak, and device memory."""
 
-import dataclasses
+import types
 
 import jax
 import numpy as np
@@ -73,19 +73,13 @@ def test_a_step_without_differing_rewards_has_no_signal():
     assert not has_no_signal(equal | {"critic/gradient_norm": 1.0})
 
 
-@dataclasses.dataclass
-class Device:
-    statistics: dict | None
-
-    def memory_stats(self):
-        return self.statistics
-
-
-def test_memory_is_that_of_the_fullest_device():
-    statistics = [{"bytes_in_use": 5, "peak_bytes_in_use": 9}, {"bytes_in_use": 7, "peak_bytes_in_use": 8}]
-    measured = memory_metrics([Device(each) for each in statistics])
-    assert measured == {"device/memory_bytes": 7, "device/memory_peak_bytes": 9}
-    assert memory_metrics([Device(None)]) == {}
+def test_memory_is_that_of_the_fullest_device(monkeypatch):
+    statistics = [{"bytes_in_use": 5, "peak_bytes_in_use": 9}, {"bytes_in_use": 7, "peak_bytes_in_use": 8}, None]
+    devices = [types.SimpleNamespace(memory_stats=lambda stats=stats: stats) for stats in statistics]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    assert memory_metrics() == {"device/memory_bytes": 7, "device/memory_peak_bytes": 9}
+    monkeypatch.setattr(jax, "local_devices", lambda: devices[2:])
+    assert memory_metrics() == {}
 
 
 MEASURED = {
