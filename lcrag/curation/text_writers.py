@@ -234,7 +234,7 @@ def endpoint_teacher(
     """
     if concurrency < 1:
         raise UserError(f"endpoint_teacher.concurrency is {concurrency}: give the number of requests at a time")
-    endpoint = ChatEndpoint(model, url, concurrency=concurrency, attempts=attempts, seconds=seconds)
+    endpoint = ChatEndpoint(model, url, attempts=attempts, seconds=seconds)
 
     def writer(temperature: float) -> TextWriter:
         def write(question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:

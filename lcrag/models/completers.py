@@ -3,8 +3,8 @@
 import concurrent.futures
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import gin
 import numpy as np
@@ -19,8 +19,6 @@ from lcrag.sampling.stop import text_until_stop
 KEY = "OPENAI_API_KEY"
 LOCAL = "http://127.0.0.1:8000/v1"
 _MISTAKEN = (401, 403, 404)  # statuses that apply to every request: a wrong key or model name
-T = TypeVar("T")
-U = TypeVar("U")
 
 
 class RequestFailed(UserError):
@@ -92,7 +90,7 @@ def user_message(prompt: str) -> list[dict[str, str]]:
 
 
 class ChatEndpoint:
-    """Sends requests to a chat model, several at a time.
+    """Sends requests to a chat model; thread-safe.
 
     If the endpoint is unreachable, overloaded or slow, OpenAI's client retries with exponential backoff, respecting
     Retry-After. The key is read from the environment (OPENAI_API_KEY), so no configuration or log contains it;
@@ -101,24 +99,21 @@ class ChatEndpoint:
     Args:
       model: Name of the model at the endpoint.
       url: The endpoint, up to `/v1`.
-      concurrency: Requests in flight.
       attempts: Most requests for one answer.
       seconds: Timeout of one request.
     """
 
-    def __init__(
-        self, model: str, url: str = LOCAL, *, concurrency: int = 32, attempts: int = 6, seconds: float = 120.0
-    ):
+    def __init__(self, model: str, url: str = LOCAL, *, attempts: int = 6, seconds: float = 120.0):
         self._shown_url = shown(url)
         self.name = f"{model} at {self._shown_url}"
-        self._model, self._concurrency, self._attempts = model, concurrency, attempts
+        self._model, self._attempts = model, attempts
         hide_addresses()
         try:
             import openai
         except ModuleNotFoundError as error:
             raise UserError("a model behind an endpoint needs its client: pip install 'lcrag[endpoint]'") from error
-        if concurrency < 1 or attempts < 1:
-            raise UserError(f"{self.name} has concurrency {concurrency} and attempts {attempts}: set both to 1 or more")
+        if attempts < 1:
+            raise UserError(f"{self.name} has {attempts} attempts: set them to 1 or more")
         self._openai: Any = openai
         self._client = self._openai.OpenAI(
             base_url=url, api_key=os.environ.get(KEY, "none"), timeout=seconds, max_retries=attempts - 1
@@ -156,21 +151,6 @@ class ChatEndpoint:
             f"{self.name} answers without a text ({reason}): allow it more tokens, or choose another model"
         )
 
-    def each(self, ask: Callable[[T], U], items: Iterable[T]) -> list[U]:
-        """Applies `ask` to every item, `concurrency` at a time.
-
-        After a failure, which propagates, or a signal no request is started, and those in flight are abandoned.
-        """
-        workers = concurrent.futures.ThreadPoolExecutor(self._concurrency)
-        try:
-            asked = [workers.submit(ask, item) for item in items]
-            done, _ = concurrent.futures.wait(asked, return_when=concurrent.futures.FIRST_EXCEPTION)
-            for failure in filter(None, (future.exception() for future in done)):
-                raise failure
-            return [future.result() for future in asked]
-        finally:
-            workers.shutdown(wait=False, cancel_futures=True)
-
 
 @gin.register
 @typed
@@ -182,12 +162,25 @@ class EndpointCompleter:
     """
 
     def __init__(self, model: str, url: str = LOCAL, concurrency: int = 32, attempts: int = 6, seconds: float = 120.0):
-        self._endpoint = ChatEndpoint(model, url, concurrency=concurrency, attempts=attempts, seconds=seconds)
-        self._attempts = attempts
+        if concurrency < 1:
+            raise UserError(f"EndpointCompleter.concurrency is {concurrency}: set it to 1 or more")
+        self._endpoint = ChatEndpoint(model, url, attempts=attempts, seconds=seconds)
+        self._attempts, self._concurrency = attempts, concurrency
 
     def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> list[Completion | GenerationFailure]:
-        """Completes a batch of prompts, `concurrency` at a time."""
-        return self._endpoint.each(self._completed, requests)
+        """Completes a batch of prompts, `concurrency` at a time.
+
+        After an error, which propagates, or a signal no request is started, and those in flight are abandoned.
+        """
+        workers = concurrent.futures.ThreadPoolExecutor(self._concurrency)
+        try:
+            completions = [workers.submit(self._completed, request) for request in requests]
+            done, _ = concurrent.futures.wait(completions, return_when=concurrent.futures.FIRST_EXCEPTION)
+            for error in filter(None, (future.exception() for future in done)):
+                raise error
+            return [future.result() for future in completions]
+        finally:
+            workers.shutdown(wait=False, cancel_futures=True)
 
     def _completed(self, request: tuple[str, SamplingParameters]) -> Completion | GenerationFailure:
         prompt, generation = request

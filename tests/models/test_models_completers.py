@@ -17,7 +17,7 @@ import lcrag
 from lcrag.episodes import Completion, GenerationFailure
 from lcrag.errors import UserError
 from lcrag.models import CompletionJudge
-from lcrag.models.completers import ChatEndpoint, EndpointCompleter, without_thought
+from lcrag.models.completers import EndpointCompleter, without_thought
 from lcrag.sampling import SamplingParameters
 
 
@@ -174,7 +174,9 @@ def test_a_signal_leaves_what_is_in_flight_and_asks_nothing_more(monkeypatch):
     try:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(concurrent.futures, "wait", interrupted)
-            ChatEndpoint("good", concurrency=2).each(ask, range(9))
+            completer = EndpointCompleter("good", concurrency=2)
+            patch.setattr(completer, "_completed", ask)
+            completer(ASKED)
         assert [future.cancelled() for future in futures] == [False] * 2 + [True] * 7
         assert not any(future.done() for future in futures[:2])
     finally:

@@ -131,7 +131,7 @@ class EndpointModel:
 
     def __init__(self, model: str, url: str = LOCAL, in_flight: int = 192, attempts: int = 6, seconds: float = 120.0):
         self.name, self.in_flight = model, in_flight
-        self._endpoint = ChatEndpoint(model, url, concurrency=in_flight, attempts=attempts, seconds=seconds)
+        self._endpoint = ChatEndpoint(model, url, attempts=attempts, seconds=seconds)
         self._threads = ThreadPoolExecutor(max(1, in_flight), thread_name_prefix="endpoint")
 
     async def answer(self, request: ModelRequest) -> str:
