@@ -9,8 +9,8 @@ from lcrag.errors import UserError, typed
 from lcrag.evaluation import METRIC_NAMES, place_tables, to_rich
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
-from lcrag.runs import operative_config, provenance, writer_does
-from lcrag.runs.answers import claim_label
+from lcrag.runs import differences, operative_config, provenance, write_json, write_text, writer_does
+from lcrag.runs.answers import answers_path
 from lcrag.runs.display import make_console
 from lcrag.train.evaluation import Evaluation
 from lcrag.train.load import content_hashes
@@ -47,14 +47,27 @@ def evaluate(
     """
     if unknown := [metric for metric in metrics if metric not in METRIC_NAMES]:
         raise UserError(f"there is no metric {unknown[0]!r} for evaluate.metrics: use {', '.join(METRIC_NAMES)}")
-    label = method.name if label is None else label
+    name = method.name if label is None else label
     rollouts = Rollouts(lanes, policy, collections, method, seed)
     evaluation.check(rollouts)
     models = rollouts.runner.completers
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, evaluation.questions, models))
     config = operative_config()
-    writer_does(lambda: claim_label(output_dir, label, config, about))
+
+    def claim_name() -> None:
+        path = answers_path(output_dir, name, "config").with_suffix(".gin")
+        there = path.read_text(encoding="utf-8") if path.exists() else config
+        if difference := differences(there, config, may_change=("evaluate.metrics",)):
+            raise UserError(
+                f"{output_dir} holds another evaluation called {name!r}: {difference};"
+                " choose another evaluate.label or --output_dir"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(answers_path(output_dir, name, "run").with_suffix(".json"), about)
+        write_text(path, config)
+
+    writer_does(claim_name)
     console = make_console()
-    rows = evaluation.run(output_dir, label, rollouts, seed=seed, console=console)
+    rows = evaluation.run(output_dir, name, rollouts, seed=seed, console=console)
     for table in place_tables(rows, metrics):
         console.print(to_rich(table))

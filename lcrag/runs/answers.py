@@ -3,17 +3,14 @@
 import itertools
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from lcrag.errors import UserError
 from lcrag.evaluation import Answered, Row, read_rows, write_rows
-from lcrag.files import file_name, write_json, write_text
-from lcrag.runs.configuration import differences
+from lcrag.files import file_name
 
 EVALUATION = "evaluation.json"
 BEFORE, AFTER = "before", "after"  # labels of a training run's policy
-MAY_CHANGE = ("evaluate.metrics",)
 
 
 def answers_path(folder: pathlib.Path, label: str, decoding: str, number: int = 1) -> pathlib.Path:
@@ -46,16 +43,3 @@ def add_rows(folder: pathlib.Path, rows: Sequence[Row]) -> None:
     replaced = {(row.method, row.split, row.seed) for row in rows}
     kept = read_rows(path) if path.exists() else []
     write_rows(path, [*(row for row in kept if (row.method, row.split, row.seed) not in replaced), *rows])
-
-
-def claim_label(folder: pathlib.Path, label: str, config: str, about: Mapping[str, Any]) -> None:
-    """Records the configuration and provenance of the answers with a label."""
-    path = answers_path(folder, label, "config").with_suffix(".gin")
-    if path.exists() and (difference := differences(path.read_text(encoding="utf-8"), config, MAY_CHANGE)):
-        raise UserError(
-            f"{folder} holds another evaluation called {label!r}: {difference};"
-            " choose another evaluate.label or --output_dir"
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(answers_path(folder, label, "run").with_suffix(".json"), about)
-    write_text(path, config)

@@ -24,12 +24,10 @@ LEAVE_SECONDS = 10.0  # how long a process that ends early waits for the others,
 MESSAGE_BYTES = 2000  # largest error message that is sent to the other processes
 
 
-def find_processes(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
+def find_processes(options: Mapping[str, str]) -> dict[str, Any] | None:
     """Returns the arguments of `jax.distributed.initialize`, or None on a single machine; does not import JAX.
 
-    Args:
-      options: Values of `OPTIONS` on the command line.
-      environment: Environment variables, in which JAX detects SLURM, Open MPI and Cloud TPUs by itself.
+    `options` are values of `OPTIONS`; without them JAX detects SLURM, Open MPI and Cloud TPUs by itself.
     """
     numbers: dict[str, int] = {}
     for option in ("--processes", "--process", "--heartbeat_seconds"):
@@ -42,9 +40,9 @@ def find_processes(options: Mapping[str, str], environment: Mapping[str, str] = 
     if count == 1 and not index:
         return None
     if count is None and index is None and coordinator is None:
-        counted = (environment.get(name, "1") for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"))
-        hosts = environment.get("TPU_PROCESS_ADDRESSES") or environment.get("TPU_WORKER_HOSTNAMES") or ""
-        on_tpu = "TPU_SKIP_MDS_QUERY" not in environment and bool(glob.glob("/dev/accel*"))  # JAX asks the VM for more
+        counted = (os.environ.get(name, "1") for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"))
+        hosts = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get("TPU_WORKER_HOSTNAMES") or ""
+        on_tpu = "TPU_SKIP_MDS_QUERY" not in os.environ and bool(glob.glob("/dev/accel*"))  # JAX asks the VM for more
         several = any(number.isdecimal() and int(number) > 1 for number in counted) or "," in hosts or on_tpu
         return settings if several else None
     if count is None or index is None or index >= count or not re.fullmatch(r".+:\d{1,5}", coordinator or ""):
