@@ -2,15 +2,19 @@
 
 import contextlib
 import json
+import subprocess
+import sys
 
 import jax
 import numpy as np
 import pytest
+from joined_processes import free_port
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lcrag.errors import UserError
 from lcrag.runs import Journal, MetricsLog, check_folder, differences, is_writer, open_run, provenance, read_metrics
 from lcrag.runs.answers import answers_path
+from lcrag.runs.processes import find_processes
 
 CONFIG = "# Parameters for train:\ntrain.steps = 3\ntrain.sampler = @Sampler()\nSampler.slots = 4\n"
 ABOUT = {"seed": 0, "command": ["lcrag", "train"], "hashes": {"rows": "a", "policy": "b"}}
@@ -174,3 +178,19 @@ def test_no_label_names_another_folder(tmp_path, label):
 def test_run_json_holds_no_secret(monkeypatch):
     monkeypatch.setattr("sys.argv", ["lcrag", "sample", "why http://me:hunter2@host/?", "http://host/?api_key=hunter2"])
     assert provenance(seed=0)["command"] == ["lcrag", "sample", "why http://***@host/?", "http://host/?api_key=***"]
+
+
+def test_processes_join_by_the_command_line_and_end_together(tmp_path):
+    """They find each other, see that their configurations differ, and none waits for another."""
+    words = ["evaluate", "--gin_file=quickstart.gin", f"--output_dir={tmp_path}", "--processes=2"]
+    words += [f"--coordinator=localhost:{free_port()}"]
+    line = [sys.executable, "-m", "lcrag.main", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen([*line, f"--process={n}", f"--gin.SEED={n}"], **pipes) for n in range(2)]
+    for number, process in enumerate(running):
+        out, error = process.communicate(timeout=300)
+        assert out.startswith(f"lcrag: process {number} of 2: ")
+        assert (process.returncode, error.count("\n")) == (2, 1), error
+        assert "another configuration" in error
+    with pytest.raises(UserError, match="--coordinator"):
+        find_processes({"--processes": "2", "--process": "2", "--coordinator": "a:1"})
