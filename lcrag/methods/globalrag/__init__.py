@@ -1,7 +1,6 @@
 """GlobalRAG: Enhancing Global Reasoning in Multi-hop Question Answering via Reinforcement Learning.
 
-Luo, Cheng, Wan, Li, Xia et al., 2025, arXiv 2510.20548. Commands and results: `docs/globalrag.md` and
-`docs/globalrag.md`.
+Luo, Cheng, Wan, Li, Xia et al., 2025, arXiv 2510.20548. Commands and results: `docs/globalrag.md`.
 
 | in the paper | here |
 |---|---|
@@ -10,8 +9,7 @@ Luo, Cheng, Wan, Li, Xia et al., 2025, arXiv 2510.20548. Commands and results: `
 | appendices D.3 and E.1: filters of trajectories and questions | `golden_trajectory.golden_verdict` |
 | golden plans as questions carry them; one-hop questions, MuSiQue | `plans` |
 | section 3.2, appendices A and M: the rollout | `program.globalrag`, read by `program.read_episode` |
-| section 3.2.1, equations 1 and 2: planning quality | `plan_rewards`, `rewards.plan_scores` |
-| section 3.2.2, equation 3: subgoal completion | `plan_rewards`, `rewards.plan_scores` |
+| 3.2.1, 3.2.2, equations 1 to 3: planning quality, subgoal completion | `plan_rewards`, `rewards.plan_scores` |
 | section 3.2.4: format | `program.tag_marks` |
 | section 3.2.5, equation 6: annealing | `rewards.annealed` |
 | section 3.2.5, equation 7: the whole reward | `rewards.globalrag_reward` |

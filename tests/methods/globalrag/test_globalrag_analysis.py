@@ -66,9 +66,8 @@ def test_the_table_of_a_steps_time():
     markdown = to_markdown(phase_table(logs))
     assert "| GlobalRAG | 5.00 | 3.00 | 58.33 | 15.00 | 1.00 | 20.83 | 5.00 | 1.00 | 20.83 | 5.00 |" in markdown
     assert "SFT" not in markdown
-    assert "| a | 6.00 | 3.00 | 50.00 | 15.00 |" in to_markdown(
-        phase_table({"a": [log([2, 4], [1, 1], [3, 1], [100, 50])]})
-    )
+    of_two_steps = phase_table({"a": [log([2, 4], [1, 1], [3, 1], [100, 50])]})
+    assert "| a | 6.00 | 3.00 | 50.00 | 15.00 |" in to_markdown(of_two_steps)
     assert phase_table({"SFT": [{"loss/supervised": (np.arange(2), np.ones(2))}]}) is None
 
 

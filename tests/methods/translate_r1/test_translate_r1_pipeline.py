@@ -98,7 +98,6 @@ def test_what_is_translated_and_what_becomes_of_it():
     [
         ("<output> Moi </output>", ("question",), {"question": "Moi"}),
         ("first <output>no</output> then <OUTPUT>yes</OUTPUT>", ("question",), {"question": "yes"}),
-        ("Moi", ("question",), None),
         ("<output>Moi", ("question",), None),
         ("<output> </output>", ("question",), None),
         ('<output>```json\n{"A": "b", "question": "a"}\n```</output>', ("question", "A"), {"question": "a", "A": "b"}),
@@ -109,7 +108,6 @@ def test_what_is_translated_and_what_becomes_of_it():
                 '{"question": "a", "A": "b", "B": "c"}',
                 '{"question": "a", "A": 1}',
                 '{"question": "a", "A": " "}',
-                '["a", "b"]',
                 '{"question": "a", "A": }',
                 "a\nA. b",
             )
@@ -169,12 +167,10 @@ def test_the_share_of_natural_language(text, least, most):
 @pytest.mark.parametrize(
     ("text", "answer", "domain", "cause"),
     [
-        (PROBLEM, "8", "mathematics", ""),
         ("a" * 1999, "8", "mathematics", ""),
         ("a" * 2000, "8", "mathematics", "too long"),
         (r"Compute $\int_0^1 x^2 dx + \sum_{k=1}^{10} k$.", "8", "mathematics", "too little natural language"),
         (CHOICE, "A", "multiple_choice", ""),
-        (CHOICE.replace("D. a stone", ""), "A", "multiple_choice", "no options A to D"),
         (CHOICE.replace("D. a stone", "D."), "A", "multiple_choice", "no options A to D"),
         (CHOICE, "E", "multiple_choice", "the answer is no option"),
         ("1 + 1 = ?\nA. one\nB. two\nC. three\nD. four", "B", "multiple_choice", "too little natural language"),
@@ -272,7 +268,6 @@ def summarised(verdict="SAME", **changed):
     [
         ({"summary": "Sorry."}, LABEL, "forward translation", "no output", 1),
         ({"summary": f"<output>{SUMMARY}</output>"}, LABEL, "heuristics", "a copy of the source", 1),
-        ({"summary_back": "Sorry."}, LABEL, "back-translation", "no output", 2),
         ({"summary_back": "<output>What?</output>"}, LABEL, "back-translation", "low chrF", 2),
         ({"article": "Sorry."}, TEXT, "forward translation", "no output", 3),
         ({"article": "<output>Sade.</output>"}, TEXT, "heuristics", "too short", 3),
