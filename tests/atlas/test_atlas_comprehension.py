@@ -8,7 +8,6 @@ from babel.core import get_global
 
 from lcrag.atlas import build_world
 from lcrag.atlas.comprehension import (
-    HALF_KNOWN,
     LANGUAGES,
     NATURAL,
     SPLITS,
@@ -55,13 +54,6 @@ def test_every_question_is_asked_in_every_language_and_in_one_split(by_split):
             assert len({question.text for question in versions}) == len(LANGUAGES)
     texts = [{question.text for question in questions} for questions in by_split.values()]
     assert sum(map(len, texts)) == len(set.union(*texts)) == sum(map(len, by_split.values()))
-
-
-def test_the_seed_of_the_world_draws_the_splits(by_split):
-    again = ComprehensionTasks(build_world()).questions("held_out")
-    assert again == by_split["held_out"]
-    other = ComprehensionTasks(build_world(seed=1)).questions("held_out")
-    assert {question.id for question in other} != {question.id for question in again}
 
 
 def test_limits_languages_and_domains(tasks, by_split):
@@ -155,19 +147,16 @@ def oracle(tasks):
     return ComprehensionOracle(tasks, calls=0.4)
 
 
-def test_the_oracle_calls_as_often_in_every_language(oracle, by_split):
+def test_the_oracle_calls_as_often_in_every_language_with_the_question_as_it_stands(oracle, by_split):
     for language in LANGUAGES:
         asked = [question for question in by_split["demonstrations"] if question.language == language]
-        calls = ["<tool_call>" in oracle.next_text(question, []) for question in asked]
+        texts = [oracle.next_text(question, []) for question in asked]
+        calls = ["<tool_call>" in text for text in texts]
         assert abs(sum(calls) / len(calls) - 0.4) < 0.06
-
-
-def test_the_oracle_has_the_question_translated_as_it_stands(oracle, by_split):
-    for question in by_split["train"][:200]:
-        text = oracle.next_text(question, [("environment", f"{question.text}\n")])
-        if text.startswith("<tool_call>"):
-            content = json.loads(text.removeprefix("<tool_call>").removesuffix("</tool_call>"))
-            assert content == {"name": "translate", "arguments": {"text": question.text, "target": "en"}}
+        for question, text in zip(asked, texts, strict=True):
+            if text.startswith("<tool_call>"):
+                content = json.loads(text.removeprefix("<tool_call>").removesuffix("</tool_call>"))
+                assert content == {"name": "translate", "arguments": {"text": question.text, "target": "en"}}
 
 
 def _answered(text, question):
@@ -185,13 +174,6 @@ def test_the_oracle_guesses_what_it_does_not_understand(tasks, by_split):
     assert 0.65 < shares["half_known", MULTIPLE_CHOICE] < 0.85
     assert shares["constructed", MATHEMATICS] < 0.15
     assert 0.2 < shares["constructed", MULTIPLE_CHOICE] < 0.3
-
-
-def test_half_known_languages_have_strange_words_of_their_own(tasks):
-    strange = {language: tasks.strange_words(language) for language in HALF_KNOWN}
-    assert len(set(strange.values())) == len(HALF_KNOWN)
-    assert all(len(words & set("2345")) == 1 for words in strange.values())
-    assert {language: len(words) - 1 for language, words in strange.items()} == {"fi": 2, "ru": 10}
 
 
 def test_the_oracle_is_right_once_it_reads_english(oracle, by_split, translator):

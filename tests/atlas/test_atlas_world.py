@@ -4,8 +4,6 @@ import collections
 import dataclasses
 import datetime
 import statistics
-import subprocess
-import sys
 import unicodedata
 
 import pytest
@@ -18,18 +16,10 @@ from lcrag.atlas.facts import KINDS, names_of, section_of, subject_of, written
 from lcrag.atlas.oracle import LAST_STALE_YEAR, entity_called, read_texts
 from lcrag.atlas.vocabulary import training_text
 from lcrag.atlas.wording import UNKNOWN, label, question_text, wording
-from lcrag.atlas.world import (
-    ENGLISH_SHARE,
-    FOREIGN_SHARE,
-    HOME_SHARE,
-    PRESENT_YEARS,
-    STALE_SHARE,
-    STALE_YEARS,
-    STATED_SHARE,
-    mentioned_entities,
-)
+from lcrag.atlas.world import PRESENT_YEARS, STALE_SHARE, STALE_YEARS, mentioned_entities
 from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.errors import UserError
+from lcrag.files import WEIGHTS
 
 WORLD = build_world(seed=0)
 FACTS = {fact.id: fact for fact in WORLD.facts}
@@ -70,32 +60,11 @@ def test_names_and_values_are_those_of_cldr():
     assert names_of("time_zone")["Europe_Eastern"]["en"].text == "Eastern European Standard Time"
 
 
-def test_at_most_a_third_of_the_answers_is_copyable_and_there_are_enough_facts():
-    assert sum(RELATIONS[fact.relation].copyable for fact in WORLD.facts) / len(WORLD.facts) < 1 / 3
-    one_fact = {split: len(facts_of(split)) for split in SPLITS}
-    assert sum(one_fact.values()) > 2_500
-    assert one_fact["held_out"] >= 200
-    assert one_fact["unseen"] >= 200
-    entities = collections.Counter(map(subject_of, WORLD.facts))
-    assert sum(count >= 3 for count in entities.values()) / len(entities) > 0.95
-    chains = collections.Counter((len(chain.facts), WORLD.splits[chain.id]) for chain in WORLD.chains)
-    assert min(chains[hops, split] for hops in (2, 3) for split in SPLITS) > 30
-    assert min(chains[4, split] for split in SPLITS) > 15
-
-
 def test_every_value_is_recognised_as_its_language_writes_it():
     for fact in WORLD.facts:
         kind = RELATIONS[fact.relation].value
         for language in LCRL_LANGUAGES:
             assert entity_called(kind, written(kind, fact.value, language)[0], (language,)) == fact.value
-
-
-def test_a_split_is_a_set_of_facts_and_training_touches_no_other():
-    kept_back = {fact.id for fact in facts_of("validation", "held_out", "unseen")}
-    assert not {question.id for question in WORLD.questions("train", ["en"])} & kept_back
-    for chain in WORLD.chains:
-        if WORLD.splits[chain.id] == "train":
-            assert not {fact.id for fact in chain.facts} & kept_back
 
 
 @pytest.mark.parametrize("language", ["en", "ar", "zh"])
@@ -217,12 +186,9 @@ def test_a_counterfactual_passage_differs_in_its_value_alone():
     assert render_passage(WORLD.passage(section_of(fact), language, told)) == true.replace(now, then, 1) != true
 
 
-def test_the_world_is_the_same_in_another_process_and_another_with_another_seed():
-    part = "dataclasses.replace(world, facts=world.facts[::9], chains=world.chains[::9]).fingerprint()"
-    code = f"import dataclasses; from lcrag.atlas import build_world; world = build_world(seed=0); print({part})"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    few = dataclasses.replace(WORLD, facts=WORLD.facts[::9], chains=WORLD.chains[::9])
-    assert other.stdout.strip() == few.fingerprint() != dataclasses.replace(few, facts=WORLD.facts[:9]).fingerprint()
+def test_the_world_is_that_of_the_shipped_weights_and_another_with_another_seed():
+    for part in ("encoder", "cold_start", "long_sft"):
+        assert WORLD.fingerprint() in (WEIGHTS / part / "README.md").read_text(encoding="utf-8")
     assert build_world(seed=1).splits != WORLD.splits
 
 
@@ -261,17 +227,6 @@ def test_homes_hold_their_facts_right_and_all_others_share_one_value_whose_year_
             elif entry.year is not None:
                 assert LAST_STALE_YEAR < PRESENT_YEARS[0] <= entry.year < PRESENT_YEARS[1]
     assert stale / len(WORLD.facts) == pytest.approx(STALE_SHARE, abs=0.04)
-
-
-def test_collections_hold_their_shares():
-    held = collections.defaultdict(list)
-    for fact in WORLD.facts:
-        for language in LCRL_LANGUAGES:
-            home = WORLD.homes[subject_of(fact)]
-            where = "home" if language == home else "en" if language == "en" else "abroad"
-            held[where].append(fact.id in WORLD.holdings[language])
-    for where, share in {"home": HOME_SHARE, "en": ENGLISH_SHARE, "abroad": FOREIGN_SHARE}.items():
-        assert statistics.mean(held[where]) == pytest.approx(share * STATED_SHARE, abs=0.025)
 
 
 @pytest.mark.parametrize("language", LCRL_LANGUAGES)

@@ -158,16 +158,10 @@ def test_rows_are_those_of_the_prefix_lm_converter():
         assert not expected["decoder_loss_weights"][count:].any()
 
 
-def test_a_mixture_is_its_tasks_one_after_the_other():
-    languages = ("fi", "fr")
-    apart = [demonstrations_of_task(f"atlas_validation_{code}", "validation", BadRows(), 3) for code in languages]
-    together = demonstrations_of_task("atlas_validation", "validation", BadRows(), 3)
-    assert all(row in together for rows in apart for row in rows)
-
-
 def test_text_that_the_task_does_not_keep_is_decoded(tasks):
     tokenize = functools.partial(seqio.preprocessors.tokenize, copy_pretokenized=False)
     tasks("unkept", [{"inputs": "Where is Chad?", "targets": " in Africa"}], tokenize, seqio.preprocessors.append_eos)
+    assert len(demonstrations_of_task("atlas_validation", "validation", BadRows(), 3)) == 3 * len(LCRL_LANGUAGES)
     [row] = demonstrations_of_task("unkept", "train", BadRows())
     assert (row.opening, row.turns[0].text) == ("Where is Chad?", " in Africa")
 
