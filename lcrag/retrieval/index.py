@@ -2,7 +2,8 @@
 
 The vectors are stored once, in `vectors.npy`; an approximate index adds a folder `index`, which refers to them unless
 it contains a smaller quantized copy. Its search settings are the least work that reaches a recall. Work is counted, not
-timed, so the same vectors always give the same index.
+timed, so the choice does not depend on the load of the machine. ScaNN builds a tree on several threads: two builds from
+the same vectors differ a little.
 """
 
 import dataclasses
