@@ -158,16 +158,17 @@ OPTIMIZER = adamw(learning_rate=1e-2, steps=10)
 
 
 @functools.cache
-def adapted():
+def adapted(base_dtype="float32"):
     """(config, adapters, base)."""
     config, params = add_lora(CONFIG, initialise(CONFIG, jax.random.key(0)), LORA, jax.random.key(1))
-    return config, *split_trainable(config, params)
+    adapters, base = split_trainable(config, params)
+    return config, adapters, jax.tree.map(lambda leaf: leaf.astype(base_dtype), base)
 
 
 @functools.cache
-def trained(mesh=ALONE):
+def trained(mesh=ALONE, base_dtype="float32"):
     """(config, state, base, metrics of every step) after three steps."""
-    config, adapters, base = adapted()
+    config, adapters, base = adapted(base_dtype)
     shardings, base_shardings = split_trainable(config, param_shardings(config, mesh))
     base = jax.device_put(base, base_shardings)
     update = policy_update(config, mesh, PolicyGradient(), OPTIMIZER)
@@ -181,10 +182,12 @@ def trained(mesh=ALONE):
     return config, state, base, measured
 
 
-def test_only_the_adapters_are_learned():
-    before = parameter_fingerprint(adapted()[2])
-    config, state, base, measured = trained()
+@pytest.mark.parametrize("base_dtype", ["float32", "bfloat16"])
+def test_only_the_adapters_are_learned(base_dtype):
+    before = parameter_fingerprint(adapted(base_dtype)[2])
+    config, state, base, measured = trained(base_dtype=base_dtype)
     assert parameter_fingerprint(base) == before
+    assert {leaf.dtype for leaf in jax.tree.leaves(base)} == {jnp.dtype(base_dtype)}
     adapters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
     assert adapters == 2 * 2 * ((32 + 32) + (32 + 16) + (48 + 32))
     moments = sum(leaf.size for leaf in jax.tree.leaves(state.optimizer_state) if leaf.ndim)

@@ -138,3 +138,16 @@ def test_logits_that_fit_a_block_are_computed_once(monkeypatch, words_of_a_block
     small_blocks(monkeypatch, words_of_a_block, positions=8 * 64)
     text = compiled_gradient(TIED, unembed_log_probabilities).as_text()
     assert text.count(" dot(") == products
+
+
+def test_bfloat16_computes_close_by():
+    params, hidden, targets = arguments(UNTIED)
+
+    def table_gradient(dtype):
+        config = tiny_config(tie_embeddings=False, compute_dtype=dtype)
+        _, (gradients, _) = scores(unembed_log_probabilities, config, params, hidden.astype(dtype), targets)
+        return gradients["unembedding"]
+
+    exact, close = table_gradient("float32"), table_gradient("bfloat16")
+    assert close.dtype == jnp.float32
+    np.testing.assert_allclose(close, exact, atol=0.02 * float(jnp.abs(exact).max()))
