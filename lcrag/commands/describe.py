@@ -433,7 +433,7 @@ def opening(method: Method, questions: Sequence[Question], languages: Sequence[s
         return Completion(text="", finish_reason="eos", tokens=0) if isinstance(request, Complete) else ""
 
     question = next(iter(questions), EXAMPLE)
-    program = method.on(languages or (question.language,))(question)
+    program = method.program_for(languages or (question.language,))(question)
     answer, prompts = None, []
     for _ in range(LOOK_AHEAD):
         try:

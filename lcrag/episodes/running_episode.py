@@ -85,7 +85,7 @@ class Transcript:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns `tokens`, `by_policy`, `log_probabilities` and `turn` of an `EpisodeRecord`."""
-
+        # An empty piece of the environment gives the arrays their types if nothing has been written yet.
         tokens, scores, turns = zip((np.empty(0, np.int32), None, 0), *self._pieces, strict=True)
         lengths = [len(piece) for piece in tokens]
         scored = [np.zeros(n) if piece is None else piece for n, piece in zip(lengths, scores, strict=True)]

@@ -1,1 +1,1 @@
-"""`lcrag train`: reinforcement learning. Start reading at `training.train`; `rollouts` samples its episodes."""
+"""`lcrag train` and `lcrag sft`. Start reading at `rl.train`; `rollout` samples and scores its episodes."""

@@ -72,7 +72,7 @@ class Evaluation:
 
     def program(self, rollouts: Rollouts) -> ProgramOf:
         """Returns the method's program with the settings of the evaluation."""
-        return rollouts.method.with_settings(self.program_settings).on(rollouts.languages)
+        return rollouts.method.with_settings(self.program_settings).program_for(rollouts.languages)
 
     def check(self, rollouts: Rollouts) -> None:
         """Checks the questions and the reference policies before anything is sampled.

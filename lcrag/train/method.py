@@ -63,7 +63,7 @@ class Method:
         """Frozen models that the reward uses, by their role."""
         return self.reward.models if isinstance(self.reward, TermSum) else {}
 
-    def on(self, languages: Sequence[str]) -> ProgramOf:
+    def program_for(self, languages: Sequence[str]) -> ProgramOf:
         """Returns the function that builds a question's program for collections in `languages`."""
         return lambda question: self.program(question, self.collections(question, languages))
 

@@ -121,7 +121,7 @@ class Rollouts:
 
     def __init__(self, lanes: Lanes, policy: Policy, collections: SearchableCollections, method: Method, seed: int):
         self.method, self.policy, self.lane_count = method, policy, lanes.count
-        self.languages, self.program = collections.languages, method.on(collections.languages)
+        self.languages, self.program = collections.languages, method.program_for(collections.languages)
         self._abandoned = threading.Event()
         self.runners: dict[int, Runner] = {}
         parts = {"tokenizer": policy.tokenizer, "search": collections.search, "seed": seed}
@@ -383,7 +383,8 @@ def sample_step(
         rollouts.method.set_advantages(sampled)
         episodes += sampled
         flat = GroupStatistics.of(sampled).without_variance
-        missing -= len({each.group for each, equal in zip(sampled, flat, strict=True) if each.scored and not equal})
+        varied = zip(sampled, flat, strict=True)
+        missing -= len({episode.group for episode, equal in varied if episode.scored and not equal})
     kept = kept_for_update(episodes, dynamic_sampling=max_rollouts > 1)
     return Sampled(episodes=episodes, kept=kept, rollouts=done)
 

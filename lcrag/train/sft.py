@@ -81,7 +81,7 @@ def sft(
         tokenizer=policy.tokenizer,
         chat=chat,
         longest_tokens=min(longest, policy.config.max_positions),
-        program=None if method is None or collections is None else method.on(collections.languages),
+        program=None if method is None or collections is None else method.program_for(collections.languages),
         search=None if collections is None else collections.search,
     )
     table, validation = list(rows(context)), list(validation_rows(context))
