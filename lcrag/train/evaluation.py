@@ -176,7 +176,7 @@ class Evaluation:
             values = reward_values(self.reward, records, np.arange(len(records), dtype=np.int32))
             check_scored(records, values["total"])
             rewards = [{name: float(term[n]) for name, term in values.items()} for n in range(len(records))]
-        texts = [[f"{passage.title} {passage.text}" for each in log for passage in each.passages] for log in logs]
+        texts = [[f"{passage.title} {passage.text}" for search in log for passage in search.passages] for log in logs]
         answered = [_answered(*parts) for parts in zip(records, rollouts.gather(texts), rewards, strict=True)]
         rows = (episode_json(record, rewards=earned) for record, earned in zip(records, rewards, strict=True))
         return answered, rows, max(lane.seconds["rollout"] for lane in lanes)
@@ -207,7 +207,7 @@ def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[s
         retrieval_rounds=counts["retrieval_rounds"],
         subsets=tuple(subsets),
         sampled_tokens=counts["policy_tokens"] + counts["completion_tokens"],
-        total_tokens=len(record.tokens) + sum(each.prompt_tokens + each.tokens for each in record.completions),
+        total_tokens=len(record.tokens) + sum(side.prompt_tokens + side.tokens for side in record.completions),
         answer_retrieved=holds_answer(passages, question.answers),
         plan=None if plan is None else json.dumps(plan, ensure_ascii=False),
         domain=question.domain,

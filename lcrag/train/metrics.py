@@ -167,7 +167,7 @@ def learning_flops(config: DecoderConfig, trajectories: Iterable[Trajectory], pa
 
     Passes that only score, and those of a critic, are left out.
     """
-    sizes = ((len(each.tokens), int(each.by_policy.sum())) for each in trajectories)
+    sizes = ((len(trajectory.tokens), int(trajectory.by_policy.sum())) for trajectory in trajectories)
     return passes * sum(
         update_flops(config, length, attended=causal_mean(length), unembedded=learned) for length, learned in sizes
     )

@@ -144,6 +144,7 @@ def train(
     hashes = content_hashes(policy, collections, asked, {**method.models, **runner.completers})
     about = provenance(seed=seed, hashes=hashes)
 
+    # --- How a step is sampled; the learner, the display and the first step, which these functions use, are made below.
     def sample(step: int, policy_version: int, begun: Rollout | None = None) -> Sampled:
         return sample_step(
             rollouts,

@@ -283,7 +283,8 @@ def test_retrieval_options(option, count):
     def program(question, languages):
         given.append(tuple(languages))
 
-    Method(name="m", program=program, reward=lambda episodes: {}, collections=choice).program_for(LCRL_LANGUAGES)(question)
+    method = Method(name="m", program=program, reward=lambda episodes: {}, collections=choice)
+    method.program_for(LCRL_LANGUAGES)(question)
     (languages,) = given
     assert len(languages) == count
     assert ("fi" in languages) == (option != "english")
