@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import gin
+from rich import table as rich_table
 
 from lcrag.curation.playing import KEPT, VERDICTS, right, verdict
 from lcrag.curation.text_writers import Teacher
@@ -119,6 +120,16 @@ def _taught_run(
         yield run.path, play
 
 
+def _print_counts(title: str, *sections: Mapping[str, int]) -> None:
+    """Prints counts as a table, with a line between sections."""
+    table = rich_table.Table("", "number", title=title)
+    for section in sections:
+        for name, count in section.items():
+            table.add_row(name.replace("_", " "), f"{count:,}")
+        table.add_section()
+    make_console().print(table)
+
+
 def _write_tables(path: pathlib.Path, title: str, tables: Sequence[Table]) -> None:
     """Writes tables as a page of Markdown, and prints them."""
     write_text(path, "\n".join([f"# {title}\n", *map(to_markdown, tables)]))
@@ -167,7 +178,7 @@ def demonstrations(
         verdicts = counting.Counter(episode["verdict"] for episode in episodes)
         kinds = counting.Counter(row["kind"] for row in rows)
         rounds = [episode["outcome"]["counts"]["retrieval_rounds"] for episode in kept]
-        report = {
+        report: dict[str, Any] = {
             "questions": len(episodes),
             "right": sum(episode["correct"] for episode in episodes),
             "verdicts": {name: verdicts[name] for name in VERDICTS},
@@ -176,7 +187,8 @@ def demonstrations(
             "retrieval_rounds_of_kept": sum(rounds) / len(rounds) if rounds else None,
         }
         write_json(folder / REPORT, report)
-        make_console().print_json(data=report)
+        of_rows = {f"rows: {name}": count for name, count in report["kinds"].items()}
+        _print_counts(f"demonstrations of {len(episodes):,} questions", report["verdicts"], of_rows)
 
 
 @gin.configurable
@@ -264,7 +276,10 @@ def selection(
             "written": {name: len(side) for name, side in sides.items()},
         }
         write_json(folder / REPORT, report)
-        make_console().print_json(data=report)
+        at_first = {name: report[name] for name in ("right_at_first", "wrong_at_first", "never_right")}
+        chosen = {f"selected, {reason}": count for reason, count in report["selected"].items()}
+        written = {f"in {name}": count for name, count in report["written"].items()}
+        _print_counts("selection for reinforcement learning", at_first, chosen | written)
 
 
 @gin.configurable
