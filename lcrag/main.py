@@ -114,7 +114,8 @@ def _execute(command: Command, arguments: Arguments) -> None:
     if command.of_run and not gin_files:
         run_folder = next(iter(arguments.words), None)
         if run_folder is None:
-            raise UserError(f"lcrag {arguments.command} needs the folder of a run: {arguments.command} {command.words}")
+            usage = f"lcrag {arguments.command} {command.words}"
+            raise UserError(f"lcrag {arguments.command} needs the folder of a run: {usage}")
         if is_remote(run_folder):
             raise UserError(f"{run_folder} is in object storage: copy the run to a local folder first")
         if not (Path(run_folder) / CONFIG).is_file():
