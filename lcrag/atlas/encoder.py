@@ -6,7 +6,8 @@ training fact.
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import jax
 import numpy as np
@@ -33,6 +34,9 @@ _NATIVE, _QUESTIONS = 0.25, 0.3
 # One text in a hundred is longer; the end of its value is cut.
 TRAINING_TOKENS = 56
 RECALL_DEPTHS = (1, 3)
+
+# Language -> vectors of its passages, and the row of each section's passage.
+EncodedCollections: TypeAlias = Mapping[str, tuple[Float[np.ndarray, "passages width"], Mapping[str, int]]]
 
 
 def train_atlas_encoder(
@@ -79,8 +83,18 @@ def atlas_pairs(world: World, batch: int, seed: int) -> Iterator[Pair]:
             yield Pair(query=query, passage=passage_text(passage), group=section_of(fact))
 
 
+def encode_collections(world: World, encoder: Encoder, languages: Sequence[str] = LCRL_LANGUAGES) -> EncodedCollections:
+    """Encodes the collection of every language."""
+    collections = {}
+    for language in languages:
+        passages = world.passages(language)
+        vectors = encoder.encode([passage_text(passage) for passage in passages], "passage")
+        collections[language] = vectors, {passage.id.split("/", 1)[1]: row for row, passage in enumerate(passages)}
+    return collections
+
+
 def measure_recall(
-    world: World, encoder: Encoder, split: str, form: str, languages: Sequence[str] = LCRL_LANGUAGES
+    world: World, encoder: Encoder, collections: EncodedCollections, split: str, form: str
 ) -> Float[np.ndarray, "asked searched depths"]:
     """Measures recall@1 and @3 of the one-hop facts of a split, by query language and collection.
 
@@ -88,22 +102,18 @@ def measure_recall(
     "unseen" only the questions whose subject is in no training fact are asked.
 
     Args:
+      collections: Vectors of each language, which is also asked in.
       form: "query" (the search query of a demonstration) or "question".
     """
-    collections = []  # of each language: vectors of its passages, and the row of each section's passage
-    for language in languages:
-        passages = world.passages(language)
-        vectors = encoder.encode([passage_text(passage) for passage in passages], "passage")
-        collections.append((vectors, {passage.id.split("/", 1)[1]: row for row, passage in enumerate(passages)}))
     taught = {entity for fact in world.training_facts for entity in (subject_of(fact), *mentioned_entities(fact))}
-    recall = np.zeros((len(languages), len(languages), len(RECALL_DEPTHS)))
-    for row, language in enumerate(languages):
+    recall = np.zeros((len(collections), len(collections), len(RECALL_DEPTHS)))
+    for row, language in enumerate(collections):
         questions = world.questions(split, languages=(language,))
         questions = [q for q in questions if split != "unseen" or tuple(q.extra["subject"]) not in taught]
         texts = [question.text if form == "question" else question.extra["query"] for question in questions]
         sections = [section_of(world.last_facts[question.id]) for question in questions]
         queries = encoder.encode(texts, "query")
-        for column, (vectors, row_of) in enumerate(collections):
+        for column, (vectors, row_of) in enumerate(collections.values()):
             held = [index for index, section in enumerate(sections) if section in row_of]
             wanted = np.array([row_of[sections[index]] for index in held])
             hits = exact_search(vectors, queries[held], max(RECALL_DEPTHS)) == wanted[:, None]
@@ -119,6 +129,7 @@ def native_and_cross(recall: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def encoder_card(world: World, encoder: Encoder, made: str) -> str:
     """Returns the README of the encoder: how it was made, sizes, recall."""
+    collections = encode_collections(world, encoder)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(encoder.params))
     card = (
         "# The atlas's encoder\n\n"
@@ -133,7 +144,7 @@ def encoder_card(world: World, encoder: Encoder, made: str) -> str:
         "|---|---|---|---|---|---|---|\n"
     )
     for split, form in itertools.product(("held_out", "unseen"), ("query", "question")):
-        recall = measure_recall(world, encoder, split, form)
+        recall = measure_recall(world, encoder, collections, split, form)
         figures = [*np.concatenate(native_and_cross(recall)), recall[..., -1].min()]
         card += f"| {split.replace('_', ' ')} | {form} | {' | '.join(f'{figure:.3f}' for figure in figures)} |\n"
     return card

@@ -27,7 +27,11 @@ SHIPPED_FOLDER = pathlib.Path(__file__).parent / "weights" / "tokenizer"
 _CUT_SCRIPTS = (
     r"\p{Han}",
     r"[\p{Katakana}ー]",
-    *(rf"\p{{{s}}}" for s in "Hiragana Thai Hangul Arabic Cyrillic".split()),
+    r"\p{Hiragana}",
+    r"\p{Thai}",
+    r"\p{Hangul}",
+    r"\p{Arabic}",
+    r"\p{Cyrillic}",
 )
 _OTHER_LETTERS = rf"[[\p{{L}}\p{{M}}\x{{200C}}]&&[^{''.join(_CUT_SCRIPTS)}]]"
 _PRE_TOKEN = "|".join(

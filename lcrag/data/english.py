@@ -382,19 +382,21 @@ class QuestionSet:
         for number, row in rows:
             place = number if key is None else f"{key or 'element'} {number}"
             try:
-                if (raw := row.raw_question(number)) is None:
-                    continue
-                if (question := raw.question).id in found:
-                    bad_rows.add(path, place, "id", f"{question.id} is already used by an earlier row")
-                    continue
-                planned = add_plan(question) if add_plan else question
-            except UnusableQuestion as error:
-                bad_rows.add(path, place, "question_decomposition", str(error), cause=error.cause)
+                raw = row.raw_question(number)
             except ValueError as error:
                 bad_rows.add(path, place, "", str(error))
-            else:
-                named = dataclasses.replace(planned, dataset=self.name)
-                found[question.id] = dataclasses.replace(raw, question=named)
+                continue
+            if raw is None:
+                continue
+            if raw.question.id in found:
+                bad_rows.add(path, place, "id", f"{raw.question.id} is already used by an earlier row")
+                continue
+            try:
+                question = add_plan(raw.question) if add_plan else raw.question
+            except UnusableQuestion as error:  # any other error of the plans is ours
+                bad_rows.add(path, place, "question_decomposition", str(error), cause=error.cause)
+                continue
+            found[question.id] = dataclasses.replace(raw, question=dataclasses.replace(question, dataset=self.name))
         return list(found.values())
 
 

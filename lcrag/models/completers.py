@@ -162,9 +162,9 @@ class EndpointCompleter:
     """
 
     def __init__(self, model: str, url: str = LOCAL, concurrency: int = 32, attempts: int = 6, seconds: float = 120.0):
-        if concurrency < 1:
-            raise UserError(f"EndpointCompleter.concurrency is {concurrency}: set it to 1 or more")
         self._endpoint = ChatEndpoint(model, url, attempts=attempts, seconds=seconds)
+        if concurrency < 1:
+            raise UserError(f"{self._endpoint.name} has concurrency {concurrency}: set it to 1 or more")
         self._attempts, self._concurrency = attempts, concurrency
 
     def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> list[Completion | GenerationFailure]:

@@ -170,8 +170,8 @@ class Encoder:
         special = tokenizer.num_special_tokens_to_add(False)
         if not special < settings.max_tokens <= config.longest_tokens:
             raise UserError(
-                f"load_encoder.max_tokens is {settings.max_tokens}: the encoder has {special} special tokens and"
-                f" {config.longest_tokens} positions"
+                f"load_encoder.max_tokens is {settings.max_tokens}, but the encoder has {special} special tokens and"
+                f" {config.longest_tokens} positions: set it to a value from {special + 1} to {config.longest_tokens}"
             )
         if tokenizer.get_vocab_size() > config.vocab_size:
             raise UserError(

@@ -191,7 +191,8 @@ def test_training_of_an_encoder_runs():
 def test_the_shipped_encoder_finds_held_out_facts(languages):
     encoder = load_encoder(ENCODER)
     assert encoder.fingerprint() in (ENCODER / "README.md").read_text()
-    recall = encoder_training.measure_recall(WORLD, encoder, "held_out", "query", languages)
+    collections = encoder_training.encode_collections(WORLD, encoder, languages)
+    recall = encoder_training.measure_recall(WORLD, encoder, collections, "held_out", "query")
     native, across = encoder_training.native_and_cross(recall)
     assert native[0] >= 0.98
     assert across[0] >= 0.9
