@@ -17,7 +17,7 @@ Commands and results: `docs/baselines.md`.
 | StepSearch (Wang et al., 2025) | `step_search` |
 | mSearch-R1 | `lcrag.methods.lcrl.hierarchical_search` under another reward |
 
-Prompts stand beside their programs, those of several in `steps`. `lcrag.methods` explains the settings that programs
+Prompts are defined next to their programs, shared ones in `steps`. `lcrag.methods` explains the settings that programs
 share.
 """
 

@@ -2,7 +2,7 @@
 
 Every step has two wordings: "full" for models that follow instructions, "atlas" for the built-in tiny one. The prompts
 paraphrase those of the papers, with the tags and the answer format of LcRL's prompt, so methods do not differ in how
-their answers are parsed. Those that only one baseline uses stand beside its program.
+their answers are parsed. Those of a single baseline are in the file of its program.
 """
 
 import dataclasses
