@@ -75,6 +75,7 @@ def demonstrate(
       UserError: none of many consecutive demonstrations could be kept.
     """
     generator, facts = np.random.default_rng(seed), FactSampler(world)
+    encoder = ContextTokenizer(tokenizer, chat)  # one for all, because it remembers encodings
     fruitless = 0
     while fruitless < MAX_FRUITLESS:
         drawn: list[tuple[Question, Fact | None, Fact | None]] = []  # question, its fact, the fact as told
@@ -101,7 +102,7 @@ def demonstrate(
             [(question, program(question)) for question, *_ in drawn],
             oracle_writer(oracle),
             search,
-            ContextTokenizer(tokenizer, chat),
+            encoder,
             context=context,
             edit=retold,
             translator=translator,

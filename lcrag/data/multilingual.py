@@ -82,10 +82,10 @@ class MkqaRow(Row):
 
 def read_mkqa(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -> dict[str, MkqaRow]:
     """Returns the rows by id, in the file's order; each has all `languages`, with or without answers."""
+    codes = [_MKQA_CODES.get(language, language) for language in languages]
     rows: dict[str, MkqaRow] = {}
     for line, row in read_rows(path, MkqaRow, bad_rows):
         contents: dict[str, Mapping[str, object]] = {"queries": row.queries, "answers": row.answers}
-        codes = [_MKQA_CODES.get(language, language) for language in languages]
         if missing := [f"{name}.{code}" for code in codes for name in contents if code not in contents[name]]:
             bad_rows.add(path, line, missing[0], "field required")
         elif (key := str(row.example_id)) in rows:

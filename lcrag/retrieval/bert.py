@@ -112,7 +112,7 @@ def read_config(path: pathlib.Path) -> BertConfig:
         raise UserError(f"there is no encoder in {path.parent}: expected the file {path.name}")
     values = read_json_object(path)
     model_type = values.get("model_type")
-    if model_type not in _CONFIGS:
+    if not isinstance(model_type, str) or model_type not in _CONFIGS:
         raise UserError(f"{path}: an encoder of type {model_type!r} is not supported: there are {', '.join(_CONFIGS)}")
     for name, value in _FIXED.items():
         if values.get(name, value) != value:
