@@ -208,11 +208,12 @@ def benchmark(
 
     Args:
       output_dir: Folder for `benchmark.json` and `benchmark.md`; None: nothing is written.
-      words: Not used.
       repeats: Timed calls of each phase, of which the median is reported.
       check: A `benchmark.json` to compare with; empty: none.
       tolerance: Largest relative decrease of a share of the floor compared with `check`.
     """
+    if words:
+        raise UserError(f"lcrag benchmark takes no word {words[0]}; options begin with --")
     if repeats < 1:
         raise UserError(f"benchmark.repeats is {repeats}: it must be 1 or more")
     before = read_result(check) if check else None

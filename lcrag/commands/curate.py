@@ -122,7 +122,7 @@ def _taught_run(
 
 def _print_counts(title: str, *sections: Mapping[str, int]) -> None:
     """Prints counts as a table, with a line between sections."""
-    table = rich_table.Table("", "number", title=title)
+    table = rich_table.Table("", rich_table.Column("number", justify="right"), title=title)
     for section in sections:
         for name, count in section.items():
             table.add_row(name.replace("_", " "), f"{count:,}")

@@ -210,7 +210,7 @@ COMMANDS = {
         details="Takes the configuration of a training, without weights: parameters are random. The floor of a time,\n"
         "its lower bound, is computed from operations and bytes by formula, and from the rates of copies and matrix\n"
         "products measured in the same run. Writes benchmark.json and benchmark.md into --output_dir. --check=FILE\n"
-        "ends with status 2 if a phase reaches a share of its floor that is more than benchmark.tolerance (.1) lower\n"
+        "ends with status 2 if a phase reaches a share of its floor that is more than benchmark.tolerance (0.1) lower\n"
         "than in that benchmark.json.",
     ),
     "describe": Command(

@@ -51,6 +51,8 @@ def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
         names = [name for name in metrics if name.startswith(f"{prefix}/") and name != "reward/total"]
         return "  ".join(f"{name.removeprefix(f'{prefix}/')} {metrics[name]:.{digits}f}" for name in names)
 
+    rates = [name for name in metrics if name.startswith("flops_per_second/")]
+    teraflops = "  ".join(f"{name.partition('/')[2]} {metrics[name] / 1e12:.4g}" for name in rates)
     used, peak = (size_text(metrics.get(f"device/{name}")) for name in ("memory_bytes", "memory_peak_bytes"))
     rows = {
         "reward": number("reward/total"),
@@ -63,6 +65,7 @@ def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
         "slot occupancy": number("slots/occupancy"),
         "seconds by phase": group("seconds", 2),
         "model FLOPs utilisation": group("mfu", 3),
+        "TFLOP/s": "" if any(name.startswith("mfu/") for name in metrics) else teraflops,
         "device memory": used and f"{used}, peak {peak}",
         "retrieval failures": number("episode/retrieval_failures") if metrics.get("episode/retrieval_failures") else "",
         "skipped updates": number("update/skipped", 0) if metrics.get("update/skipped") else "",
