@@ -53,8 +53,9 @@ class SearchTool:
         self.runner, self.program, self.collections = runner, program, collections
         self.default_language = default_among(collections.languages, default_language)
         self.languages = [language for language in collections.languages if language in LANGUAGES]
-        for language in self.languages:
-            self.question("?", language)
+        # A short question fits, so a later one that does not is too long itself.
+        short = [Question(id="tool", dataset="tool", language=code, text="?", answers=()) for code in self.languages]
+        runner.check([(question, program(question), 0) for question in short])
 
     def __call__(self, questions: Sequence[str], languages: Sequence[str] | None = None) -> list[Findings]:
         """Searches for and answers questions in one run of the engine.
@@ -75,7 +76,13 @@ class SearchTool:
             known = ", ".join(self.languages)
             raise UserError(f"questions cannot be asked in language {language!r}: name one of {known}")
         question = Question(id="tool", dataset="tool", language=language, text=text, answers=())
-        self.runner.check([(question, self.program(question), 0)])
+        try:
+            self.runner.check([(question, self.program(question), 0)])
+        except UserError as error:
+            raise UserError(
+                f"the question does not fit the policy's context of {self.runner.sampler.context} tokens, which also"
+                " holds its prompt and an answer: ask a shorter one"
+            ) from error
         return question
 
     def answer(self, questions: Sequence[Question]) -> list[Findings]:

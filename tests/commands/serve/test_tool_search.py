@@ -101,7 +101,7 @@ def test_findings_depend_on_the_question_alone():
         (["Who?", " \n"], None, "is empty"),
         (["Who?"], ["xx"], "'xx'"),
         (["Who?"], ["tlh"], "'tlh'"),  # which prompts cannot name, and which is only searched
-        (["Who " * 400 + "?"], None, "the context holds 400"),
+        (["Who " * 400 + "?"], None, "context of 400 tokens"),
     ],
 )
 def test_what_cannot_be_asked(questions, languages, part):
