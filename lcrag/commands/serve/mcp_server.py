@@ -13,6 +13,7 @@ from lcrag.errors import UserError
 try:
     from mcp.server import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
+    from mcp_types import ToolAnnotations
 except ModuleNotFoundError as error:
     raise UserError("MCP needs its SDK: pip install 'lcrag[mcp]'") from error
 
@@ -39,6 +40,7 @@ def make_server(service: ToolService) -> MCPServer:
         description="Answers a question about facts by searching collections of passages, several times if needed."
         " Returns the answer, the evidence written for it if any, and the passages found, each with its id, title,"
         f" text, language and score. Questions can be asked in: {languages}.",
+        annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
     )
     return server
 

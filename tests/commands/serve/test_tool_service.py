@@ -140,7 +140,7 @@ def test_an_agent_finds_and_calls_it_over_http(url, era):
     assert not result.is_error
     assert result.structured_content == found == json.loads(result.content[0].text)
     assert all(refusal.is_error for refusal in refused)
-    parts = ("Field required", "is empty", "'xx'", "the context holds 400")
+    parts = ("Field required", "is empty", "'xx'", "context of 400 tokens")
     assert all(part in refusal.content[0].text for part, refusal in zip(parts, refused, strict=True))
 
 
