@@ -35,6 +35,8 @@ def run(argv: Sequence[str] | None = None) -> int:
     Without `argv` it runs the command line of the process, and an interruption ends the process here.
     """
     own_process, argv = argv is None, sys.argv[1:] if argv is None else argv
+    place: Path | str | None = None  # where the command writes
+    continues = False
     try:
         arguments = parse(argv)
         if arguments.command is None:
@@ -48,6 +50,8 @@ def run(argv: Sequence[str] | None = None) -> int:
             listed = _imported(command.listing)() if command.listing else ""
             print(command_help(arguments.command, command, listed), flush=True)
             return 0
+        place = arguments.output_dir or ("the study's folder" if arguments.command == "study" else None)
+        continues = command.continues and place is not None
         with stopped_by_signals():
             _execute(command, arguments)
         return 0
@@ -57,12 +61,9 @@ def run(argv: Sequence[str] | None = None) -> int:
         print(f"lcrag: error: {one_line(str(error))}", file=sys.stderr)
         status = 2
     except KeyboardInterrupt as interruption:
-        where = arguments.output_dir or ("the study's folder" if arguments.command == "study" else None)
-        said = "nothing was written"
-        if where is None:
-            said = "nothing was written, as no --output_dir was given"
-        elif command.continues:
-            said = f"the same command continues from what is saved in {where}"
+        said = "nothing was written, as no --output_dir was given" if place is None else "nothing was written"
+        if continues:
+            said = f"the same command continues from what is saved in {place}"
         print(f"lcrag: interrupted; {said}", file=sys.stderr)
         status = exit_status(interruption)
     except BrokenPipeError:  # `lcrag ... | head`; nothing reads what Python would still flush
@@ -76,9 +77,8 @@ def run(argv: Sequence[str] | None = None) -> int:
             traceback.print_exception(error)
             status = 1
         else:
-            continues = command.continues and (arguments.output_dir or arguments.command == "study")
             mend = "the same command continues from what is saved" if continues else "run the same command again"
-            what = full.filename or arguments.output_dir or "a file"
+            what = full.filename or place or "a file"
             print(f"lcrag: error: cannot write {what}: {full.strerror}; make room, then {mend}", file=sys.stderr)
             status = 2
     if own_process and processes.several_processes():

@@ -1,5 +1,6 @@
 """`lcrag` from the words typed to the function called, its help, and how it ends."""
 
+import contextlib
 import dataclasses
 import re
 import signal
@@ -101,6 +102,17 @@ def test_how_it_ends(steps, continues, status, said, capsys, monkeypatch):
 
 def names_shown(text):
     return re.findall(r"^  ([\w/]+\.gin) ", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"]])
+def test_help_on_a_full_disk_ends_with_one_line(words, capsys, monkeypatch):
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert main.run(words) == 2
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()  # what it could not write is still in its buffer
+    assert capsys.readouterr().err.startswith("lcrag: error: cannot write a file: No space left on device")
 
 
 def test_help_lists_what_there_is(capsys):
