@@ -111,7 +111,7 @@ def test_turns_are_printed_as_they_come(tiny, monkeypatch, capsys):
 
     noted(Collections, "search")
     noted(Sampler, "decode")
-    monkeypatch.setattr(Method, "on", lambda self, languages: program)
+    monkeypatch.setattr(Method, "program_for", lambda self, languages: program)
     assert run("sample", tiny, words=("Where?",)) == 0
     before_search = next(text for name, text in seen if name == "search")
     last_generation = [text for name, text in seen if name == "decode"][-1]
