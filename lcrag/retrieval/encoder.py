@@ -306,7 +306,8 @@ def load_encoder(
     """Reads an encoder written by `save_encoder`, `sentence-transformers` or `transformers`.
 
     `config.json` determines the body. Settings that are not given (see `EncoderSettings`) come from the files of
-    `sentence-transformers`, else they are those of E5, whose folders leave them to the model card. One line logs the
+    `sentence-transformers`; if these state no prompts, texts have no prefix, unless the model is called E5, whose
+    folders leave the prefixes to the model card. The defaults of other folders are E5's settings. One line logs the
     settings: a warning if some come from neither the caller nor a file. For `devices`, see
     `lcrag.retrieval.encoder.rows_mesh`. A file that is missing, damaged, inconsistent with the others, or not supported
     is a UserError.
@@ -329,6 +330,12 @@ def load_encoder(
         raise UserError(f"{folder / PROMPTS_FILE}: prompts is {prompts!r}, not a table from names to texts")
     if prompts == {"query": "", "document": ""}:  # the library writes this for a model without prompts
         prompts = {}
+    # The model's name: its folder's, that of its snapshots in the hub's cache, or the one that transformers wrote.
+    place = folder.absolute()
+    names = (place.name, place.parent.parent.name, read_json_object(body / "config.json").get("_name_or_path"))
+    is_e5 = any(re.search(r"(?<![a-z0-9])e5(?![a-z0-9])", str(name).lower()) for name in names)
+    if (folder / MODULES_FILE).is_file() and not is_e5:
+        usual = EncoderSettings(query_prefix="", passage_prefix="")
     prefixes = {"query": query_prefix, "passage": passage_prefix}
     for kind, default in (("query", usual.query_prefix), ("passage", usual.passage_prefix)):
         stated = [prompts[name] for name in _PROMPT_NAMES[kind] if isinstance(prompts.get(name), str)]

@@ -1,4 +1,4 @@
-"""`lcrag serve` as it is started, experiments that search behind it, and its tool for callers, agents and Python."""
+"""`lcrag serve`: starting it, experiments that search through it, and R-Search as a tool over HTTP, MCP and Python."""
 
 import asyncio
 import concurrent.futures

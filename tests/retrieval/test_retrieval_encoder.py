@@ -152,7 +152,7 @@ def folder(tmp_path, checkpoint):
 
 
 def test_sources_of_settings(folder, caplog):
-    """The caller, then the files, then E5's with a warning."""
+    """The caller, then the files, then with a warning E5's, or no prefix for another of sentence-transformers."""
 
     def loaded(level, **given):
         caplog.clear()
@@ -168,6 +168,11 @@ def test_sources_of_settings(folder, caplog):
     write_json(folder / MODULES_FILE, MODULES)
     write_json(folder / POOLING_FILE, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
     write_json(folder / PROMPTS_FILE, {"prompts": {"query": "", "document": ""}})  # of a model without prompts
+    assert loaded(logging.WARNING)[0] == EncoderSettings(
+        pooling="cls", query_prefix="", passage_prefix="", max_tokens=64
+    )
+    config = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", config | {"_name_or_path": "intfloat/multilingual-e5-small"})
     assert loaded(logging.WARNING)[0] == EncoderSettings(pooling="cls", max_tokens=64)
     write_json(folder / PROMPTS_FILE, {"prompts": {"query": "ask: ", "document": "read: "}})
     write_json(folder / BODY_FILE, {"max_seq_length": 33, "do_lower_case": False})

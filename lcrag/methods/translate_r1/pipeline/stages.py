@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import gin
@@ -127,7 +127,7 @@ def natural_language_share(text: str) -> float:
 
 
 def defect(translation: str, source: str, thresholds: Thresholds) -> str:
-    """Returns the first defect that the heuristics (stage 3) find in a translation, empty if there is none."""
+    """Returns the name of a translation's first defect by the heuristics (stage 3), or "" if it has none."""
     if repetition_ratio(translation) > thresholds.repetition:
         return "repeats itself"
     if length_ratio(translation, source) < thresholds.min_length:
@@ -398,16 +398,18 @@ async def fill(
     Returns:
       (place from 0, number of its attempt from 1, result) of all attempts, round by round.
     """
-    left, empty, limit = iter(pool), list(range(places)), asyncio.Semaphore(width)
+    left, empty = iter(pool), list(range(places))
     tried: list[tuple[int, int, Result]] = []
 
-    async def try_item(place: int, number: int, item: Item) -> tuple[int, int, Result]:
-        async with limit:
-            return place, number, await attempt(item)
+    async def work(dealt: Iterator[tuple[int, Item]], number: int, made: list[tuple[int, int, Result]]) -> None:
+        for place, item in dealt:
+            made.append((place, number, await attempt(item)))
 
     for number in range(1, attempts + 1):
-        dealt = zip(empty, left, strict=False)
-        made = await asyncio.gather(*(try_item(place, number, item) for place, item in dealt))
+        # `width` workers share the round, for a quota may have thousands of places.
+        dealt, made = zip(empty, left, strict=False), list[tuple[int, int, Result]]()
+        await asyncio.gather(*(work(dealt, number, made) for _ in range(width)))
+        made.sort(key=lambda result: result[0])
         tried += made
         filled = {place for place, _, result in made if passed(result)}
         empty = [place for place in empty if place not in filled]
