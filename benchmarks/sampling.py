@@ -25,7 +25,7 @@ import torch
 import transformers
 from timing import median_seconds, report, timed
 
-from lcrag.atlas.vocabulary import SHIPPED_FOLDER
+from lcrag.atlas.encoder import SHIPPED_FOLDER
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Program, Runner
 from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, initialise, load_tokenizer, parameter_count

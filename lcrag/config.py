@@ -40,13 +40,12 @@ def packaged_names(folder: Path | None = None) -> list[str]:
 
 # Modules with configurables that gin files may name; importing them takes the seconds of JAX and TensorFlow.
 MODULES = """
-    atlas.comprehension atlas.independent_facts atlas.world
+    atlas.comprehension atlas.world
     commands.benchmark commands.build commands.compile commands.curate commands.describe commands.evaluate
     commands.export commands.index commands.report.reporting commands.sample
     commands.serve.routes commands.serve.serving
-    curation.oracle_demonstrations curation.rows curation.text_writers
-    data.batches data.constructed data.english data.jsonl_questions
-    data.multilingual data.rows data.tiers
+    curation.playing curation.rows
+    data.constructed data.english data.multilingual data.questions data.rows
     episodes.routing
     methods.baselines.d_rag methods.baselines.rag methods.baselines.search_agents
     methods.baselines.sentence_searches methods.baselines.step_search methods.baselines.sure
@@ -67,7 +66,7 @@ def register() -> None:
     for module in MODULES:
         importlib.import_module(f"lcrag.{module}")
     from lcrag import episodes, learning, policy, sampling
-    from lcrag.data.judgements import judged_questions
+    from lcrag.data.rows import judged_questions
     from lcrag.learning.optimizers import adamw
     from lcrag.policy.policy import Computation
     from lcrag.rewards.domains.reward import domain_reward

@@ -16,6 +16,6 @@ def brief():
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stopping, "PATIENCE_SECONDS", 600.0)
-        patch.setattr("lcrag.curation.oracle_demonstrations.TOGETHER", 24)
+        patch.setattr("lcrag.curation.rows.TOGETHER", 24)
         patch.setattr("lcrag.evaluation.plots.draw_training_curves", lambda *about: None)
         yield

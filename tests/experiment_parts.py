@@ -13,9 +13,8 @@ from support.pretended_collections import PretendedCollections
 
 from lcrag import main
 from lcrag.atlas import build_world
-from lcrag.atlas.facts import section_of, subject_of
-from lcrag.atlas.wording import query_text
-from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.atlas.facts import query_text, section_of, subject_of
+from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.files import WEIGHTS
 from lcrag.policy import initialise, load_tokenizer, make_mesh, save_hugging_face
 from lcrag.retrieval import BertConfig, EncoderSettings, Hit, build_collection, initialise_encoder

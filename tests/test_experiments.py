@@ -9,8 +9,7 @@ from support import gin_files
 
 from lcrag.commands.describe import Parts
 from lcrag.config import configure, packaged_folder, packaged_names
-from lcrag.data.languages import LCRL_TRAINING
-from lcrag.data.questions import Question
+from lcrag.data.questions import LCRL_TRAINING, Question
 from lcrag.episodes.programs import program_name
 from lcrag.errors import UserError
 from lcrag.methods.baselines import rag

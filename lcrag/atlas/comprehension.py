@@ -17,14 +17,10 @@ import numpy as np
 from babel import Locale
 from babel.core import get_global
 
-from lcrag.atlas.facts import countries, names_of
-from lcrag.atlas.wording import wording
+from lcrag.atlas.facts import countries, names_of, wording
 from lcrag.atlas.world import World, atlas_world
-from lcrag.data.batches import seeded_order
 from lcrag.data.constructed import CONSTRUCTED, ENGLISH, into_constructed, vocabulary_of
-from lcrag.data.languages import known_languages
-from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question
-from lcrag.data.tiers import with_tiers
+from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question, known_languages, seeded_order, with_tiers
 from lcrag.episodes import Translated, TranslationFailure
 from lcrag.errors import UserError, typed
 from lcrag.models.translators import LookUpTranslator

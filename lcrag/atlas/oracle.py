@@ -14,11 +14,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from lcrag.atlas.facts import KINDS, RELATIONS, names_of, read_facts, written
-from lcrag.atlas.independent_facts import EARLIER, EVERY
-from lcrag.atlas.wording import UNKNOWN, UNREAD, label, query_text, sentence_text
-from lcrag.data.languages import LCRL_LANGUAGES
-from lcrag.data.questions import Question
+from lcrag.atlas.facts import (
+    KINDS,
+    RELATIONS,
+    UNKNOWN,
+    UNREAD,
+    label,
+    names_of,
+    query_text,
+    read_facts,
+    sentence_text,
+    written,
+)
+from lcrag.atlas.world import EARLIER, EVERY
+from lcrag.data.questions import LCRL_LANGUAGES, Question
 from lcrag.episodes.tags import SearchAction, parse_action
 
 Memory = Mapping[tuple[str, str], str]  # (relation, subject) -> value

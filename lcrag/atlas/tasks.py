@@ -10,10 +10,9 @@ lcrag.atlas.tasks.questions_of_task("mkqa_train")  # requires the files in $LCRA
 
 import functools
 
-from lcrag.atlas.vocabulary import SHIPPED_FOLDER
+from lcrag.atlas.encoder import SHIPPED_FOLDER
 from lcrag.atlas.world import DATASET, SPLITS, build_world
-from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
-from lcrag.data.questions import Question
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.data.seqio_tasks import TokenizerVocabulary, questions_of_task, register_file_data, register_questions
 
 __all__ = ["questions_of_task"]

@@ -19,15 +19,12 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
-from lcrag.atlas.encoder import TRAINING_TOKENS, encoder_card, train_atlas_encoder
-from lcrag.atlas.facts import Fact, subject_of
+from lcrag.atlas.encoder import TRAINING_TOKENS, encoder_card, tags, train_atlas_encoder, train_tokenizer
+from lcrag.atlas.facts import UNREAD, Fact, sentence_text, subject_of
 from lcrag.atlas.oracle import RandomSearcher, read_texts
-from lcrag.atlas.vocabulary import tags, train_tokenizer
-from lcrag.atlas.wording import UNREAD, sentence_text
 from lcrag.atlas.world import Chain, FactSampler, World, atlas_collections, atlas_world, render_passage
-from lcrag.curation.oracle_demonstrations import demonstrate, remembered
-from lcrag.data.languages import LCRL_LANGUAGES
-from lcrag.data.questions import Question
+from lcrag.curation.rows import demonstrate, remembered
+from lcrag.data.questions import LCRL_LANGUAGES, Question
 from lcrag.episodes import RETHINK, EpisodeRecord, Program
 from lcrag.episodes.tags import Invalid, parse_action
 from lcrag.errors import UserError, typed

@@ -18,12 +18,9 @@ from typing import Any, TypeAlias
 import gin
 from rich import table as rich_table
 
-from lcrag.curation.playing import KEPT, VERDICTS, right, verdict
-from lcrag.curation.text_writers import Teacher
-from lcrag.data.jsonl_questions import question_row
-from lcrag.data.questions import Question
-from lcrag.data.rows import records_fingerprint
-from lcrag.data.tiers import QUOTAS, tier_of
+from lcrag.curation.playing import KEPT, VERDICTS, Teacher, right, verdict
+from lcrag.data.questions import QUOTAS, Question, tier_of
+from lcrag.data.rows import question_row, records_fingerprint
 from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import Table, to_markdown, to_rich

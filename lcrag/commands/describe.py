@@ -24,9 +24,7 @@ from rich.text import Text
 
 from lcrag.commands.compile import AbstractRun, device_bytes
 from lcrag.config import no_value
-from lcrag.data.batches import groups_of_step, share_of
-from lcrag.data.languages import LCRL_LANGUAGES
-from lcrag.data.questions import Question
+from lcrag.data.questions import LCRL_LANGUAGES, Question, groups_of_step, share_of
 from lcrag.episodes import Completion, Runner
 from lcrag.episodes.programs import is_program, program_name, program_settings
 from lcrag.episodes.requests import TRANSLATION, Complete, Observe, Retrieve

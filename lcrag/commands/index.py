@@ -15,9 +15,8 @@ import gin
 import numpy as np
 from rich.table import Table
 
-from lcrag.data.corpora.source import PASSAGE_LENGTH, Kind, Source, Unit, find_source
-from lcrag.data.judgements import Judgements, read_trec
-from lcrag.data.rows import BadRows, counted_bad_rows, data_file, dataset_folder
+from lcrag.data.corpora import PASSAGE_LENGTH, Kind, Source, Unit, find_source
+from lcrag.data.rows import BadRows, Judgements, counted_bad_rows, data_file, dataset_folder, read_trec
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import Row, read_rows, retrieval_rows, write_rows
 from lcrag.files import plain, resolved_folder
@@ -64,7 +63,7 @@ def index(
 
     Args:
       words: Languages to build; empty: all of `sources`.
-      sources: Language -> file, folder or pattern; see `lcrag.data.corpora.source`.
+      sources: Language -> file, folder or pattern; see `lcrag.data.corpora`.
       encoder: Folder of the encoder, or name of a shipped one; None: that of the output folder.
       kind: Format of all sources; None: inferred for each.
       unit: Unit of passage lengths; None: that of the language's script.
@@ -154,7 +153,7 @@ def _build(
         passages = plan.passages(bad_rows, lambda share: display.update(100 * share), workers)
     else:
         try:
-            from lcrag.data.corpora.beam import embed_blocks
+            from lcrag.data.beam import embed_blocks
         except ModuleNotFoundError as error:
             raise UserError("index.beam needs Apache Beam: pip install 'lcrag[beam]', or leave it None") from error
         blocks, count = embed_blocks(
@@ -194,7 +193,7 @@ def _percentage(display: ProgressDisplay) -> Callable[[int, int], Any]:
 def trec_judgements(
     dataset: str, split: str, topics: str, qrels: str, languages: Sequence[str], source: str, folder: str | None = None
 ) -> Judgements:
-    """Reads queries and judgements from TREC files; see `lcrag.data.judgements.read_trec`.
+    """Reads queries and judgements from TREC files; see `lcrag.data.rows.read_trec`.
 
     Args:
       topics: Name of the file of queries; `{language}` stands for the language.

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import gin
 from rich.console import Console
 
-from lcrag.data.languages import language_of
-from lcrag.data.questions import Question, fault_of, with_question_mark
+from lcrag.data.questions import Question, fault_of, language_of, with_question_mark
 from lcrag.episodes.running_episode import RunningEpisode
 from lcrag.errors import UserError, typed
 from lcrag.policy import Policy

@@ -1,4 +1,4 @@
-"""Languages, questions, data sets in files, batches of questions and seqio tasks; `corpora` cuts documents to passages.
+"""Questions and their languages, data sets in files, corpora and their passages, demonstrations, and seqio tasks.
 
-TensorFlow is imported by `seqio_tasks` and, at first use, by `corpora.source`.
+TensorFlow is imported by `seqio_tasks` and, at first use, by `corpora`.
 """

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import gin
 
-from lcrag.data.questions import Question
+from lcrag.data.questions import Question, with_tiers
 from lcrag.data.rows import read_text
-from lcrag.data.tiers import with_tiers
 from lcrag.errors import UserError, lookup, typed
 
 # In this order: display and inline mathematics (an opening dollar sign precedes a non-blank character, a closing one

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 import pydantic_core
 
-from lcrag.data.batches import seeded_order
+from lcrag.data.questions import seeded_order
 from lcrag.data.rows import BadRows, Row, read_rows
 from lcrag.errors import UserError
 

@@ -24,8 +24,7 @@ from typing import Annotated, Any
 import gin
 import pydantic
 
-from lcrag.data.batches import limited
-from lcrag.data.questions import Question, with_question_mark
+from lcrag.data.questions import Question, limited, with_question_mark
 from lcrag.data.rows import (
     BadRows,
     Row,

@@ -23,9 +23,20 @@ from typing import Annotated, Literal
 import gin
 import pydantic
 
-from lcrag.data.batches import in_all, limited, seeded_order, take_split
-from lcrag.data.languages import LCRL_LANGUAGES, XOR_TYDI_TEST, known_languages
-from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question, with_question_mark
+from lcrag.data.questions import (
+    LCRL_LANGUAGES,
+    MATHEMATICS,
+    MULTIPLE_CHOICE,
+    XOR_TYDI_TEST,
+    Question,
+    in_all,
+    known_languages,
+    limited,
+    seeded_order,
+    take_split,
+    tier_of,
+    with_question_mark,
+)
 from lcrag.data.rows import (
     BadRows,
     Row,
@@ -36,11 +47,10 @@ from lcrag.data.rows import (
     dataset_folder,
     first_of_each_id,
     read_rows,
+    read_squad,
     read_text,
     records_fingerprint,
 )
-from lcrag.data.squad_format import read_squad
-from lcrag.data.tiers import tier_of
 from lcrag.errors import UserError, lookup, typed
 from lcrag.retrieval import Collections, Passage
 from lcrag.retrieval.collections import cache_folder, kept_collections

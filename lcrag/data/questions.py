@@ -1,9 +1,19 @@
-"""The `Question` value that every data set produces, and the task domains."""
+"""Questions, their languages and tiers, and seeded orders, splits and shares of them."""
 
+import collections
 import dataclasses
+import hashlib
 import re
 import unicodedata
-from typing import Any
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import gin
+import numpy as np
+
+from lcrag.errors import UserError, lookup, typed
 
 MATHEMATICS = "mathematics"
 MULTIPLE_CHOICE = "multiple_choice"
@@ -52,7 +62,7 @@ class Question:
 
     @property
     def tier(self) -> str:
-        """The tier of its language, a key of `lcrag.data.tiers.ALL_TIERS` or user-defined; empty: none."""
+        """The tier of its language, a key of `lcrag.data.questions.ALL_TIERS` or user-defined; empty: none."""
         return self.extra.get("tier", "")
 
 
@@ -69,3 +79,334 @@ def with_question_mark(text: str) -> str:
     """Appends `?` unless the text ends with a question mark of some script (LcRL's MKQA preprocessing)."""
     text = text.strip()
     return text if text.endswith(QUESTION_MARKS) else text + "?"
+
+
+# --- Languages ---
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Language:
+    """A language."""
+
+    code: str  # of ISO 639-1, else of ISO 639-3
+    name: str  # in English, as used in prompts
+    endonym: str  # its name in itself
+    relative: str  # code of a larger language close by family, script or region, for prompts in a pivot language
+    example: str  # an example answer for prompts
+    spaces: bool = True  # whether its script separates words; otherwise corpora are cut by characters
+
+
+_ALL = (
+    Language(code="en", name="English", endonym="English", relative="fr", example="Beijing"),
+    Language(code="ar", name="Arabic", endonym="العربية", relative="fr", example="بكين"),
+    Language(code="fi", name="Finnish", endonym="suomi", relative="ru", example="Peking"),
+    Language(code="fr", name="French", endonym="français", relative="it", example="Pékin"),
+    Language(code="ja", name="Japanese", endonym="日本語", spaces=False, relative="zh", example="北京"),
+    Language(code="it", name="Italian", endonym="italiano", relative="fr", example="Pechino"),
+    Language(code="ru", name="Russian", endonym="русский", relative="fr", example="Пекин"),
+    Language(code="zh", name="Chinese", endonym="中文", spaces=False, relative="ja", example="北京"),
+    Language(code="de", name="German", endonym="Deutsch", relative="fr", example="Peking"),
+    Language(code="ko", name="Korean", endonym="한국어", relative="ja", example="베이징"),
+    Language(code="es", name="Spanish", endonym="español", relative="fr", example="Pekín"),
+    Language(code="pt", name="Portuguese", endonym="português", relative="es", example="Pequim"),
+    Language(code="th", name="Thai", endonym="ไทย", spaces=False, relative="zh", example="ปักกิ่ง"),
+    # beyond LcRL's MKQA: the other languages of XOR-TyDi QA, XQuAD and MKQA
+    Language(code="bn", name="Bengali", endonym="বাংলা", relative="hi", example="বেইজিং"),
+    Language(code="te", name="Telugu", endonym="తెలుగు", relative="hi", example="బీజింగ్"),
+    Language(code="da", name="Danish", endonym="dansk", relative="de", example="Beijing"),
+    Language(code="el", name="Greek", endonym="Ελληνικά", relative="fr", example="Πεκίνο"),
+    Language(code="he", name="Hebrew", endonym="עברית", relative="ar", example="בייג׳ינג"),
+    Language(code="hi", name="Hindi", endonym="हिन्दी", relative="fr", example="बीजिंग"),
+    Language(code="hu", name="Hungarian", endonym="magyar", relative="de", example="Peking"),
+    Language(code="km", name="Khmer", endonym="ខ្មែរ", spaces=False, relative="th", example="ប៉េកាំង"),
+    Language(code="ms", name="Malay", endonym="Melayu", relative="zh", example="Beijing"),
+    Language(code="nl", name="Dutch", endonym="Nederlands", relative="de", example="Peking"),
+    Language(code="no", name="Norwegian", endonym="norsk", relative="de", example="Beijing"),
+    Language(code="pl", name="Polish", endonym="polski", relative="ru", example="Pekin"),
+    Language(code="ro", name="Romanian", endonym="română", relative="it", example="Beijing"),
+    Language(code="sv", name="Swedish", endonym="svenska", relative="de", example="Peking"),
+    Language(code="tr", name="Turkish", endonym="Türkçe", relative="de", example="Pekin"),
+    Language(code="vi", name="Vietnamese", endonym="Tiếng Việt", relative="zh", example="Bắc Kinh"),
+    # Translate-R1's languages with few digital speakers, and those that it holds out
+    Language(code="am", name="Amharic", endonym="አማርኛ", relative="ar", example="ቤይጂንግ"),
+    Language(code="ay", name="Aymara", endonym="Aymar aru", relative="es", example="Pekin"),
+    Language(code="gn", name="Guarani", endonym="avañe’ẽ", relative="es", example="Pekín"),
+    Language(code="ha", name="Hausa", endonym="Hausa", relative="ar", example="Beijing"),
+    Language(code="rw", name="Kinyarwanda", endonym="Ikinyarwanda", relative="sw", example="Beijing"),
+    Language(code="lg", name="Luganda", endonym="Luganda", relative="sw", example="Beijing"),
+    Language(code="qu", name="Quechua", endonym="Runasimi", relative="es", example="Pekin"),
+    Language(code="so", name="Somali", endonym="Soomaali", relative="ar", example="Beijing"),
+    Language(code="ug", name="Uyghur", endonym="ئۇيغۇرچە", relative="tr", example="بېيجىڭ"),
+    Language(code="wo", name="Wolof", endonym="Wolof", relative="fr", example="Pekin"),
+    Language(code="yo", name="Yoruba", endonym="Yorùbá", relative="ha", example="Beijing"),
+    Language(code="zu", name="Zulu", endonym="isiZulu", relative="sw", example="Beijing"),
+    Language(code="bm", name="Bambara", endonym="bamanankan", relative="fr", example="Pekin"),
+    Language(code="ee", name="Ewe", endonym="Eʋegbe", relative="fr", example="Beijing"),
+    Language(code="ln", name="Lingala", endonym="lingála", relative="fr", example="Pekin"),
+    Language(code="tw", name="Twi", endonym="Twi", relative="fr", example="Beijing"),
+    Language(code="ig", name="Igbo", endonym="Igbo", relative="ha", example="Beijing"),
+    Language(code="sn", name="Shona", endonym="chiShona", relative="sw", example="Beijing"),
+    Language(code="st", name="Sesotho", endonym="Sesotho", relative="zu", example="Beijing"),
+    Language(code="om", name="Oromo", endonym="Oromoo", relative="am", example="Beijing"),
+    Language(code="tn", name="Tswana", endonym="Setswana", relative="zu", example="Beijing"),
+    Language(code="mi", name="Maori", endonym="te reo Māori", relative="ms", example="Beijing"),
+    # Translate-R1's constructed languages, with ISO 639's private-use codes; see `lcrag.data.constructed`
+    Language(code="qki", name="Kivari", endonym="Kivari", relative="qto", example="Beijing"),
+    Language(code="qto", name="Toqal", endonym="Toqal", relative="qki", example="Beijing"),
+    # the other languages of MGSM and Global-MMLU
+    Language(code="sw", name="Swahili", endonym="Kiswahili", relative="ar", example="Beijing"),
+    Language(code="cs", name="Czech", endonym="čeština", relative="pl", example="Peking"),
+    Language(code="fa", name="Persian", endonym="فارسی", relative="ar", example="پکن"),
+    Language(code="fil", name="Filipino", endonym="Filipino", relative="ms", example="Beijing"),
+    Language(code="id", name="Indonesian", endonym="Indonesia", relative="ms", example="Beijing"),
+    Language(code="ky", name="Kyrgyz", endonym="кыргызча", relative="ru", example="Пекин"),
+    Language(code="lt", name="Lithuanian", endonym="lietuvių", relative="pl", example="Pekinas"),
+    Language(code="mg", name="Malagasy", endonym="Malagasy", relative="fr", example="Beijing"),
+    Language(code="ne", name="Nepali", endonym="नेपाली", relative="hi", example="बेइजिङ"),
+    Language(code="ny", name="Chichewa", endonym="Chichewa", relative="sw", example="Beijing"),
+    Language(code="si", name="Sinhala", endonym="සිංහල", relative="hi", example="බෙයිජිං"),
+    Language(code="sr", name="Serbian", endonym="српски", relative="ru", example="Пекинг"),
+    Language(code="uk", name="Ukrainian", endonym="українська", relative="ru", example="Пекін"),
+)
+
+LANGUAGES: dict[str, Language] = {language.code: language for language in _ALL}
+
+# LcRL trains on the first eight languages of MKQA and tests zero-shot on five more (Section 4.1).
+LCRL_TRAINING: tuple[str, ...] = ("en", "ar", "fi", "fr", "ja", "it", "ru", "zh")
+LCRL_ZERO_SHOT: tuple[str, ...] = ("de", "ko", "es", "pt", "th")
+LCRL_LANGUAGES: tuple[str, ...] = LCRL_TRAINING + LCRL_ZERO_SHOT
+
+# Its languages of XOR-TyDi QA; the validation split, on which it is tested, has no English.
+XOR_TYDI_TRAINING: tuple[str, ...] = ("en", "fi", "ja", "ko", "ru", "ar")
+XOR_TYDI_TEST: tuple[str, ...] = ("fi", "ja", "ko", "ru", "ar", "bn", "te")
+
+
+def language_of(code: str) -> Language:
+    """Returns the language with a code."""
+    return lookup(LANGUAGES, code, "language")
+
+
+def known_languages(
+    codes: Iterable[str] | None, among: tuple[str, ...] = LCRL_LANGUAGES, dataset: str = ""
+) -> tuple[str, ...]:
+    """Returns `codes` as a tuple, if all are `among` the languages of a data set; None: all of those."""
+    chosen = among if codes is None else tuple(codes)
+    for code in chosen:
+        lookup(dict.fromkeys(among), code, f"{dataset} question in the language" if dataset else "language")
+    return chosen
+
+
+# --- Orders, splits and shares ---
+
+Coupled = tuple[Question, ...]
+Key = TypeVar("Key")
+
+
+def coupled(questions: Iterable[Question]) -> list[Coupled]:
+    """Groups the language versions of each question, in the order in which the questions first appear."""
+    groups: dict[str, list[Question]] = {}
+    for question in questions:
+        groups.setdefault(question.coupling, []).append(question)
+    return [tuple(group) for group in groups.values()]
+
+
+def groups_of_step(table: Sequence[Coupled], *, seed: int, step: int, couplings: int) -> list[Coupled]:
+    """Returns the `couplings` questions of one step, each in all the language versions of the table.
+
+    Every epoch visits the table once in its own random order. No question occurs twice in a step, even at the boundary
+    of two epochs.
+    """
+    return [table[row] for row in rows_of_step(len(table), seed=seed, step=step, size=couplings)]
+
+
+def rows_of_step(count: int, *, seed: int, step: int, size: int) -> np.ndarray:
+    """Returns the rows of a step, int64[size] in [0, count): a pure function, so a resumed run draws the same ones.
+
+    They are consecutive elements of an endless sequence of permutations.
+    """
+    if not 1 <= size <= count:
+        raise UserError(f"a step of {size} questions cannot be drawn from {count}: choose between 1 and {count}")
+    places = np.arange(step * size, (step + 1) * size)
+    epochs, offsets = places // count, places % count
+    orders = {epoch: _order_of_epoch(count, seed, int(epoch), size) for epoch in np.unique(epochs)}
+    return np.array([orders[epoch][offset] for epoch, offset in zip(epochs, offsets, strict=True)], np.int64)
+
+
+def _order_of_epoch(count: int, seed: int, epoch: int, size: int) -> np.ndarray:
+    """Returns the permutation of an epoch, whose first `size` rows differ from the last `size` of the epoch before.
+
+    Rows that occur in both are swapped with rows of the middle, so the tail of an epoch does not depend on earlier
+    epochs. A table with no middle (fewer than 3 * size rows) has the same order in every epoch.
+    """
+    if count < 3 * size:
+        return np.random.default_rng([seed, 0]).permutation(count)
+    order = np.random.default_rng([seed, epoch]).permutation(count)
+    if epoch == 0:
+        return order
+    tail = np.random.default_rng([seed, epoch - 1]).permutation(count)[-size:]
+    clashing = np.flatnonzero(np.isin(order[:size], tail))
+    middle = np.arange(size, count - size)
+    free = middle[~np.isin(order[middle], tail)]  # at least count - 3 size + len(clashing) of them
+    order[clashing], order[free[: len(clashing)]] = order[free[: len(clashing)]], order[clashing]
+    return order
+
+
+def in_all(versions: Sequence[Mapping[Key, Any]]) -> list[Key]:
+    """Returns the keys that all versions have, in the order of the first version."""
+    return [key for key in versions[0] if all(key in version for version in versions)] if versions else []
+
+
+def seeded_order(keys: Iterable[str], seed: int) -> list[str]:
+    """Sorts keys by the SHA-256 of seed and key, so the order of two keys does not depend on other keys."""
+    return sorted(keys, key=lambda key: (hashlib.sha256(f"{seed}:{key}".encode()).digest(), key))
+
+
+def in_share(key: str, share: float, seed: int) -> bool:
+    """Returns whether a key is in the seed's share (0 to 1) of all keys; smaller shares are subsets of larger ones."""
+    return zlib.crc32(f"{seed}/{key}".encode()) < share * 2**32
+
+
+def take_split(keys: Iterable[str], split: str, sizes: Mapping[str, int], *, seed: int, what: str) -> Sequence[str]:
+    """Returns the keys of one split: consecutive pieces of the seeded order, in the order of `sizes`.
+
+    A smaller last split is a prefix of a larger one and leaves the other splits unchanged.
+
+    Args:
+      split: Name of the split; "all": every key.
+      sizes: Split -> its number of keys.
+      what: Name of the keys in messages: "questions of mkqa".
+    """
+    order = seeded_order(keys, seed)
+    if split == "all":
+        return order
+    if split not in sizes:
+        raise UserError(f"there is no split {split!r} of the {what}: use one of {', '.join([*sizes, 'all'])}")
+    if sum(sizes.values()) > len(order) or min(sizes.values()) < 0:
+        wanted = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise UserError(f"the {len(order)} usable {what} cannot be split into {wanted}: ask for smaller splits")
+    names = list(sizes)
+    start = sum(sizes[name] for name in names[: names.index(split)])
+    return order[start : start + sizes[split]]
+
+
+def share_of(questions: Iterable[Question], share: float, *, seed: int) -> list[Question]:
+    """Returns a share, in (0, 1], of the questions in their given order.
+
+    A question is kept in all its languages or in none. With the same seed, a smaller share is a subset of every larger
+    one.
+    """
+    if not 0 < share <= 1:
+        raise UserError(f"cannot take a share of {share:g} of the questions: use a share above 0 and at most 1")
+    table = {versions[0].coupling: versions for versions in coupled(questions)}
+    kept = set(seeded_order(table, seed)[: max(1, round(share * len(table)))])
+    return [question for name, versions in table.items() if name in kept for question in versions]
+
+
+def limited(questions: Sequence[Question], limit: int | None, *, seed: int) -> list[Question]:
+    """Returns at most `limit` questions of each language (None: all) in their given order.
+
+    The choice depends only on seed and ids: if every language has all questions, all versions of a question are kept
+    together, and a smaller limit keeps a subset of the questions of a larger one.
+    """
+    if limit is None:
+        return list(questions)
+    if limit < 1:
+        raise UserError(f"the limit of the questions is {limit}: use at least 1, or None for all")
+    ids: dict[str, list[str]] = defaultdict(list)
+    for question in questions:
+        ids[question.language].append(question.id)
+    kept = {(language, id) for language, of_language in ids.items() for id in seeded_order(of_language, seed)[:limit]}
+    return [question for question in questions if (question.language, question.id) in kept]
+
+
+@gin.configurable
+@typed
+def several_questions(parts: Sequence[Sequence[Question]]) -> list[Question]:
+    """Returns the concatenated questions of several data sets."""
+    return [question for part in parts for question in part]
+
+
+# --- Tiers of languages ---
+
+# Tier -> its languages (table 1; the constructed ones: section 3.4; the held-out ones: section 6.6).
+TIERS: Mapping[str, tuple[str, ...]] = {
+    "high": ("en", "ar", "zh", "fr", "ja", "ru"),
+    "low": ("am", "ay", "gn", "ha", "rw", "lg", "qu", "so", "ug", "wo", "yo", "zu"),
+    "xlow": ("bm", "ee", "ln", "tw"),
+    "synthetic": ("qki", "qto"),
+}
+HELD_OUT_TIERS: Mapping[str, tuple[str, ...]] = {
+    "held_out_high": ("hi", "tr", "ko"),
+    "held_out_low": ("ig", "sn", "st", "om", "tn", "mi"),
+}
+ALL_TIERS: Mapping[str, tuple[str, ...]] = {**TIERS, **HELD_OUT_TIERS}
+
+# Tier -> training questions of a language in a domain (appendix L; of the constructed ones: section 3.4).
+QUOTAS: Mapping[str, float] = {"high": 610, "low": 4880, "xlow": 3660, "synthetic": 2000}
+
+
+def tier_of(language: str, tiers: Mapping[str, Sequence[str]] = ALL_TIERS) -> str:
+    """Returns the tier of a language."""
+    for tier, languages in tiers.items():
+        if language in languages:
+            return tier
+    raise UserError(
+        f"the language {language!r} is in no tier of {', '.join(tiers)}: name its tier, or leave its questions out"
+    )
+
+
+def with_tiers(questions: Iterable[Question], tiers: Mapping[str, Sequence[str]] = ALL_TIERS) -> list[Question]:
+    """Returns the questions with the tier of their language in `extra`."""
+    return [
+        dataclasses.replace(question, extra=question.extra | {"tier": tier_of(question.language, tiers)})
+        for question in questions
+    ]
+
+
+def inverse_resource_rates(
+    languages: Iterable[str],
+    weights: Mapping[str, float] = QUOTAS,
+    tiers: Mapping[str, Sequence[str]] = ALL_TIERS,
+) -> dict[str, float]:
+    """Returns language -> its rate in a seqio mixture: the weight of its tier."""
+    return {language: _weight(tier_of(language, tiers), weights) for language in languages}
+
+
+def _weight(tier: str, weights: Mapping[str, float]) -> float:
+    if weights.get(tier, 0.0) <= 0:
+        named = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
+        raise UserError(f"the tier {tier!r} has no weight above 0 ({named}): give it one, or leave its languages out")
+    return weights[tier]
+
+
+@gin.configurable
+@typed
+def tiered_questions(
+    questions: Sequence[Question],
+    languages_of_tiers: Mapping[str, Sequence[str]] = ALL_TIERS,
+    weights: Mapping[str, float] | None = None,
+    seed: int = 0,
+) -> list[Question]:
+    """Adds a tier to each question and, given weights, takes as many as possible in proportion to them.
+
+    With weights, returns the largest subset in which the languages of every domain are in proportion to their tiers'
+    weights. The choice depends on seed and ids: of two languages with the same questions, the one with less weight
+    keeps a subset. Questions are never repeated, so a language with too few questions reduces the others.
+
+    Args:
+      weights: Tier -> weight of each of its languages within each domain.
+    """
+    questions = with_tiers(questions, languages_of_tiers)
+    if weights is None:
+        return questions
+    cells: dict[str, dict[str, list[Question]]] = collections.defaultdict(lambda: collections.defaultdict(list))
+    for question in questions:
+        cells[question.domain][question.language].append(question)
+    kept: set[tuple[str, str, str]] = set()
+    for domain, languages in cells.items():
+        weight = {language: _weight(cell[0].tier, weights) for language, cell in languages.items()}
+        scale = min(len(cell) / weight[language] for language, cell in languages.items())
+        for language, cell in languages.items():
+            order = seeded_order((question.coupling for question in cell), seed)
+            kept |= {(domain, language, name) for name in order[: max(1, round(scale * weight[language]))]}
+    return [q for q in questions if (q.domain, q.language, q.coupling) in kept]

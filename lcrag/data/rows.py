@@ -1,4 +1,4 @@
-"""Finds data files and reads their rows, validated one by one: JSON lines, JSON lists, tables and Parquet.
+"""Finds data files and reads their rows, validated one by one: JSON lines, JSON lists, tables, Parquet, SQuAD and TREC.
 
 Published data sets are downloaded by hand (docs/data.md).
 
@@ -20,8 +20,8 @@ import os
 import pathlib
 import sys
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Annotated, Any, TypeAlias, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import gin
 import pyarrow
@@ -29,9 +29,10 @@ import pyarrow.parquet
 import pydantic
 import pydantic_core
 
-from lcrag.data.questions import fault_of
-from lcrag.errors import AbsentError, UserError
+from lcrag.data.questions import LANGUAGES, Question, fault_of
+from lcrag.errors import AbsentError, UserError, typed
 from lcrag.files import local_files
+from lcrag.retrieval.passages import Passage
 
 Schema = TypeVar("Schema", bound=pydantic.BaseModel)
 Item = TypeVar("Item")
@@ -292,3 +293,215 @@ def first_of_each_id(
         else:
             seen.add(identity)
             yield place, row
+
+
+# --- Questions of one's own ---
+
+
+class JsonlRow(Row):
+    """One line; unknown fields are errors, which catches misspelt ones.
+
+    {"id": "1", "language": "fi", "question": "Missä on Tšad?", "answers": ["Afrikassa"]}
+    {"id": "1", "language": "en", "question": "Where is Chad?", "answers": ["in Africa"], "extra": {"difficulty": 1}}
+
+    Rows with the same id are versions of one question and form a coupled group.
+    """
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    id: Text | int
+    language: Text
+    question: Text
+    answers: Annotated[list[Text], pydantic.Field(min_length=1)]
+    extra: dict[str, Any] = {}
+
+
+@gin.configurable
+@typed
+def jsonl_questions(
+    files: Sequence[str | pathlib.Path], dataset: str = "jsonl", languages: Sequence[str] | None = None
+) -> list[Question]:
+    """Returns the questions of some files unchanged: no question mark is appended, and no question is left out.
+
+    Args:
+      files: Files of JSON lines, plain or gzipped, also in an object store.
+      languages: Languages to keep; None: all.
+    """
+    questions: list[Question] = []
+    places: dict[tuple[str, str], str] = {}
+    with counted_bad_rows() as bad_rows:
+        for path in map(local_files, files):
+            for line, row in read_rows(path, JsonlRow, bad_rows):
+                key = (str(row.id), row.language)
+                if row.language not in LANGUAGES:
+                    known = " ".join(LANGUAGES)
+                    bad_rows.add(path, line, "language", f"unknown language {row.language!r}, not one of {known}")
+                elif key in places:
+                    bad_rows.add(path, line, "id", f"{row.id} in {row.language} is also at {places[key]}")
+                else:
+                    places[key] = f"{path}, line {line}"
+                    answers = tuple(dict.fromkeys(row.answers))
+                    names = {"id": str(row.id), "dataset": dataset, "language": row.language}
+                    questions.append(Question(**names, text=row.question, answers=answers, extra=dict(row.extra)))
+    kept = [question for question in questions if languages is None or question.language in languages]
+    if not kept:
+        found = " ".join(dict.fromkeys(question.language for question in questions)) or "none"
+        raise UserError(
+            f"no question of {dataset} is left: the files {list(map(str, files))} have languages {found}, and wanted"
+            f" are {'all' if languages is None else ' '.join(languages)}; name other files or languages"
+        )
+    return kept
+
+
+def question_row(
+    question: Question, *, identity: str | None = None, extra: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Returns the line of a question, which `jsonl_questions` reads back.
+
+    Args:
+      identity: The row's id; None: the question's.
+      extra: Entries to add to the question's `extra`.
+    """
+    return {
+        "id": question.id if identity is None else identity,
+        "language": question.language,
+        "question": question.text,
+        "answers": list(question.answers),
+        "extra": question.extra | dict(extra or {}),
+    }
+
+
+# --- SQuAD 1.1 ---
+
+# Some texts begin with a byte order mark.
+_Clean = Annotated[Text, pydantic.AfterValidator(lambda text: text.removeprefix("\ufeff").strip())]
+
+
+class _Answer(Row):
+    text: _Clean
+
+
+class SquadQuestion(Row):
+    """A question with its answers."""
+
+    id: Text
+    question: _Clean
+    answers: Annotated[list[_Answer], pydantic.Field(min_length=1)]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The distinct answers."""
+        return tuple(dict.fromkeys(answer.text for answer in self.answers))
+
+
+class _Paragraph(Row):
+    context: _Clean
+    qas: list[Any]  # validated one by one, so that a bad question does not lose the others
+
+
+class _Article(Row):
+    title: Text
+    paragraphs: list[_Paragraph]
+
+
+class _File(Row):
+    data: list[Any]
+
+
+class SquadParagraph(NamedTuple):
+    """A paragraph and its questions; translations of a paragraph have the same passage id."""
+
+    passage: Passage
+    questions: list[SquadQuestion]
+
+
+def read_squad(path: pathlib.Path, bad_rows: BadRows) -> list[SquadParagraph]:
+    """Returns the paragraphs of a file, in order."""
+    content = validated(_File.model_validate, read_json(path), path, None, bad_rows)
+    paragraphs: list[SquadParagraph] = []
+    seen: set[str] = set()
+    for a, value in enumerate(content.data if content else ()):
+        article = validated(_Article.model_validate, value, path, f"data.{a}", bad_rows)
+        if article is None:
+            continue
+        title = article.title.replace("_", " ")
+        for p, paragraph in enumerate(article.paragraphs):
+            questions = []
+            for q, row in enumerate(paragraph.qas):
+                place = f"data.{a}.paragraphs.{p}.qas.{q}"
+                question = validated(SquadQuestion.model_validate, row, path, place, bad_rows)
+                if question and question.id in seen:
+                    bad_rows.add(path, place, "id", f"{question.id} is already used by an earlier question")
+                elif question:
+                    seen.add(question.id)
+                    questions.append(question)
+            passage = Passage(id=f"{title}/{p}", title=title, text=paragraph.context)
+            paragraphs.append(SquadParagraph(passage, questions))
+    return paragraphs
+
+
+# --- Judged queries ---
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JudgedQuery:
+    """A query with its judged passages."""
+
+    id: str
+    language: str  # of the query and of the collection
+    text: str
+    grades: Mapping[str, int]  # passage id -> grade; above 0 means relevant
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Judgements:
+    """The judged queries of a split of a data set."""
+
+    dataset: str
+    split: str
+    queries: tuple[JudgedQuery, ...]
+
+
+def read_trec(topics: pathlib.Path, qrels: pathlib.Path, language: str, bad_rows: BadRows) -> list[JudgedQuery]:
+    """Reads the judged queries of a language from MIRACL's or Mr. TyDi's files, plain or gzipped.
+
+    Args:
+      topics: Lines of `query id<TAB>query`.
+      qrels: Lines of `query id, Q0, passage id, grade`, separated by white space.
+    """
+    texts: dict[str, str] = {}
+    for number, line in enumerate(read_text(topics).split("\n"), start=1):
+        key, tab, text = line.partition("\t")
+        if not line.strip():
+            continue
+        if not tab or not key.strip() or not text.strip():
+            bad_rows.add(topics, number, "query", "expected a query's id, a tab and the query")
+        else:
+            texts[key.strip()] = text.strip()
+    grades: dict[str, dict[str, int]] = {key: {} for key in texts}
+    for number, line in enumerate(read_text(qrels).split("\n"), start=1):
+        match line.split():
+            case []:
+                continue
+            case [key, _, _, _] if key not in texts:
+                bad_rows.add(qrels, number, "query id", f"{topics.name} has no query {key}")
+            case [key, _, passage, grade] if grade.lstrip("-").isdecimal():
+                grades[key][passage] = int(grade)
+            case _:
+                bad_rows.add(qrels, number, "", "expected a query's id, Q0, a passage's id and a whole number")
+    return [JudgedQuery(id=key, language=language, text=text, grades=grades[key]) for key, text in texts.items()]
+
+
+def judged_questions(questions: Sequence[Question], split: str) -> Judgements:
+    """Returns questions with gold passages as judged queries: XQuAD's have one passage, multi-hop questions several."""
+    if not questions:
+        raise UserError("there are no questions to evaluate retrieval with: choose another split or other languages")
+    queries = []
+    for question in questions:
+        single = question.extra.get("passage")
+        if not (golds := [single] if single else question.extra.get("supports", [])):
+            where = f"question {question.id} of {question.dataset}"
+            raise UserError(f"{where} names no gold passage: judge retrieval by questions that do, such as XQuAD's")
+        grades = dict.fromkeys(golds, 1)
+        queries.append(JudgedQuery(id=question.id, language=question.language, text=question.text, grades=grades))
+    return Judgements(dataset=questions[0].dataset, split=split, queries=tuple(queries))

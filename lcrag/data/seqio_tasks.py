@@ -17,8 +17,6 @@ import tensorflow as tf
 
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
 from lcrag.data.english import LANGUAGE, QUESTION_SETS, english_questions
-from lcrag.data.jsonl_questions import jsonl_questions
-from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
 from lcrag.data.multilingual import (
     GLOBAL_MMLU_LANGUAGES,
     MGSM_LANGUAGES,
@@ -29,8 +27,8 @@ from lcrag.data.multilingual import (
     xor_tydi_questions,
     xquad_questions,
 )
-from lcrag.data.questions import Question
-from lcrag.data.rows import BadRows, dataset_folder
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING, Question
+from lcrag.data.rows import BadRows, dataset_folder, jsonl_questions
 from lcrag.errors import UserError
 from lcrag.policy import Tokenizer, load_tokenizer
 
@@ -164,10 +162,10 @@ def register_jsonl(
     vocabulary: seqio.Vocabulary,
     rates: Mapping[str, float] | None = None,
 ) -> None:
-    """Registers user-provided questions (see `lcrag.data.jsonl_questions`) as a split of a data set.
+    """Registers user-provided questions (see `lcrag.data.rows`) as a split of a data set.
 
     Args:
-      rates: As for `register_questions`, for example `lcrag.data.tiers.inverse_resource_rates(languages)`.
+      rates: As for `register_questions`, for example `lcrag.data.questions.inverse_resource_rates(languages)`.
     """
     read = functools.partial(jsonl_questions, files, dataset)
     register_questions(dataset, split, languages, lambda language: read((language,)), vocabulary, rates)

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from lcrag.data.languages import language_of
-from lcrag.data.questions import Question
+from lcrag.data.questions import Question, language_of
 from lcrag.episodes.tags import neutralise
 from lcrag.errors import lookup
 

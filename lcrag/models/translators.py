@@ -20,8 +20,7 @@ import gin
 import pydantic
 
 from lcrag.data.constructed import CONSTRUCTED, ENGLISH, substitution, words_of
-from lcrag.data.languages import LANGUAGES
-from lcrag.data.questions import Question
+from lcrag.data.questions import LANGUAGES, Question
 from lcrag.data.rows import BadRows, Row, Text, parsed_rows
 from lcrag.episodes import Completer, GenerationFailure, Translated, TranslationFailure, Translator
 from lcrag.errors import UserError, typed
@@ -70,7 +69,7 @@ class ModelTranslator:
         self._max_tokens, self._temperature, self._seed = max_tokens, temperature, seed
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        """Translates texts; fails for languages that `lcrag.data.languages` does not know."""
+        """Translates texts; fails for languages that `lcrag.data.questions` does not know."""
         if unknown := [code for code in (source, target) if code is not None and code not in LANGUAGES]:
             return [TranslationFailure(f"the model is asked for no language {unknown[0]!r}")] * len(texts)
         answers: list[Translated] = [TranslationFailure("it was not asked")] * len(texts)

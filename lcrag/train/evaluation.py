@@ -11,8 +11,7 @@ import gin
 import numpy as np
 from rich.console import Console
 
-from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
-from lcrag.data.questions import Question
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.errors import UserError, typed

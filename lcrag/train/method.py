@@ -8,9 +8,7 @@ import gin
 import numpy as np
 from jaxtyping import Float, Int
 
-from lcrag.data.batches import Coupled, coupled
-from lcrag.data.languages import LANGUAGES
-from lcrag.data.questions import Question
+from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled
 from lcrag.episodes import EpisodeRecord, Program
 from lcrag.episodes.agreement import compare_across_processes
 from lcrag.episodes.programs import check_settings, with_settings

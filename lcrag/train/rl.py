@@ -14,8 +14,7 @@ from typing import Any
 
 import gin
 
-from lcrag.data.batches import groups_of_step, share_of
-from lcrag.data.questions import Question
+from lcrag.data.questions import Question, groups_of_step, share_of
 from lcrag.errors import UserError, typed
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints

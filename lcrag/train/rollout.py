@@ -23,8 +23,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Bool, PyTree
 
-from lcrag.data.batches import Coupled
-from lcrag.data.questions import Question, fault_of
+from lcrag.data.questions import Coupled, Question, fault_of
 from lcrag.episodes import EpisodeRecord, Programs, Runner
 from lcrag.episodes.agreement import allgather_bytes, is_collective, without_collectives
 from lcrag.errors import UserError, typed

@@ -7,7 +7,7 @@ import time
 import gin
 
 from lcrag.curation.rows import RowContext, RowSource, rows_fingerprint, spans_of
-from lcrag.data.batches import rows_of_step
+from lcrag.data.questions import rows_of_step
 from lcrag.episodes import Chat
 from lcrag.errors import UserError, typed
 from lcrag.learning import Layout, Optimizer, Supervised

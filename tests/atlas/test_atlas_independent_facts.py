@@ -6,11 +6,10 @@ import pytest
 from babel.lists import format_list
 
 from lcrag.atlas import SPLITS, build_world, render_passage
-from lcrag.atlas.facts import section_of, subject_of
-from lcrag.atlas.independent_facts import comparison_questions, conjunction_questions
+from lcrag.atlas.facts import listed, query_text, section_of, subject_of
 from lcrag.atlas.oracle import Oracle
-from lcrag.atlas.wording import listed, query_text
-from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.atlas.world import comparison_questions, conjunction_questions
+from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.oracle import ParallelOracle, training_memory, with_plain_documents
 from lcrag.methods.rag_r1.program import parallel_queries

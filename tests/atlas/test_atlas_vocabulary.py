@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from lcrag.atlas import build_world, render_passage
-from lcrag.atlas.vocabulary import SHIPPED_FOLDER, VOCABULARY_SIZE, tags, train_tokenizer
+from lcrag.atlas.encoder import SHIPPED_FOLDER, VOCABULARY_SIZE, tags, train_tokenizer
 from lcrag.atlas.world import Entry
-from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
 from lcrag.errors import UserError
 from lcrag.policy import Tokenizer, load_tokenizer, vocabulary_tokenizer

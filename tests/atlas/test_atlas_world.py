@@ -12,12 +12,11 @@ from babel.core import get_global
 from babel.dates import format_date
 
 from lcrag.atlas import COMPOSITIONS, RELATIONS, SPLITS, Fact, build_world, render_passage
-from lcrag.atlas.facts import KINDS, names_of, section_of, subject_of, written
+from lcrag.atlas.encoder import training_text
+from lcrag.atlas.facts import KINDS, UNKNOWN, label, names_of, question_text, section_of, subject_of, wording, written
 from lcrag.atlas.oracle import LAST_STALE_YEAR, entity_called, read_texts
-from lcrag.atlas.vocabulary import training_text
-from lcrag.atlas.wording import UNKNOWN, label, question_text, wording
 from lcrag.atlas.world import PRESENT_YEARS, STALE_SHARE, STALE_YEARS, mentioned_entities
-from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.errors import UserError
 
 WORLD = build_world(seed=0)

@@ -12,12 +12,12 @@ from support import tiny_config
 import lcrag.atlas
 from lcrag.atlas import SPLITS, build_world
 from lcrag.atlas import encoder as encoder_training
+from lcrag.atlas.encoder import SHIPPED_FOLDER, TAG_NAMES
 from lcrag.atlas.facts import section_of, subject_of
 from lcrag.atlas.oracle import read_texts
-from lcrag.atlas.vocabulary import SHIPPED_FOLDER, TAG_NAMES
 from lcrag.commands import build
 from lcrag.commands.build import copying_rows, echo_rows, judging_rows, noting_rows, reading_rows, translating_rows
-from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.learning import Layout
 from lcrag.policy import initialise, load_tokenizer
 from lcrag.retrieval import ContrastiveConfig, load_encoder

@@ -19,7 +19,7 @@ from support import tiny_config
 from support.local_server import served, stand_in_chat
 
 from lcrag import main
-from lcrag.data.jsonl_questions import jsonl_questions
+from lcrag.data.rows import jsonl_questions
 from lcrag.methods.translate_r1.pipeline.models import ModelRequest
 from lcrag.methods.translate_r1.pipeline.stages import STAGES
 from lcrag.policy import initialise, load_tokenizer, save_hugging_face

@@ -14,12 +14,11 @@ from support.local_server import served, stand_in_chat
 from support.pretended_collections import PretendedCollections
 
 from lcrag.atlas import build_world
-from lcrag.atlas.independent_facts import comparison_questions, conjunction_questions
+from lcrag.atlas.world import comparison_questions, conjunction_questions
 from lcrag.commands.curate import demonstrations, golden_plans, selection
-from lcrag.curation.playing import play
-from lcrag.curation.text_writers import WritingTeacher, endpoint_teacher
-from lcrag.data.jsonl_questions import jsonl_questions
+from lcrag.curation.playing import WritingTeacher, endpoint_teacher, play
 from lcrag.data.questions import Question
+from lcrag.data.rows import jsonl_questions
 from lcrag.episodes import Chat
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError

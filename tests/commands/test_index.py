@@ -11,9 +11,8 @@ import pytest
 from experiment_parts import assert_mistake
 from prepared_data import prepared
 
-from lcrag import main
+from lcrag import data, main
 from lcrag.commands import index as indexing
-from lcrag.data import corpora
 from lcrag.evaluation import read_rows
 from lcrag.files import WEIGHTS
 from lcrag.retrieval import load_collections
@@ -211,8 +210,8 @@ def test_mistakes_of_beams_workers_are_one_line(tiny, tmp_path, passages, capsys
 
 def test_without_beam_the_mend_is_named(tiny, tmp_path, passages, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    monkeypatch.delitem(sys.modules, "lcrag.data.corpora.beam", raising=False)
-    monkeypatch.delattr(corpora, "beam", raising=False)
+    monkeypatch.delitem(sys.modules, "lcrag.data.beam", raising=False)
+    monkeypatch.delattr(data, "beam", raising=False)
     assert index(tiny, tmp_path / "out", {"fi": passages}, "index.beam=()") == 2
     assert_mistake(capsys, "pip install 'lcrag[beam]'")
 

@@ -13,8 +13,7 @@ from lcrag import main
 from lcrag.commands import study as studying
 from lcrag.commands.study import STUDIES, settings_of, tables
 from lcrag.config import configure
-from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
-from lcrag.data.questions import Question
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.episodes import routing
 from lcrag.train.method import Method
 

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from lcrag.atlas import build_world
-from lcrag.atlas.facts import section_of, subject_of
+from lcrag.atlas.encoder import SHIPPED_FOLDER
+from lcrag.atlas.facts import UNKNOWN, query_text, section_of, subject_of
 from lcrag.atlas.oracle import Oracle, RandomSearcher
-from lcrag.atlas.vocabulary import SHIPPED_FOLDER
-from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.commands.build import slips_in
-from lcrag.curation.oracle_demonstrations import demonstrate
-from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.curation.rows import demonstrate
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.episodes import RETHINK
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.policy import load_tokenizer
@@ -25,7 +24,7 @@ WORLD, TOKENIZER = build_world(0), load_tokenizer(SHIPPED_FOLDER)
 @pytest.fixture(autouse=True)
 def few_together(monkeypatch):
     """Demonstrators play few episodes at once: 24 are read."""
-    monkeypatch.setattr("lcrag.curation.oracle_demonstrations.TOGETHER", 24)
+    monkeypatch.setattr("lcrag.curation.rows.TOGETHER", 24)
 
 
 @functools.cache

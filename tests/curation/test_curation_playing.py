@@ -7,9 +7,8 @@ import pytest
 from support import tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
 
-from lcrag.curation.playing import play
+from lcrag.curation.playing import GoldenAnswers, messages, misread, play, with_stop
 from lcrag.curation.rows import RowEncoder
-from lcrag.curation.text_writers import GoldenAnswers, messages, misread, with_stop
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Complete, Retries, Runner, Turn
 from lcrag.episodes.context_text import ContextTokenizer

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.data.batches import (
+from lcrag.data.questions import (
+    Question,
     coupled,
     groups_of_step,
     in_share,
@@ -15,7 +16,6 @@ from lcrag.data.batches import (
     share_of,
     take_split,
 )
-from lcrag.data.questions import Question
 from lcrag.errors import UserError
 
 LANGUAGES = ("en", "fi", "ja")

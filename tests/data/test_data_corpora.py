@@ -15,11 +15,19 @@ from hypothesis import strategies as st
 from mwparserfromhell.parser import ParserError
 from prepared_data import prepared
 
-from lcrag.data.corpora import dump, source
-from lcrag.data.corpora.dump import Article, WikiPage, plain_text, read_pages
-from lcrag.data.corpora.source import Block, chunks, find_source, unit_of
-from lcrag.data.languages import LANGUAGES
+from lcrag.data import corpora
+from lcrag.data.corpora import (
+    Article,
+    Block,
+    WikiPage,
+    chunks,
+    find_source,
+    plain_text,
+    read_pages,
+    unit_of,
+)
 from lcrag.data.multilingual import xquad_passages
+from lcrag.data.questions import LANGUAGES
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.retrieval.passages import Passage
@@ -155,8 +163,8 @@ def test_real_pages_leave_no_markup_and_pages_that_cannot_be_parsed_are_named(mo
             raise ParserError("lost")
         return original(text, skip_style_tags=True)
 
-    original = dump.mwparserfromhell.parse
-    monkeypatch.setattr(dump.mwparserfromhell, "parse", parse)
+    original = corpora.mwparserfromhell.parse
+    monkeypatch.setattr(corpora.mwparserfromhell, "parse", parse)
     texts = ("good", "bad", "{{only a template}}")
     pages = tuple(WikiPage(id=text[:1], title=text, wikitext=text, hidden_namespaces=HIDDEN) for text in texts)
     cleaned = Block(file=0, path=path, number=0, documents=pages, bytes_read=0).cleaned()
@@ -300,7 +308,7 @@ def test_bad_rows_are_named_or_counted(tmp_path, one_bad_row, name, content, pla
 
 @pytest.mark.parametrize("count", [0, 3, 4])
 def test_blocks_hold_every_document_once(tmp_path, monkeypatch, count):
-    monkeypatch.setattr(source, "DOCUMENTS_PER_BLOCK", 2)
+    monkeypatch.setattr(corpora, "DOCUMENTS_PER_BLOCK", 2)
     path = write_lines(tmp_path / "a.jsonl", ROWS[:count])
     blocks = list(find_source("fi", str(path), "articles").blocks(0, BadRows()))
     assert [document.id for block in blocks for document in block.documents] == [str(n) for n in range(count)]

@@ -9,9 +9,8 @@ import pytest
 from prepared_data import prepared
 
 from lcrag.data.english import QUESTION_SETS, english_questions, first_questions
-from lcrag.data.judgements import judged_questions
 from lcrag.data.questions import with_question_mark
-from lcrag.data.rows import BadRows
+from lcrag.data.rows import BadRows, judged_questions
 from lcrag.errors import UserError
 
 

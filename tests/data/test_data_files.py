@@ -8,14 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prepared_data import prepared
 
-from lcrag.data.batches import coupled
 from lcrag.data.demonstrations import read_demonstrations, take_part
-from lcrag.data.jsonl_questions import jsonl_questions
-from lcrag.data.judgements import JudgedQuery, judged_questions, read_trec
 from lcrag.data.multilingual import xquad_passages, xquad_questions
-from lcrag.data.questions import Question, with_question_mark
-from lcrag.data.rows import BadRows, Row, Text, data_file, dataset_folder, read_rows, read_text
-from lcrag.data.squad_format import read_squad
+from lcrag.data.questions import Question, coupled, with_question_mark
+from lcrag.data.rows import (
+    BadRows,
+    JudgedQuery,
+    Row,
+    Text,
+    data_file,
+    dataset_folder,
+    jsonl_questions,
+    judged_questions,
+    read_rows,
+    read_squad,
+    read_text,
+    read_trec,
+)
 from lcrag.errors import UserError
 
 

@@ -12,14 +12,6 @@ import pyarrow.parquet
 import pytest
 from prepared_data import prepared
 
-from lcrag.data.languages import (
-    LANGUAGES,
-    LCRL_LANGUAGES,
-    LCRL_TRAINING,
-    XOR_TYDI_TEST,
-    known_languages,
-    language_of,
-)
 from lcrag.data.multilingual import (
     GLOBAL_MMLU_LANGUAGES,
     GLOBAL_MMLU_TIERS,
@@ -34,9 +26,23 @@ from lcrag.data.multilingual import (
     xquad_passages,
     xquad_questions,
 )
-from lcrag.data.questions import Question
+from lcrag.data.questions import (
+    ALL_TIERS,
+    LANGUAGES,
+    LCRL_LANGUAGES,
+    LCRL_TRAINING,
+    QUOTAS,
+    TIERS,
+    XOR_TYDI_TEST,
+    Question,
+    inverse_resource_rates,
+    known_languages,
+    language_of,
+    tier_of,
+    tiered_questions,
+    with_tiers,
+)
 from lcrag.data.rows import BadRows
-from lcrag.data.tiers import ALL_TIERS, QUOTAS, TIERS, inverse_resource_rates, tier_of, tiered_questions, with_tiers
 from lcrag.errors import UserError
 from lcrag.rewards.domains import mathematics
 

@@ -12,11 +12,10 @@ import tensorflow as tf
 from prepared_data import prepared
 
 from lcrag.atlas import build_world
+from lcrag.atlas.encoder import SHIPPED_FOLDER
 from lcrag.atlas.tasks import questions_of_task  # registers the tasks of lcrag
-from lcrag.atlas.vocabulary import SHIPPED_FOLDER
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.english import english_questions
-from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
 from lcrag.data.multilingual import (
     GLOBAL_MMLU_LANGUAGES,
     MGSM_LANGUAGES,
@@ -24,9 +23,9 @@ from lcrag.data.multilingual import (
     mgsm_questions,
     xquad_questions,
 )
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING, inverse_resource_rates
 from lcrag.data.rows import BadRows
 from lcrag.data.seqio_tasks import TokenizerVocabulary, demonstrations_of_task, register_jsonl
-from lcrag.data.tiers import inverse_resource_rates
 from lcrag.episodes import Chat
 from lcrag.errors import UserError
 from lcrag.policy import load_tokenizer

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.data.languages import LCRL_LANGUAGES
-from lcrag.data.questions import Question
+from lcrag.data.questions import LCRL_LANGUAGES, Question
 from lcrag.episodes import routing
 
 

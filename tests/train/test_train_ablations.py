@@ -8,7 +8,7 @@ from experiment_parts import changed, json_lines, run
 from support import gin_files
 
 from lcrag.commands.study.tables import ABLATIONS, MORE_ABLATIONS
-from lcrag.data.languages import LCRL_LANGUAGES
+from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.retrieval import Collections
 from lcrag.train.episode import group_ids, values_of
 from lcrag.train.method import Method

@@ -14,8 +14,8 @@ from lcrag.atlas.world import atlas_questions
 from lcrag.commands.curate import translations
 from lcrag.config import configure
 from lcrag.data.english import QUESTION_SETS, english_collections, english_questions
-from lcrag.data.languages import LCRL_LANGUAGES
 from lcrag.data.multilingual import mkqa_questions, xor_tydi_questions, xquad_collections
+from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.errors import UserError
 from lcrag.evaluation import read_rows
 

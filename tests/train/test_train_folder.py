@@ -9,7 +9,7 @@ import pytest
 from experiment_parts import contents, json_lines, run
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.evaluation import read_rows
 from lcrag.policy import load_hugging_face, load_tokenizer, log_probabilities
 

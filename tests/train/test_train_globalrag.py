@@ -108,7 +108,7 @@ def test_the_cold_start_is_learned_from_an_oracle_that_plans(tiny, tmp_path):
 
 
 def test_an_oracle_that_finds_nothing_stops(tiny, tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr("lcrag.curation.oracle_demonstrations.MAX_FRUITLESS", 1)
+    monkeypatch.setattr("lcrag.curation.rows.MAX_FRUITLESS", 1)
     correct = "oracle_demonstrations.only_correct=True"
     assert taught(tiny, tmp_path, correct, "sft.collections=@load_collections()") == 2
     assert "the oracle made no demonstration to keep" in capfd.readouterr().err

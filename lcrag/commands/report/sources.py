@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lcrag.data.languages import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.errors import UserError
 from lcrag.evaluation import Curve, read_rows, read_training_log, step_size
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS

@@ -3,8 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from lcrag.data.languages import LANGUAGES
-from lcrag.data.questions import Question, fault_of
+from lcrag.data.questions import LANGUAGES, Question, fault_of
 from lcrag.episodes import Program, RetrievalFailure, Runner
 from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.errors import UserError

@@ -15,7 +15,7 @@ from lcrag.commands.study.points import (
     started_points,
     untrained_point,
 )
-from lcrag.data.languages import LCRL_TRAINING
+from lcrag.data.questions import LCRL_TRAINING
 
 METRICS = "--gin.compare_runs.metrics="
 # --- LcRL: tables 1 and 2, figures 3 to 6.

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import gin
 
-from lcrag.curation.text_writers import GoldenAnswers
-from lcrag.data.languages import language_of
-from lcrag.data.questions import Question
+from lcrag.curation.playing import GoldenAnswers
+from lcrag.data.questions import Question, language_of
 from lcrag.episodes import Complete, Generate, Program, RetrievalFailure, Retrieve, Turn
 from lcrag.episodes.observation import Framed, information, statements
 from lcrag.episodes.routing import Route, all_at_once

@@ -9,8 +9,7 @@ import dataclasses
 from collections.abc import Generator
 from typing import Any
 
-from lcrag.data.languages import language_of
-from lcrag.data.questions import Question
+from lcrag.data.questions import Question, language_of
 from lcrag.episodes.observation import Framed, Information
 from lcrag.episodes.prompts import answer_language
 from lcrag.episodes.requests import FittedText, Found, Generate, Observe, Outcome, RetrievalFailure

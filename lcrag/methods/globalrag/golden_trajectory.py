@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 import gin
 
 from lcrag.curation.playing import CONTEXT_FULL, KEPT, NO_ANSWER, WRONG
-from lcrag.data.languages import language_of
-from lcrag.data.questions import Question
+from lcrag.data.questions import Question, language_of
 from lcrag.episodes import (
     ContextFull,
     EpisodeRecord,

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 
 import gin
 
+from lcrag.atlas.facts import UNKNOWN, query_text
 from lcrag.atlas.oracle import NeededFact, SearchState, read_texts
-from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.atlas.world import World, atlas_world
-from lcrag.curation.text_writers import WritingTeacher, rule_based_teacher
-from lcrag.data.batches import in_share
-from lcrag.data.questions import Question
+from lcrag.curation.playing import WritingTeacher, rule_based_teacher
+from lcrag.data.questions import Question, in_share
 from lcrag.episodes import Chat
 from lcrag.errors import typed
 from lcrag.methods.globalrag.golden_trajectory import GIVEN_UP

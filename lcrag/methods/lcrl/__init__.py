@@ -8,7 +8,7 @@ Results: `docs/results.md`; ablations and studies: `docs/studies.md`.
 | section 3.1, algorithm 1: the rollout | `hierarchical_search` |
 | section 3.1, turns 1 to 3: which collections are searched | `lcrag.episodes.routing.local_first` |
 | table 7: the prompt | `program.lcrl_prompt` |
-| section 3.2: coupled groups | `lcrag.data.batches.coupled`, `lcrag.learning.group_advantages`; `pivot` |
+| section 3.2: coupled groups | `lcrag.data.questions.coupled`, `lcrag.learning.group_advantages`; `pivot` |
 | section 3.3: c3 recall | `lcrag.rewards.c3_recall` |
 | section 3.3: the anti-consistency penalty | `anti_consistency` |
 | section 3.3: the fused reward, with its ablations of table 2 | `language_coupled_reward`, `language_coupled` |

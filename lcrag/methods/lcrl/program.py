@@ -6,9 +6,7 @@ from contextlib import suppress
 
 import gin
 
-from lcrag.data.batches import Coupled, coupled
-from lcrag.data.languages import LANGUAGES, language_of
-from lcrag.data.questions import Question
+from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled, language_of
 from lcrag.episodes import prompts
 from lcrag.episodes.observation import information
 from lcrag.episodes.prompts import answer_language, opening_prompt
@@ -78,7 +76,7 @@ def hierarchical_search(
 def pivot(questions: Iterable[Question], languages: Sequence[str], size: int = 3) -> list[Coupled]:
     """Groups each question of each language with its versions in pivot languages, all answered in the native language.
 
-    This is a mode of the authors' code; the paper couples the versions of `lcrag.data.batches.coupled`. The versions
+    This is a mode of the authors' code; the paper couples the versions of `lcrag.data.questions.coupled`. The versions
     are the native one, English and the related language (`Language.relative`). If these coincide or the question is not
     asked in one of them, other languages fill the group, so all groups have the same size. Every version keeps the
     native golden answers and names their language in `extra["answer_language"]`.

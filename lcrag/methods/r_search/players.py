@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import gin
 import numpy as np
 
+from lcrag.atlas.facts import UNKNOWN, query_text
 from lcrag.atlas.oracle import SearchState, read_texts, searches_in
-from lcrag.atlas.wording import UNKNOWN, query_text
 from lcrag.data.questions import Question
 from lcrag.errors import UserError
 

@@ -4,9 +4,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lcrag.data.batches import seeded_order
-from lcrag.data.jsonl_questions import question_row
-from lcrag.data.questions import Question
+from lcrag.data.questions import Question, seeded_order
+from lcrag.data.rows import question_row
 from lcrag.episodes import Invalid, SearchAction, parse_action
 from lcrag.errors import UserError
 
@@ -64,7 +63,7 @@ class Selected:
     rollouts: int
 
     def row(self) -> dict[str, Any]:
-        """Returns a line that `lcrag.data.jsonl_questions` reads."""
+        """Returns a line that `lcrag.data.rows` reads."""
         return question_row(self.question, extra={"selected_because": self.because, "rollouts_to_right": self.rollouts})
 
 

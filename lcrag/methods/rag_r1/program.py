@@ -21,8 +21,7 @@ from contextlib import suppress
 
 import gin
 
-from lcrag.data.languages import language_of
-from lcrag.data.questions import Question
+from lcrag.data.questions import Question, language_of
 from lcrag.episodes.observation import (
     NOTHING_FOUND,
     SEARCH_FAILED,

@@ -20,16 +20,13 @@ from lcrag.atlas.comprehension import (
     letter_of,
     meaning_of,
 )
+from lcrag.atlas.facts import UNKNOWN
 from lcrag.atlas.oracle import RandomSearcher, searches_in
-from lcrag.atlas.wording import UNKNOWN
 from lcrag.atlas.world import World, atlas_world
-from lcrag.curation.playing import play
+from lcrag.curation.playing import oracle_writer, play
 from lcrag.curation.rows import RowContext, rows_of_records
-from lcrag.curation.text_writers import oracle_writer
-from lcrag.data.batches import in_share
 from lcrag.data.constructed import CONSTRUCTED
-from lcrag.data.languages import LCRL_LANGUAGES
-from lcrag.data.questions import MATHEMATICS, Question
+from lcrag.data.questions import LCRL_LANGUAGES, MATHEMATICS, Question, in_share
 from lcrag.episodes import EpisodeRecord
 from lcrag.errors import UserError, typed
 from lcrag.learning import Trajectory

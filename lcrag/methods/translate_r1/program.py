@@ -16,8 +16,7 @@ from typing import NamedTuple
 import gin
 
 from lcrag.data import questions as domains
-from lcrag.data.languages import LANGUAGES, language_of
-from lcrag.data.questions import Question
+from lcrag.data.questions import LANGUAGES, Question, language_of
 from lcrag.episodes.host_services import Translated
 from lcrag.episodes.observation import Information, Style, information, statements
 from lcrag.episodes.prompts import answer_language, atlas
@@ -179,7 +178,7 @@ def call_in(
 
     Args:
       text: The text, including the stop string.
-      targets: Codes of the allowed target languages; None: all that `lcrag.data.languages` knows.
+      targets: Codes of the allowed target languages; None: all that `lcrag.data.questions` knows.
       text_characters: Maximum length of a text to translate.
     """
     before, closed, after = text.rpartition(closing(TOOL_CALL))

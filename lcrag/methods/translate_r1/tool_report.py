@@ -13,8 +13,7 @@ import matplotlib
 import matplotlib.ticker
 import numpy as np
 
-from lcrag.data.questions import DOMAINS
-from lcrag.data.tiers import ALL_TIERS
+from lcrag.data.questions import ALL_TIERS, DOMAINS
 from lcrag.evaluation.paper_tables import INTERVAL
 from lcrag.evaluation.plots import (
     MUTED,

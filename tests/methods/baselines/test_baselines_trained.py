@@ -7,8 +7,7 @@ import pytest
 from baseline_scripts import QUESTION, TOKENIZER, drive
 from finished_episodes import finished
 
-from lcrag.curation.playing import play
-from lcrag.curation.text_writers import misread
+from lcrag.curation.playing import misread, play
 from lcrag.episodes import Chat, RetrievalFailure
 from lcrag.episodes.context_text import ContextTokenizer
 from lcrag.errors import UserError

@@ -6,10 +6,8 @@ from hypothesis import strategies as st
 from support import tiny_tokenizer
 
 from lcrag.atlas import Chain, build_world
-from lcrag.atlas.facts import subject_of
-from lcrag.atlas.independent_facts import comparison_questions, conjunction_questions
-from lcrag.atlas.wording import query_text
-from lcrag.atlas.world import Entry
+from lcrag.atlas.facts import query_text, subject_of
+from lcrag.atlas.world import Entry, comparison_questions, conjunction_questions
 from lcrag.curation.playing import KEPT, play
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Generate, Observe, Retrieve

@@ -12,8 +12,7 @@ from program_scripts import drive, searched, stops
 from support import plain_rewards as oracle
 from support import tiny_tokenizer
 
-from lcrag.data.languages import LCRL_TRAINING
-from lcrag.data.questions import Question
+from lcrag.data.questions import LCRL_TRAINING, Question
 from lcrag.episodes import Observe, Outcome, all_at_once, english_only, local_first, native_only
 from lcrag.errors import UserError
 from lcrag.methods.lcrl import anti_consistency, hierarchical_search, language_coupled, language_coupled_reward, pivot

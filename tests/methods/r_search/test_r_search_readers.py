@@ -8,8 +8,8 @@ from episode_scripts import LANGUAGES, question, runner
 from support import tiny_tokenizer
 
 from lcrag.atlas import build_world
-from lcrag.atlas.independent_facts import comparison_questions, conjunction_questions
-from lcrag.atlas.wording import label
+from lcrag.atlas.facts import label
+from lcrag.atlas.world import comparison_questions, conjunction_questions
 from lcrag.curation.playing import play
 from lcrag.episodes import Chat, Completion, Generate, GenerationFailure, Observe, Outcome, Retrieve
 from lcrag.episodes.context_text import ContextTokenizer

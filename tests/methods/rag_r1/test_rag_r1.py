@@ -12,9 +12,8 @@ from support import tiny_tokenizer
 
 from lcrag.curation.playing import EMPTY, INVALID, KEPT, NO_ANSWER, TOO_MANY, WRONG, play, right, verdict
 from lcrag.data.demonstrations import read_demonstrations
-from lcrag.data.jsonl_questions import jsonl_questions
 from lcrag.data.questions import Question
-from lcrag.data.rows import BadRows
+from lcrag.data.rows import BadRows, jsonl_questions
 from lcrag.episodes import (
     RETHINK,
     Chat,

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lcrag.data.jsonl_questions import question_row
-from lcrag.data.languages import language_of
+from lcrag.data.questions import language_of
+from lcrag.data.rows import question_row
 from lcrag.evaluation.tables import Cell, Table
 from lcrag.methods.translate_r1.pipeline.stages import STAGES, Attempt, Quota, Sources, all_passed
 from lcrag.methods.translate_r1.pipeline.texts import LABEL
@@ -37,7 +37,7 @@ def attempt_rows(sources: Sources, quotas: Iterable[Quota]) -> Iterator[dict[str
 
 
 def question_rows(quotas: Iterable[Quota]) -> list[dict[str, Any]]:
-    """Returns the questions of all filled places as rows that `lcrag.data.jsonl_questions` reads.
+    """Returns the questions of all filled places as rows that `lcrag.data.rows` reads.
 
     Versions of one question share their id, which begins with the data set's name if there are several data sets.
     """

@@ -14,9 +14,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 import gin
 
-from lcrag.data.batches import Coupled, coupled, seeded_order
-from lcrag.data.languages import language_of
-from lcrag.data.questions import Question
+from lcrag.data.questions import Coupled, Question, coupled, language_of, seeded_order
 from lcrag.episodes import Translator
 from lcrag.errors import UserError, typed
 from lcrag.methods.translate_r1.pipeline.models import JUDGE, TRANSLATOR, ModelRequest

@@ -8,9 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from lcrag.data import questions as names
-from lcrag.data.languages import language_of
-from lcrag.data.questions import Question, with_question_mark
-from lcrag.data.tiers import ALL_TIERS
+from lcrag.data.questions import ALL_TIERS, Question, language_of, with_question_mark
 from lcrag.errors import UserError
 
 

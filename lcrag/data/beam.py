@@ -15,7 +15,7 @@ import apache_beam as beam
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from lcrag.data.corpora.source import Block, Source
+from lcrag.data.corpora import Block, Source
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.retrieval import Encoder, load_encoder
