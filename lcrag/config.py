@@ -16,7 +16,7 @@ from pathlib import Path
 import gin
 
 from lcrag.errors import TRAIL, UserError, closest, one_line
-from lcrag.runs.configuration import expect_used, parse_statements
+from lcrag.runs.folder import expect_used, parse_statements
 
 PACKAGE = Path(__file__).resolve().parent
 NO_VALUE = re.compile(
@@ -71,8 +71,8 @@ def register() -> None:
     from lcrag.policy.policy import Computation
     from lcrag.rewards.domains.reward import domain_reward
     from lcrag.rewards.terms import answer_only
-    from lcrag.runs.metrics import Trackers
-    from lcrag.train.load import policy as load_policy
+    from lcrag.runs.folder import Trackers
+    from lcrag.train.setup import policy as load_policy
 
     for called in (episodes.Chat, episodes.Retries, episodes.Runner, answer_only, domain_reward):
         gin.external_configurable(called, module="lcrag")

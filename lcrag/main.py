@@ -18,8 +18,7 @@ from lcrag.commands.table import COMMANDS, CONFIG, Command, command_help, genera
 from lcrag.errors import UserError, closest, one_line
 from lcrag.files import full_disk, is_remote
 from lcrag.runs import processes
-from lcrag.runs.compilation import set_compilation_cache
-from lcrag.runs.stopping import end_process, exit_status, stopped_by_signals
+from lcrag.runs.processes import end_process, exit_status, set_compilation_cache, stopped_by_signals
 
 QUIET_ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",  # TensorFlow's and XLA's C++ log

@@ -3,7 +3,7 @@
 import pytest
 
 from lcrag.evaluation import plots
-from lcrag.runs import stopping
+from lcrag.runs import processes
 
 draw_training_curves = plots.draw_training_curves
 
@@ -15,7 +15,7 @@ def brief():
     Signals may be handled late on a busy machine, and what would end the command ends the tests.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stopping, "PATIENCE_SECONDS", 600.0)
+        patch.setattr(processes, "PATIENCE_SECONDS", 600.0)
         patch.setattr("lcrag.curation.rows.TOGETHER", 24)
         patch.setattr("lcrag.evaluation.plots.draw_training_curves", lambda *about: None)
         yield

@@ -63,7 +63,7 @@ def forgotten_configuration():
     """Neither bindings nor what was called, which a run writes down, outlast a test."""
     yield
     gin.clear_config()
-    if used := sys.modules.get("lcrag.runs.configuration"):
+    if used := sys.modules.get("lcrag.runs.folder"):
         used.expect_used(())
 
 

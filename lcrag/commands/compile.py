@@ -59,8 +59,8 @@ from lcrag.policy.policy import Computation
 from lcrag.runs import check_used, write_json
 from lcrag.runs.display import make_console, size_text
 from lcrag.sampling.slots import CompiledFunctions, empty_slots, slot_shardings
-from lcrag.train.load import check_shares
 from lcrag.train.rollout import Lanes
+from lcrag.train.setup import check_shares
 
 STOP_STATES = 64  # rows of the stop automaton's table: enough for a method's few stop strings
 EOS_IDS = 2

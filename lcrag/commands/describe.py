@@ -38,9 +38,9 @@ from lcrag.retrieval.collections import META, read_meta
 from lcrag.rewards import TermSum
 from lcrag.runs import check_used, mark_used
 from lcrag.runs.display import make_console, size_text
-from lcrag.train.load import check_rows
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes
+from lcrag.train.setup import check_rows
 
 DESCRIBED = ("train", "sft", "evaluate", "sample")
 MODELS = ("local_model", "question_encoder", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")

@@ -10,12 +10,11 @@ from lcrag.evaluation import METRIC_NAMES, place_tables, to_rich
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import differences, operative_config, provenance, write_json, write_text, writer_does
-from lcrag.runs.answers import answers_path
 from lcrag.runs.display import make_console
-from lcrag.train.evaluation import Evaluation
-from lcrag.train.load import content_hashes
+from lcrag.train.evaluation import Evaluation, answers_path
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
+from lcrag.train.setup import content_hashes
 
 
 @gin.configurable

@@ -14,7 +14,7 @@ from lcrag.policy import Policy, join, split_trainable
 from lcrag.policy.config import ComputeDtype
 from lcrag.runs import check_used
 from lcrag.runs.folder import CHECKPOINTS
-from lcrag.train.load import save_policy
+from lcrag.train.setup import save_policy
 
 USAGE = "lcrag export RUN [STEP] --output_dir=FOLDER"
 

@@ -4,15 +4,19 @@ Everything is written atomically or appended and flushed, and earlier content is
 """
 
 from lcrag.files import Journal, write_json, write_json_lines, write_text
-from lcrag.runs.configuration import (
+from lcrag.runs.folder import (
+    MetricsLog,
+    RunFolder,
+    check_folder,
     check_used,
     differences,
     mark_used,
+    open_run,
     operative_config,
+    provenance,
     read_configured,
+    read_metrics,
     read_values,
     statements,
 )
-from lcrag.runs.folder import RunFolder, check_folder, open_run, provenance
-from lcrag.runs.metrics import MetricsLog, read_metrics
 from lcrag.runs.processes import is_writer, writer_does

@@ -1,9 +1,10 @@
-"""Progress of a run in the terminal, and printed episodes."""
+"""Progress of a run in the terminal, with what JAX compiles, and printed episodes."""
 
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -11,10 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from lcrag.runs.compilation import CompilationWatch
-
 SECONDS_PER_LINE = 10.0  # if the output is not a terminal
 SECONDS_UNTIL_COMPILING_SHOWS = 1.0
+LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # reported when a compilation begins
+COMPILED = "/jax/core/compile/backend_compile_duration"  # also reported when a program is read from the cache
 PROVENANCE_STYLES = {"policy": "bold green", "environment": "dim cyan"}
 
 
@@ -71,6 +72,43 @@ def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
         "skipped updates": number("update/skipped", 0) if metrics.get("update/skipped") else "",
     }
     return {label: text for label, text in rows.items() if text}
+
+
+class CompilationWatch:
+    """Follows the compilations of all threads of this process while its block runs.
+
+    Attributes:
+      seconds: Total duration of the finished compilations.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._running: dict[int, tuple[str, float]] = {}
+
+    def __enter__(self) -> "CompilationWatch":
+        from jax import monitoring  # here, because displays are also made without JAX
+
+        monitoring.register_event_duration_secs_listener(self._record)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        from jax import monitoring
+
+        monitoring.unregister_event_duration_listener(self._record)
+
+    def current(self) -> tuple[str, float] | None:
+        """Returns (program, seconds) of the longest running compilation, or None."""
+        running = sorted(self._running.values(), key=lambda compilation: compilation[1])
+        return (running[0][0], time.monotonic() - running[0][1]) if running else None
+
+    def _record(self, event: str, seconds: float, **about: Any) -> None:
+        thread = threading.get_ident()
+        if event == LOWERED:
+            name = str(about.get("fun_name", "a program"))
+            self._running[thread] = name.removeprefix("jit(").removesuffix(")"), time.monotonic()
+        elif event == COMPILED:
+            self._running.pop(thread, None)
+            self.seconds += seconds
 
 
 class ProgressDisplay:

@@ -1,26 +1,38 @@
-"""The output folder of a new or continued run; with several processes, only the first one writes to it."""
+"""The output folder of a run: its configuration, metrics and episodes, and its copy in object storage.
+
+Everything is written atomically or appended and flushed, and earlier content is never lost. With several processes,
+only the first one writes.
+"""
 
 import contextlib
+import dataclasses
 import datetime
 import fcntl
+import functools
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import socket
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import gin
+from etils import epath
+from gin import config_parser
 
-from lcrag.errors import UserError, without_secrets
-from lcrag.files import is_remote, write_json, write_json_lines, write_text
-from lcrag.runs.configuration import differences, read_values
-from lcrag.runs.metrics import MetricsLog, Trackers
+from lcrag.errors import UserError, typed, without_secrets
+from lcrag.files import is_remote, json_line, naming, remote_path, write_json, write_json_lines, write_text
 from lcrag.runs.processes import is_writer, writer_does
-from lcrag.runs.remote import local_copy, stored
+
+# --- The folder ---
+
 
 CONFIG, RUN, LOCK, CHECKPOINTS = "config.gin", "run.json", ".lock", "checkpoints"
 PACKAGES = ("lcrag", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "scann", "tensorflow", "seqio",
@@ -38,7 +50,7 @@ class RunFolder:
         """Folder of the checkpoints `<step>/`; it is in object storage if the run's folder is."""
         return stored(self.path / CHECKPOINTS)
 
-    def metrics(self, after_step: int = -1, settings: Trackers | None = None) -> MetricsLog:
+    def metrics(self, after_step: int = -1, settings: "Trackers | None" = None) -> "MetricsLog":
         """Opens the metrics log and drops the records after `after_step`, whose steps will run again."""
         return MetricsLog(self.path if is_writer() else None, after_step=after_step, settings=settings or Trackers())
 
@@ -209,3 +221,362 @@ def provenance(*, seed: int, hashes: Mapping[str, str] | None = None) -> dict[st
         "processor_count": len(affinity(0)) if affinity else os.cpu_count() or 1,
         "hashes": dict(hashes or {}),
     }
+
+
+# --- Metrics ---
+
+
+METRICS = "metrics.jsonl"
+TENSORBOARD, WANDB = "tensorboard", "wandb"
+
+
+@typed
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trackers:
+    """Where metrics go in addition to `metrics.jsonl`."""
+
+    names: Sequence[str] = (TENSORBOARD,)  # "tensorboard", "wandb", both or none
+    project: str = "lcrag"  # of Weights & Biases
+    offline: bool = False  # whether Weights & Biases writes to the run's folder only, for a later `wandb sync`
+
+    def __post_init__(self):
+        if unknown := [name for name in self.names if name not in (TENSORBOARD, WANDB)]:
+            raise UserError(f"there is no tracker {unknown[0]!r} for Trackers.names: use {TENSORBOARD} or {WANDB}")
+        if WANDB in self.names and importlib.util.find_spec(WANDB) is None:
+            raise UserError("Trackers.names has wandb, which is not there: pip install 'lcrag[wandb]', or leave it out")
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Returns the records of a run's `metrics.jsonl`, oldest first; ignores an incomplete last line."""
+    path = folder / METRICS
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    records = []
+    for number, line in enumerate(lines[:-1], start=1):  # text after the last newline is incomplete
+        try:
+            records.append(json.loads(line))
+        except ValueError as error:
+            if number == len(lines) - 1:
+                continue
+            raise UserError(f"{path}:{number} is not JSON; remove that line to continue") from error
+    return records
+
+
+class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
+    """Appends one record a step, which is on disk when `write` returns.
+
+    Args:
+      folder: Folder of the run; None: nothing is written, in a process that is not the writer.
+      after_step: Existing records are kept up to and including this step, and dropped after it.
+      settings: Where else the metrics go.
+    """
+
+    def __init__(self, folder: Path | None, *, after_step: int = -1, settings: Trackers | None = None):
+        self._closed_at_end = contextlib.ExitStack()
+        self._trackers: list[EventFile | WandbRun] = []
+        self._path = folder and folder / METRICS
+        if folder is None or self._path is None:
+            return
+        kept = [record for record in read_metrics(folder) if record["step"] <= after_step]
+        write_text(self._path, "".join(map(json_line, kept)))
+        self._file = self._closed_at_end.enter_context(self._path.open("a", encoding="utf-8"))
+        settings = settings or Trackers()
+        if TENSORBOARD in settings.names:
+            self._trackers.append(EventFile(folder, first_step=after_step + 1))
+        if WANDB in settings.names:
+            self._trackers.append(WandbRun(folder, settings))
+        for tracker in self._trackers:
+            self._closed_at_end.callback(tracker.close)
+        self._last_step = kept[-1]["step"] if kept else -1
+
+    def write(self, step: int, values: Mapping[str, Any]) -> None:
+        """Appends the record of a step, `{"step": step, name: number, ...}`; non-finite numbers become null.
+
+        Raises:
+          ValueError: the step is not later than the last one.
+        """
+        if self._path is None:
+            return
+        if step <= self._last_step:
+            raise ValueError(f"step {step} is already written; the last one is {self._last_step}")
+        numbers = {name: value if isinstance(value, int) else float(value) for name, value in values.items()}
+        with naming(self._path):
+            self._file.write(json_line({"step": step, **numbers}))
+            self._file.flush()
+        for tracker in self._trackers:
+            tracker.write(step, {name: float(value) for name, value in numbers.items()})
+        self._last_step = step
+
+    def __exit__(self, *exception: object) -> None:
+        self._closed_at_end.close()
+
+
+class EventFile:
+    """A TensorBoard event file of scalars, written without TensorFlow (which takes seconds to import).
+
+    TensorBoard reads all event files of a folder as one run; a new file replaces the scalars of `first_step` and later
+    steps in older files.
+    """
+
+    def __init__(self, folder: Path, *, first_step: int = 0):
+        from tensorboard.compat.proto import event_pb2, summary_pb2  # here, because --help needs none of it
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        name = f"events.out.tfevents.{time.time_ns() // 1000}.{socket.gethostname()}.{os.getpid()}"
+        self._path = folder / name
+        self._writer = RecordWriter(self._path.open("wb"))
+        self._add(file_version="brain.Event:2")
+        self._add(session_log=event_pb2.SessionLog(status=event_pb2.SessionLog.START), step=first_step)
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes the scalars of a step."""
+        scalars = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        self._add(step=step, summary=self._summary(value=scalars))
+
+    def _add(self, **content: Any) -> None:
+        with naming(self._path):
+            self._writer.write(self._event(wall_time=time.time(), **content).SerializeToString())
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._writer.close()
+
+
+class WandbRun:
+    """A run of Weights & Biases with the name of the run's folder; its id is kept there, to be continued.
+
+    wandb sends on a process of its own. An error of it is printed once, and does not end the training.
+    """
+
+    def __init__(self, folder: Path, settings: Trackers):
+        import wandb
+
+        kept = folder / "wandb_run.txt"
+        known = kept.read_text(encoding="utf-8").strip() if kept.exists() else None
+        quiet = wandb.Settings(silent=True, console="off")
+        mode = "offline" if settings.offline else None
+        about = {"project": settings.project, "name": folder.absolute().name, "dir": str(folder), "settings": quiet}
+        self._run = self._tried(lambda: wandb.init(id=known, resume="allow", mode=mode, **about))
+        if self._run is not None:
+            write_text(kept, f"{self._run.id}\n")
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Logs the metrics of a step; steps that a continued run repeats are ignored by the service."""
+        if self._run is not None:
+            self._tried(lambda: self._run.log(dict(values), step=step))
+
+    def close(self) -> None:
+        """Waits until all metrics are sent or on disk."""
+        if self._run is not None:
+            self._tried(self._run.finish)
+
+    def _tried(self, call):
+        try:
+            return call()
+        except Exception as error:  # training continues after any error of a tracker
+            reason = " ".join(without_secrets(f"{type(error).__name__}: {error}").split())
+            print(f"lcrag: wandb failed ({reason}); metrics.jsonl has all metrics", file=sys.stderr)
+            self._run = None
+            return None
+
+
+# --- Configuration ---
+
+
+_EXPECTED: list[str] = []  # bindings of the command line, which must be used before results are written
+_READ: set[tuple[str, str]] = set()  # (configurable, parameter or "") that a command reads without calling it
+
+
+class Reference(str):
+    """A value `@scope/Name` or `@scope/Name()` of a recorded configuration, as it is written."""
+
+    __repr__ = str.__str__
+
+
+class Macro(str):
+    """A value `%NAME` of a recorded configuration, as the macro's name."""
+
+
+class _PlainValues(config_parser.ParserDelegate):
+    """Reads references and macros as plain data: what they name may no longer exist."""
+
+    def configurable_reference(self, scoped_configurable_name: str, evaluate: bool) -> Reference:
+        return Reference(f"@{scoped_configurable_name}{'()' if evaluate else ''}")
+
+    def macro(self, macro_name: str) -> Macro:
+        return Macro(macro_name)
+
+
+def parse_statements(config: str, place: str = "config.gin") -> dict[str, Any]:
+    """Returns every statement of a configuration without includes: `scope/Name.parameter` or macro -> value."""
+    statements = {}
+    try:
+        for statement in config_parser.ConfigParser(config, _PlainValues()):
+            if isinstance(statement, config_parser.BindingStatement):
+                key = "/".join(filter(None, (statement.scope, statement.selector)))
+                statements[f"{key}.{statement.arg_name}" if statement.arg_name else key] = statement.value
+    except (SyntaxError, ValueError) as error:
+        raise UserError(f"{place} cannot be read: {' '.join(str(error).split())}") from error
+    return statements
+
+
+def _values(config: str, place: str, of_reference: Callable[[Reference], Any] = lambda value: value) -> dict[str, Any]:
+    """`scope/Name.parameter` -> value of every binding, macros replaced by their values and lists by tuples."""
+    statements = parse_statements(config, place)
+
+    def resolve(value: Any) -> Any:
+        if isinstance(value, Macro):
+            return resolve(statements[value]) if value in statements else value
+        if isinstance(value, Reference):
+            return of_reference(value)
+        if isinstance(value, dict):
+            return {resolve(key): resolve(item) for key, item in value.items()}
+        return tuple(map(resolve, value)) if isinstance(value, list | tuple) else value
+
+    return {key: resolve(value) for key, value in statements.items() if "." in key}
+
+
+@functools.lru_cache(maxsize=256)
+def read_values(config: str, place: str = "config.gin") -> Mapping[str, Any]:
+    """Reads every binding of an operative configuration: `scope/Name.parameter` -> value.
+
+    A reference to a configurable is returned as its name with spaces ("native collection").
+    """
+    return _values(config, place, lambda reference: reference.strip("@()").rpartition("/")[2].replace("_", " "))
+
+
+def read_configured(path: Path) -> Mapping[str, Any]:
+    """Reads every binding of a `config.gin` as `read_values` does."""
+    return read_values(path.read_text(encoding="utf-8"), str(path))
+
+
+def statements(config: str) -> dict[str, str]:
+    """Returns every statement of an operative configuration: name -> value, both as gin writes them."""
+
+    def written(value: Any) -> str:
+        if isinstance(value, Macro):
+            return f"%{value}"
+        if isinstance(value, dict):
+            return "{" + ", ".join(f"{written(key)}: {written(item)}" for key, item in value.items()) + "}"
+        if isinstance(value, list | tuple):
+            items = ", ".join(map(written, value))
+            return f"[{items}]" if isinstance(value, list) else f"({items}{',' if len(value) == 1 else ''})"
+        return repr(value)
+
+    return {key: written(value) for key, value in parse_statements(config).items()}
+
+
+def differences(there: str, here: str, may_change: Collection[str] = (), only_shared: bool = False) -> str | None:
+    """Returns a clause that names all bindings in which two configurations differ; None if there are none.
+
+    Args:
+      there: Operative configuration of the run in the folder.
+      here: Operative configuration of the run that wants to continue.
+      may_change: Bindings that a continued run may change, e.g. `train.steps`.
+      only_shared: Compares only bindings that both set, for configurations of different commands.
+    """
+    old, new = ({key: repr(value) for key, value in _values(config, "config.gin").items()} for config in (there, here))
+    compared = sorted(set(old.keys() & new.keys() if only_shared else old.keys() | new.keys()).difference(may_change))
+    differing = (key for key in compared if old.get(key) != new.get(key))
+    clauses = (f"{key} is {old.get(key, 'not set')} there and {new.get(key, 'not set')} here" for key in differing)
+    return ", ".join(clauses) or None
+
+
+def expect_used(bindings: Sequence[str]) -> None:
+    """Records statements of the command line, `Name.parameter = value`, for `check_used`."""
+    _EXPECTED[:] = bindings
+    _READ.clear()
+
+
+def mark_used(name: str, *parameters: str) -> None:
+    """Marks the bindings of a configurable, or of some of its parameters, as used, although gin does not call it."""
+    called = name.rpartition("/")[2].rpartition(".")[2]
+    _READ.update((called, parameter) for parameter in parameters or ("",))
+
+
+def check_used() -> None:
+    """Checks that everything that the command has built so far has used every binding of the command line."""
+
+    def split(key: str) -> tuple[str, str, str]:
+        scope, _, rest = key.rpartition("/")
+        selector, _, parameter = rest.rpartition(".")
+        return scope, selector.rpartition(".")[2], parameter
+
+    used = {key: split(key) for key in parse_statements(gin.operative_config_str())}
+    for key in (key for binding in _EXPECTED for key in parse_statements(binding)):
+        scope, name, parameter = split(key)
+        same = {other: parts for other, parts in used.items() if parts[2] == parameter}
+        # A binding without a scope, or of an outer one, is used by calls in the scopes within it.
+        fits = (
+            called == name and f"{within}/".startswith(scope and f"{scope}/") for within, called, _ in same.values()
+        )
+        if not any(fits) and not {(name, ""), (name, parameter)} & _READ:
+            hint = f" (used are {', '.join(sorted(same)[:4])})" if same else ""
+            raise UserError(
+                f"--gin.{key} has no effect: nothing that this command built uses it{hint}; leave it out, or keep"
+                " it with --allow_unused"
+            )
+
+
+def operative_config() -> str:
+    """Returns the bindings that have been used so far as the text of a gin file; see `check_used`."""
+    check_used()
+    return gin.operative_config_str()
+
+
+# --- Object storage ---
+
+
+_OPEN: dict[Path, epath.Path] = {}  # local copy -> the folder in object storage
+_UPLOADED: dict[Path, tuple[int, int]] = {}
+
+
+@contextlib.contextmanager
+def local_copy(place: Path) -> Iterator[Path]:
+    """Yields a local copy of a folder in object storage, and uploads it at the end, also after an error."""
+    remote = remote_path(place)
+    with tempfile.TemporaryDirectory(prefix="lcrag-run-") as folder:
+        local = Path(folder)
+        try:
+            remote.mkdir(parents=True, exist_ok=True)
+            for path in remote.glob("*"):  # what a continued run reads; checkpoints and episodes stay where they are
+                if path.name in ("answers", "config.gin", "run.json", "metrics.jsonl", "evaluation.json"):
+                    path.copytree(epath.Path(local) / path.name) if path.is_dir() else path.copy(local / path.name)
+        except Exception as error:  # whatever the store's client raises
+            raise UserError(f"cannot read or write {remote}: {' '.join(str(error).split())[:300]}") from error
+        _OPEN[local] = remote
+        try:
+            yield local
+        except UserError as error:
+            raise UserError(str(error).replace(str(local), str(remote))) from error
+        finally:
+            upload_copies()
+            del _OPEN[local]
+
+
+def upload_copies() -> None:
+    """Uploads new and changed files of every open local copy, in process 0 only."""
+    for local, remote in _OPEN.items() if is_writer() else ():
+        for path in local.rglob("*"):
+            if path.is_file() and not path.name.endswith((".tmp", ".lock")):
+                status = path.stat()
+                version = status.st_mtime_ns, status.st_size
+                if _UPLOADED.get(path) != version:
+                    target = remote / path.relative_to(local)
+                    try:
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        epath.Path(path).copy(target, overwrite=True)
+                    except Exception as error:  # whatever the store's client raises
+                        raise UserError(f"cannot write {target}: {' '.join(str(error).split())[:300]}") from error
+                    _UPLOADED[path] = version
+
+
+def stored(path: Path) -> Path:
+    """Returns the address in object storage of a path in a local copy; returns any other path unchanged."""
+    for local, remote in _OPEN.items():
+        if local in path.parents:
+            return Path(str(remote)) / path.relative_to(local)
+    return path

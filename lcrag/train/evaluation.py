@@ -1,6 +1,7 @@
-"""The evaluation on held-out questions that train, sft and evaluate share: by language, sampled and greedy."""
+"""The evaluation on held-out questions that train, sft and evaluate share, its files, and the report of a run."""
 
 import dataclasses
+import itertools
 import json
 import math
 import pathlib
@@ -15,21 +16,39 @@ from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.search_log import LoggedSearch, log_searches
 from lcrag.errors import UserError, typed
-from lcrag.evaluation import Answered, Row
+from lcrag.evaluation import (
+    Answered,
+    Row,
+    Table,
+    compare,
+    comparison_table,
+    method_table,
+    read_rows,
+    read_training_log,
+    step_size,
+    to_rich,
+    write_report,
+    write_rows,
+)
 from lcrag.evaluation import evaluate as metric_rows
-from lcrag.methods.globalrag.analysis import diversity_rows
+from lcrag.evaluation.training_log import wall_time_table
+from lcrag.files import file_name
+from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, phase_table, plan_diversity
 from lcrag.methods.translate_r1.tool_use import CALLS
 from lcrag.policy.policy import computation_of
 from lcrag.rewards import Reward
 from lcrag.rewards.matching import holds_answer
-from lcrag.runs import is_writer, write_json_lines
-from lcrag.runs.answers import BEFORE, add_rows, answers_path
+from lcrag.runs import is_writer, read_configured, write_json_lines
 from lcrag.runs.display import progress_display
-from lcrag.train.episode import check_scored
-from lcrag.train.load import check_rewarded, check_shape
-from lcrag.train.load import policy as load_policy
-from lcrag.train.method import ProgramOf, reward_values
+from lcrag.runs.folder import CONFIG, RUN
+from lcrag.runs.folder import METRICS as LOG
+from lcrag.train.method import ProgramOf, check_scored, reward_values
 from lcrag.train.rollout import Rollouts, in_order
+from lcrag.train.setup import check_rewarded, check_shape
+from lcrag.train.setup import policy as load_policy
+
+# --- The evaluation ---
+
 
 # Added to the seed once for each inference run: evaluation never repeats the random numbers of a training rollout.
 SEED_OFFSET = 1_000_000
@@ -216,3 +235,144 @@ def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[s
         failed=record.failure is not None,
         unscored=record.failure is None and total is not None and math.isnan(total),
     )
+
+
+# --- Its files ---
+
+
+EVALUATION = "evaluation.json"
+BEFORE, AFTER = "before", "after"  # labels of a training run's policy
+
+
+def answers_path(folder: pathlib.Path, label: str, decoding: str, number: int = 1) -> pathlib.Path:
+    """Returns the path of the answers with one decoding (such as "greedy") in inference run `number`."""
+    run = f"_run_{number}" if number > 1 else ""
+    return folder / "answers" / file_name(f"{label}_{decoding}{run}.jsonl")
+
+
+def inference_runs(folder: pathlib.Path, label: str, decoding: str) -> list[pathlib.Path]:
+    """Returns the existing files of answers with one decoding, one per inference run."""
+    paths = (answers_path(folder, label, decoding, number) for number in itertools.count(1))
+    return list(itertools.takewhile(pathlib.Path.is_file, paths))
+
+
+def read_answers(path: pathlib.Path) -> list[Answered]:
+    """Reads a file of answers; a UserError names a damaged line."""
+    answers = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            answers.append(Answered(**row | {"golds": tuple(row["golds"]), "subsets": tuple(row["subsets"])}))
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path}, line {number}, is not an answer ({error}): evaluate again") from error
+    return answers
+
+
+def add_rows(folder: pathlib.Path, rows: Sequence[Row]) -> None:
+    """Adds rows to `evaluation.json`; they replace rows with the same method, split and seed."""
+    path = folder / EVALUATION
+    replaced = {(row.method, row.split, row.seed) for row in rows}
+    kept = read_rows(path) if path.exists() else []
+    write_rows(path, [*(row for row in kept if (row.method, row.split, row.seed) not in replaced), *rows])
+
+
+# --- The report of a run ---
+
+
+METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
+PAPERS = "c3_recall_bergen"  # LcRL's tables; before and after are compared by the c3 recall that is rewarded
+REWARDED = ("reward", "tool_rate", "tool_calls")  # instead of METRICS, if answers are rewarded by their domains
+COSTS = (
+    *("squad_exact_match", "squad_f1", "retrieval_rounds"),
+    *("sampled_tokens", "total_tokens", "score_per_log_token", "failures_without_passage"),
+)
+SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
+
+
+def is_evaluated(folder: pathlib.Path, evaluation: Evaluation) -> bool:
+    """Whether a folder has the answers of every policy that the evaluation of a training run asks."""
+    labels = (BEFORE, AFTER) if evaluation.before else (AFTER,)
+    files = itertools.starmap(answers_path, itertools.product([folder], labels, evaluation.temperatures))
+    return all(map(pathlib.Path.is_file, files))
+
+
+def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:
+    """Prints the tables of a finished run and writes `report.md` with training curves, in the writing process only."""
+    if not is_writer():
+        return
+    about = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    title = str(read_configured(folder / CONFIG).get("Method.name", "Training run"))
+    curves = read_training_log(folder / LOG)
+    results = tables(folder, evaluation, about["seed"]) if evaluation is not None else []
+    times = (phase_table({title: [curves]}), wall_time_table(curves))
+    results += [table for table in times if table is not None]
+    for table in results:
+        console.print(to_rich(table))
+    size = step_size(curves)
+    commit, devices = about["commit"] or "not in a repository", ", ".join(about["devices"])
+    path = write_report(
+        folder,
+        title=title,
+        summary=f"Started {about['started']}, seed {about['seed']}{f', {size}' if size else ''}.",
+        command=" ".join(about["command"]),
+        versions={"commit": commit, **about["packages"], "devices": devices},
+        tables=results,
+        reading=evaluation.reading if evaluation else "Nothing was evaluated.",
+        curves=curves,
+    )
+    console.print(f"The report is in {path}")
+
+
+def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Table]:
+    """Returns the tables of a run: before and after training by decoding, then results, costs and plans by policy.
+
+    Without an evaluation before training there is nothing to compare, and the first tables are left out.
+    """
+    split, questions = evaluation.split, evaluation.questions
+    metrics = METRICS if evaluation.reward is None else REWARDED
+    domains_and_tiers = [
+        *(question.domain for question in questions),
+        *(question.tier for question in questions),
+        *(f"{question.domain}/{question.tier}" for question in questions if question.domain and question.tier),
+    ]
+    sections = [
+        [(split, name) for name in ("all", "seen", "zero_shot")],
+        [(split, code) for code in evaluation.languages],
+        [(f"{split}/{subset}", "all") for subset in SUBSETS],
+        [(f"{split}/{subset}", "all") for subset in dict.fromkeys(domains_and_tiers) if subset],
+    ]
+    settings: dict[str, Any] = {"seen_languages": evaluation.seen_languages, "languages": evaluation.languages}
+    policies = (*((BEFORE,) if evaluation.before else ()), AFTER, *evaluation.references)
+    runs = {
+        (label, decoding): [read_answers(path) for path in inference_runs(folder, label, decoding)]
+        for decoding in evaluation.temperatures
+        for label in policies
+    }
+    answers = {key: list(itertools.chain.from_iterable(answered)) for key, answered in runs.items()}
+    names = {key: ", ".join(key) for key in runs}
+    rows = [
+        row
+        for key, name in names.items()
+        for row in metric_rows(answers[key], method=name, model="", split=split, seed=seed, **settings)
+    ]
+    compared = [
+        comparison_table(
+            rows,
+            f"Held-out questions, {decoding}",
+            sections,
+            metrics,
+            before=names[BEFORE, decoding],
+            after=names[AFTER, decoding],
+            references=[names[label, decoding] for label in evaluation.references],
+            differences=compare(answers[BEFORE, decoding], answers[AFTER, decoding], split=split, **settings),
+        )
+        for decoding in (evaluation.temperatures if evaluation.before else ())
+    ]
+    every = metrics if evaluation.reward is not None else (PAPERS, *metrics)
+    by_policy = [
+        method_table(rows, f"{title}, all languages", list(names.values()), columns, (split, "all"))
+        for title, columns in (("Every policy", every), ("What answers cost", COSTS))
+    ]
+    plans = {names[key]: [plan_diversity(answers[key])] for key, answered in runs.items() if len(answered) > 1}
+    diversity = diversity_table(plans, "Plans of right answers")
+    return [*compared, *by_policy, *([] if diversity is None else [diversity])]

@@ -24,7 +24,7 @@ from lcrag.methods.translate_r1.tool_use import tool_rates
 from lcrag.policy import DecoderConfig, Policy
 from lcrag.policy.accelerators import accelerator_of
 from lcrag.policy.flops import causal_mean, forward_flops, update_flops
-from lcrag.train.episode import Episode, GroupStatistics, group_ids, values_of
+from lcrag.train.method import Episode, GroupStatistics, group_ids, values_of
 
 REPEATED_TOKENS = 4
 # Shares of the groups of a step whose episodes have no advantage.

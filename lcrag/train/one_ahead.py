@@ -11,32 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from lcrag.errors import UserError
-from lcrag.learning import PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner
 from lcrag.policy import compute_parameters, join, split_trainable
-from lcrag.runs import stopping
-from lcrag.train.episode import Episode
+from lcrag.runs import processes
+from lcrag.train.method import Episode
 from lcrag.train.rollout import Rollout, Rollouts, Sampled
 
 BEHAVIOUR = "behaviour"  # entry of a checkpoint: the parameters that sample the step after it
-
-
-def check_staleness(staleness: int, objective: PolicyGradient, lane_count: int) -> None:
-    """Raises a UserError if the other settings of a run do not allow its staleness."""
-    if staleness not in (0, 1):
-        raise UserError(f"train.staleness is {staleness}: 0 samples and learns in turn, 1 samples one step ahead")
-    if staleness and objective.importance_cap is None:
-        raise UserError(
-            f"train.staleness is {staleness}, so episodes are of an older policy than the one that learns from them,"
-            " which only a correction makes right: add --gin_file=objective/importance_correction.gin, or set it to 0"
-        )
-    if staleness and jax.process_count() > 1 and lane_count == 1:
-        raise UserError(
-            f"train.staleness is {staleness}, but {jax.process_count()} processes share one lane, which samples and"
-            f" learns in turn: set Lanes.count to {jax.process_count()} or a multiple, or train.staleness to 0"
-        )
 
 
 class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
@@ -124,7 +106,7 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         if error is not None:
             self._rollouts.abandon()
         if self._sampling is not None:  # after a signal only briefly, as the thread may be compiling or searching
-            futures.wait([self._sampling], stopping.PATIENCE_SECONDS if isinstance(error, KeyboardInterrupt) else None)
+            futures.wait([self._sampling], processes.PATIENCE_SECONDS if isinstance(error, KeyboardInterrupt) else None)
         self._thread.shutdown(wait=False)
 
 

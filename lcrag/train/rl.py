@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gin
+import jax
 
 from lcrag.data.questions import Question, groups_of_step, share_of
 from lcrag.errors import UserError, typed
@@ -22,14 +23,10 @@ from lcrag.learning.learners import Learner, frozen_fingerprint
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
-from lcrag.runs.answers import AFTER
 from lcrag.runs.display import make_console, progress_display
-from lcrag.runs.metrics import Trackers
-from lcrag.train.checkpoints import StepCheckpoints
-from lcrag.train.episode import extremes
-from lcrag.train.evaluation import Evaluation
-from lcrag.train.load import check_rewarded, check_rows, content_hashes, save_policy
-from lcrag.train.method import Method
+from lcrag.runs.folder import Trackers
+from lcrag.train.evaluation import AFTER, Evaluation, report_run
+from lcrag.train.method import Method, extremes
 from lcrag.train.metrics import (
     check_finite,
     collapse_metrics,
@@ -42,9 +39,9 @@ from lcrag.train.metrics import (
     rollout_flops,
     wall_time,
 )
-from lcrag.train.one_ahead import OneAhead, check_staleness, staleness_metrics
+from lcrag.train.one_ahead import OneAhead, staleness_metrics
 from lcrag.train.rollout import Lanes, Rollout, Rollouts, Sampled, rollout_metrics, sample_step, show_rollout
-from lcrag.train.run_report import report_run
+from lcrag.train.setup import StepCheckpoints, check_rewarded, check_rows, content_hashes, save_policy
 
 # Bindings that a continued run may change. With other values of the first ones, which fit a run to its devices, sums of
 # floats are rounded differently.
@@ -114,7 +111,18 @@ def train(
             f"train.max_rollouts is {max_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
             " learns from them: set it to 1, or train.critic to None"
         )
-    check_staleness(staleness, objective, lanes.count)
+    if staleness not in (0, 1):
+        raise UserError(f"train.staleness is {staleness}: 0 samples and learns in turn, 1 samples one step ahead")
+    if staleness and objective.importance_cap is None:
+        raise UserError(
+            f"train.staleness is {staleness}, so episodes are of an older policy than the one that learns from them,"
+            " which only a correction makes right: add --gin_file=objective/importance_correction.gin, or set it to 0"
+        )
+    if staleness and jax.process_count() > 1 and lanes.count == 1:
+        raise UserError(
+            f"train.staleness is {staleness}, but {jax.process_count()} processes share one lane, which samples and"
+            f" learns in turn: set Lanes.count to {jax.process_count()} or a multiple, or train.staleness to 0"
+        )
 
     # --- The questions of every step: a function of (seed, step), so that a continued run draws the same.
     questions = share_of(questions, question_share, seed=seed)

@@ -32,9 +32,8 @@ from lcrag.policy.lanes import hand_over, lane_config, lane_meshes
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs.display import ProgressDisplay
 from lcrag.sampling import Sampler, SamplerConfig, SamplerStatistics
-from lcrag.train.episode import Episode, GroupStatistics, kept_for_update
-from lcrag.train.load import check_models
-from lcrag.train.method import Method, ProgramOf
+from lcrag.train.method import Episode, GroupStatistics, Method, ProgramOf, kept_for_update
+from lcrag.train.setup import check_models
 
 PHASES = ("rollout", "retrieval_wait", "rewards")
 

@@ -16,17 +16,14 @@ from lcrag.learning.learners import SupervisedLearner, frozen_fingerprint
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
-from lcrag.runs.answers import AFTER
 from lcrag.runs.display import make_console, progress_display
-from lcrag.runs.metrics import Trackers
-from lcrag.train.checkpoints import StepCheckpoints
-from lcrag.train.evaluation import Evaluation
-from lcrag.train.load import check_rows, content_hashes, save_policy
+from lcrag.runs.folder import Trackers
+from lcrag.train.evaluation import AFTER, Evaluation, report_run
 from lcrag.train.method import Method
 from lcrag.train.metrics import check_finite, learning_flops, memory_metrics, rate_metrics
 from lcrag.train.rl import HARDWARE
 from lcrag.train.rollout import Lanes, Rollouts
-from lcrag.train.run_report import report_run
+from lcrag.train.setup import StepCheckpoints, check_rows, content_hashes, save_policy
 
 MAY_CHANGE = (
     *HARDWARE,

@@ -7,7 +7,7 @@ import numpy as np
 
 from lcrag.evaluation import Answered, Row, write_rows
 from lcrag.files import write_json_lines
-from lcrag.runs.answers import answers_path
+from lcrag.train.evaluation import answers_path
 
 LANGUAGES, SEEN = ("en", "fi", "de"), ("en", "fi")
 CONFIG = """

@@ -13,7 +13,7 @@ from lcrag.data.questions import Question
 from lcrag.evaluation import read_rows
 from lcrag.files import write_json_lines
 from lcrag.retrieval import Collections
-from lcrag.runs.answers import answers_path, read_answers
+from lcrag.train.evaluation import answers_path, read_answers
 
 # File of the method -> its name in tables, the configurable of its program, its first request.
 BASELINES = {

@@ -27,9 +27,7 @@ from lcrag.evaluation import Row, read_rows, write_rows
 from lcrag.files import write_json_lines
 from lcrag.methods.translate_r1.tool_use import tool_rates
 from lcrag.rewards import domain_reward
-from lcrag.runs.answers import answers_path
-from lcrag.train.evaluation import Evaluation, _answered
-from lcrag.train.run_report import tables
+from lcrag.train.evaluation import Evaluation, _answered, answers_path, tables
 
 PNG = b"\x89PNG"
 OPTIONS = ("--against=mSearch-R1", "--gin.compare_runs.also=('before',)", "--axis=Method.collections")

@@ -16,7 +16,7 @@ from lcrag.evaluation import read_rows
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, save_hugging_face
 from lcrag.retrieval import BertConfig, EncoderSettings, initialise_encoder
 from lcrag.retrieval.encoder import save_encoder
-from lcrag.runs.answers import EVALUATION
+from lcrag.train.evaluation import EVALUATION
 
 PAGE = (Path(__file__).parents[2] / "docs" / "your_model.md").read_text(encoding="utf-8")
 BLOCKS = {language: code for language, code in re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)}

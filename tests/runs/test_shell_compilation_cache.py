@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from lcrag import main
-from lcrag.runs.compilation import FOLDER, SETTINGS, SWITCH, set_compilation_cache
+from lcrag.runs.processes import FOLDER, SETTINGS, SWITCH, set_compilation_cache
 
 
 def test_every_program_is_kept_in_the_users_cache_for_one_kind_of_processor(tmp_path, monkeypatch):

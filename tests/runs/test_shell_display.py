@@ -10,8 +10,7 @@ from jax import monitoring
 from rich.console import Console
 
 from lcrag.runs import display as displays
-from lcrag.runs.compilation import COMPILED, LOWERED
-from lcrag.runs.display import EpisodePrinter, hours_and_minutes, progress_display
+from lcrag.runs.display import COMPILED, LOWERED, EpisodePrinter, hours_and_minutes, progress_display
 
 METRICS = {
     "reward/total": 0.5,

@@ -11,7 +11,7 @@ from lcrag.errors import UserError
 from lcrag.files import is_remote, local_files, remote_path
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.runs import open_run
-from lcrag.runs.remote import local_copy, stored, upload_copies
+from lcrag.runs.folder import local_copy, stored, upload_copies
 
 CONFIG = "train.steps = 4\n"
 ABOUT = {"seed": 0, "hashes": {}}

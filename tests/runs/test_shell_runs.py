@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from lcrag.errors import UserError
 from lcrag.runs import Journal, MetricsLog, check_folder, differences, is_writer, open_run, provenance, read_metrics
-from lcrag.runs.answers import answers_path
 from lcrag.runs.processes import find_processes
+from lcrag.train.evaluation import answers_path
 
 CONFIG = "# Parameters for train:\ntrain.steps = 3\ntrain.sampler = @Sampler()\nSampler.slots = 4\n"
 ABOUT = {"seed": 0, "command": ["lcrag", "train"], "hashes": {"rows": "a", "policy": "b"}}

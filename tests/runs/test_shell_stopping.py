@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from lcrag.runs.stopping import SIGNALS, HeldSignals, Stopped, exit_status, stopped_by_signals
+from lcrag.runs.processes import SIGNALS, HeldSignals, Stopped, exit_status, stopped_by_signals
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_another_thread_runs_its_block_without():
 
 def test_an_ended_process_waits_for_no_thread():
     code = (
-        "import concurrent.futures as futures, time; from lcrag.runs.stopping import end_process;"
+        "import concurrent.futures as futures, time; from lcrag.runs.processes import end_process;"
         "futures.ThreadPoolExecutor(1).submit(time.sleep, 60); print('said'); end_process(143)"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)

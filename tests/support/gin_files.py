@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lcrag.config import packaged_folder
-from lcrag.runs.configuration import Macro, parse_statements
+from lcrag.runs.folder import Macro, parse_statements
 
 
 def expanded(name: str) -> str:

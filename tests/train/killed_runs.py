@@ -25,7 +25,7 @@ PHASES = {
     "retrieval": ("lcrag.retrieval", "Collections.search"),
     "rewards": ("lcrag.train.method", "Method.score"),
     "update": ("lcrag.learning.learners", "Learner.learn"),
-    "metrics": ("lcrag.runs.metrics", "MetricsLog.write"),
+    "metrics": ("lcrag.runs.folder", "MetricsLog.write"),
     "episodes": ("lcrag.runs.folder", "RunFolder.write_episodes"),
     "checkpoint": ("lcrag.learning.checkpoints", "Checkpoints.save"),
     "manifest": ("lcrag.learning.checkpoints", "write_manifest"),

@@ -10,8 +10,7 @@ from support import gin_files
 from lcrag.commands.study.tables import ABLATIONS, MORE_ABLATIONS
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.retrieval import Collections
-from lcrag.train.episode import group_ids, values_of
-from lcrag.train.method import Method
+from lcrag.train.method import Method, group_ids, values_of
 
 VARIANTS = ABLATIONS | MORE_ABLATIONS
 

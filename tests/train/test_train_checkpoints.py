@@ -8,8 +8,8 @@ import pytest
 from jax.experimental import multihost_utils
 
 from lcrag.learning.checkpoints import Checkpoints
-from lcrag.runs.stopping import Stopped
-from lcrag.train.checkpoints import StepCheckpoints
+from lcrag.runs.processes import Stopped
+from lcrag.train.setup import StepCheckpoints
 
 
 class NotedCheckpoints(Checkpoints):

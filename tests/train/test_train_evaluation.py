@@ -15,8 +15,7 @@ from lcrag.episodes import Completion, Generate, GenerationFailure, Observe, Out
 from lcrag.errors import UserError
 from lcrag.evaluation import place_tables, read_rows
 from lcrag.methods.r_search import answer_from_evidence
-from lcrag.runs.answers import answers_path, read_answers
-from lcrag.train.evaluation import SEED_OFFSET, Evaluation
+from lcrag.train.evaluation import SEED_OFFSET, Evaluation, answers_path, read_answers
 
 
 def scripted_rollouts(program, write, **runner):

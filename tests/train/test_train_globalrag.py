@@ -13,7 +13,7 @@ from lcrag.errors import UserError
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.models.local import QuestionEncoder
 from lcrag.retrieval import load_encoder
-from lcrag.train.load import check_rewarded
+from lcrag.train.setup import check_rewarded
 
 GIN = "globalrag/atlas.gin"
 SIZES = (

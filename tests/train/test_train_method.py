@@ -12,8 +12,7 @@ from lcrag.errors import UserError
 from lcrag.methods.lcrl import language_coupled
 from lcrag.methods.r_search import r_search_reward
 from lcrag.rewards import Term, TermSum
-from lcrag.train.episode import extremes, kept_for_update, values_of
-from lcrag.train.method import Method
+from lcrag.train.method import Method, extremes, kept_for_update, values_of
 from lcrag.train.metrics import episode_metrics
 
 

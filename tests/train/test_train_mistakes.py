@@ -7,7 +7,7 @@ from experiment_parts import assert_same_bits, contents, json_lines, measured, o
 
 from lcrag.errors import UserError
 from lcrag.retrieval import load_collections
-from lcrag.train.load import policy
+from lcrag.train.setup import policy
 
 
 @pytest.fixture

@@ -17,8 +17,7 @@ from lcrag.models.local import LocalModel
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face
 from lcrag.rewards import token_f1
 from lcrag.sampling import generate
-from lcrag.train.episode import values_of
-from lcrag.train.method import Method
+from lcrag.train.method import Method, values_of
 
 GIN = "r_search/atlas.gin"
 SIZES = (

@@ -17,7 +17,7 @@ from lcrag.errors import UserError
 from lcrag.policy import initialise, make_mesh
 from lcrag.runs.display import ProgressDisplay
 from lcrag.sampling import SamplerConfig, SamplerStatistics
-from lcrag.train.episode import Episode, GroupStatistics, values_of
+from lcrag.train.method import Episode, GroupStatistics, values_of
 from lcrag.train.metrics import dynamic_sampling_metrics
 from lcrag.train.rollout import PHASES, LaneResult, Lanes, Rollout, Rollouts, assign_lanes, rollout_metrics, sample_step
 

@@ -6,8 +6,7 @@ import numpy as np
 from experiment_parts import assert_mistake, json_lines, run
 
 from lcrag.atlas import build_world
-from lcrag.train.episode import values_of
-from lcrag.train.method import Method
+from lcrag.train.method import Method, values_of
 
 
 def test_d_rag_is_fine_tuned_on_arguments_and_answers(tiny, tmp_path):

@@ -14,11 +14,9 @@ from lcrag.evaluation.metrics import EFFICIENCY
 from lcrag.evaluation.paper_tables import Marking
 from lcrag.evaluation.scoreboard import Trial, scoreboards
 from lcrag.runs import check_used, differences
-from lcrag.runs.answers import AFTER, EVALUATION
 from lcrag.runs.display import make_console
 from lcrag.runs.folder import RUN
-from lcrag.train.evaluation import Evaluation
-from lcrag.train.run_report import is_evaluated, report_run
+from lcrag.train.evaluation import AFTER, EVALUATION, Evaluation, is_evaluated, report_run
 
 NOT_OF_QUESTIONS = (EFFICIENCY, "seconds_per_question", "plan_diversity")
 # Bindings in which runs of one system may differ: seeds, the folders of the resulting weights, and settings without

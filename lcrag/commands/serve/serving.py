@@ -34,7 +34,7 @@ from lcrag.retrieval.service import (
     run_until_stopped,
 )
 from lcrag.runs import check_used
-from lcrag.runs.stopping import handled
+from lcrag.runs.processes import handled
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
 
