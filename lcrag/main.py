@@ -1,6 +1,6 @@
 """The `lcrag` command: `lcrag COMMAND --gin_file=FILE [--gin.Name.parameter=value] [--output_dir=FOLDER]`.
 
-Everything that can be checked without importing JAX is checked first. The commands are in `lcrag.commands.table`.
+Everything that can be checked without importing JAX is checked first. `lcrag.commands.command_line` has the commands.
 """
 
 import importlib
@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lcrag.commands.arguments import Arguments, split_arguments
-from lcrag.commands.table import COMMANDS, CONFIG, Command, command_help, general_help
+from lcrag.commands.command_line import COMMANDS, CONFIG, Arguments, Command, command_help, general_help, parse
 from lcrag.errors import UserError, closest, one_line
 from lcrag.files import full_disk, is_remote
 from lcrag.runs import processes
@@ -45,7 +44,7 @@ def run(argv: Sequence[str] | None = None) -> int:
             hint = closest(arguments.command, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
             raise UserError(f"there is no command {arguments.command}{hint}")
         command = COMMANDS[arguments.command]
-        if "--help" in arguments.flags:
+        if "--help" in arguments.options:
             listed = _imported(command.listing)() if command.listing else ""
             print(command_help(arguments.command, command, listed), flush=True)
             return 0
@@ -88,24 +87,17 @@ def run(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def parse(argv: Sequence[str]) -> Arguments:
-    """Parses the words after `lcrag`, with the options of all commands."""
-    commands = COMMANDS.values()
-    options = [option for command in commands for option in (*command.options, *command.instead)]
-    switches = {switch: None for command in commands for switch in command.switches}
-    return split_arguments(argv, (*options, *processes.OPTIONS), tuple(switches))
-
-
 def _execute(command: Command, arguments: Arguments) -> None:
-    for option in (*arguments.others, *arguments.switches):
+    given = arguments.options
+    for option in given:
         if option not in command.accepted():
             raise UserError(f"lcrag {arguments.command} has no option {option}")
     if arguments.output_dir and is_remote(arguments.output_dir) and not command.shared:
         raise UserError(
             f"lcrag {arguments.command} writes to a local --output_dir: copy it to object storage afterwards"
         )
-    set_compilation_cache(os.environ, enabled="--no_compilation_cache" not in arguments.flags)
-    instead = next((command.instead[option] for option in arguments.others if option in command.instead), None)
+    set_compilation_cache(os.environ, enabled="--no_compilation_cache" not in given)
+    instead = next((command.instead[option] for option in given if option in command.instead), None)
     if instead or not command.configured:
         _imported(instead or command.function)(arguments)
         return
@@ -124,10 +116,8 @@ def _execute(command: Command, arguments: Arguments) -> None:
         raise UserError(f"lcrag {arguments.command} needs a configuration: --gin_file=FILE (see --help)")
     if arguments.words and not command.words:
         raise UserError(f"lcrag {arguments.command} takes no word {arguments.words[0]}; options begin with --")
-    options = (
-        f"{command.options[name]} = {value!r}" for name, value in arguments.others.items() if name in command.options
-    )
-    switches = (command.switches[switch] for switch in arguments.switches)
+    options = [f"{command.options[name]} = {value!r}" for name, value in given.items() if name in command.options]
+    options += [statement for switch, statement in command.switches.items() if switch in given]
 
     # Libraries log much that is no news; this must come before they are imported.
     for name, value in QUIET_ENVIRONMENT.items():
@@ -141,11 +131,11 @@ def _execute(command: Command, arguments: Arguments) -> None:
     # Files and spelling are checked before other processes are joined or waited for.
     config.configure(
         gin_files,
-        (*command.bindings, *arguments.bindings, *options, *switches),
-        must_be_used=() if "--allow_unused" in arguments.flags else arguments.bindings,
+        (*command.bindings, *arguments.bindings, *options),
+        must_be_used=() if "--allow_unused" in given else arguments.bindings,
     )
     if command.shared and not processes.has_joined():
-        found = processes.find_processes(arguments.others)
+        found = processes.find_processes(given)
         if found is not None:
             processes.join(found, f"{arguments.command} {arguments.output_dir}\n{config.gin.config_str()}")
     from lcrag.runs.folder import output_folder

@@ -2,8 +2,11 @@
 
 import contextlib
 import dataclasses
+import os
 import re
 import signal
+import sys
+from pathlib import Path
 
 import gin
 import pretended_experiments
@@ -11,8 +14,10 @@ import pytest
 from experiment_parts import assert_mistake
 
 from lcrag import main
-from lcrag.commands.table import experiments
+from lcrag.commands import command_line
+from lcrag.commands.command_line import described, experiments, parse
 from lcrag.config import packaged_folder, packaged_names
+from lcrag.errors import UserError
 from lcrag.runs import operative_config
 
 CONFIG = """\
@@ -75,7 +80,7 @@ def test_missing_parameters_are_named_and_a_traceback_is_shown_on_request(capsys
         (folder / "less.gin").write_text(f"{less}{line}\n")
         assert train("--gin_file=less.gin") == 2
         assert_mistake(capsys, f"{name} has no value")
-    with pytest.raises(main.UserError):
+    with pytest.raises(UserError):
         train("--gin_file=less.gin", "--traceback")
 
 
@@ -142,7 +147,46 @@ def test_every_experiment_is_of_some_command_and_says_what_it_is():
         assert (packaged_folder() / name).read_text().startswith("# "), f"{name}: `lcrag list` shows the first line"
 
 
-def test_the_configurations_of_a_folder_can_be_listed(capsys, monkeypatch):
+def test_every_part_is_found():
+    words = ["compile", "Where is Chad?", "--gin_file=a.gin", "--gin_file", "b.gin", "--gin.A/B.c='x = y'"]
+    words += ["--output_dir=o", "--skip_bad_rows", "--topology=4x4", "--allow_unused", "--", "--help", "-1"]
+    arguments = parse(words)
+    assert (arguments.command, arguments.words) == ("compile", ("Where is Chad?", "--help", "-1"))
+    assert arguments.gin_files == ("a.gin", "b.gin")
+    assert arguments.bindings == ("A/B.c = 'x = y'",)
+    assert arguments.output_dir == Path("o")
+    assert arguments.options == {"--topology": "4x4", "--skip_bad_rows": "", "--allow_unused": ""}
+
+
+@pytest.mark.parametrize(
+    ("word", "part"),
+    [("--skip_rows", "did you mean --skip_bad_rows"), ("--gin.A.b", "--gin.A.b"), ("--gin.A.b='http://a:b@c'", "A.b")],
+)
+def test_what_cannot_be_typed(word, part):
+    with pytest.raises(UserError, match=part):
+        parse(["train", word])
+
+
+def test_a_pipe_gets_one_whole_line_for_each_file(capsys, monkeypatch):
     monkeypatch.setattr(main, "COMMANDS", COMMANDS)
     assert main.run(["list", "objective/"]) == 0
     assert names_shown(capsys.readouterr().out) == [name for name in packaged_names() if name.startswith("objective/")]
+    assert main.run(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(packaged_names())
+    for line, name in zip(lines, packaged_names(), strict=True):
+        first = (packaged_folder() / name).read_text(encoding="utf-8").splitlines()[0]
+        assert line.endswith(first.lstrip("# ").rstrip())
+
+
+@pytest.mark.parametrize("columns", [40, 100])
+def test_a_terminal_gets_wrapped_descriptions(columns, monkeypatch):
+    names = packaged_names()
+    whole = described(names)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(command_line.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
+    text = described(names)
+    indent = max(map(len, names)) + 4
+    assert "".join(text.split()) == "".join(whole.split())
+    assert max(map(len, text.splitlines())) <= max(columns, indent + 30)
+    assert {len(line) - len(line.lstrip()) for line in text.splitlines()} == {2, indent}

@@ -44,12 +44,12 @@ def test_commands_exist(command, capsys):
 def check_command(words):
     """Checks the words after `lcrag` as far as it can be done without running them."""
     arguments = main.parse(words)
-    if "--help" in arguments.flags:
+    if "--help" in arguments.options:
         assert main.run(words) == 0
         return
     command = main.COMMANDS[arguments.command]
     assert command.words or not arguments.words
-    assert {*arguments.others, *arguments.switches} <= command.accepted()
+    assert arguments.options.keys() <= command.accepted()
     if arguments.command == "study":
         chosen = STUDIES[arguments.words[0]]
         assert chosen.points(settings_of(chosen, arguments))

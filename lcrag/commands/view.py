@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from lcrag.commands.arguments import Arguments, whole_number
+from lcrag.commands.command_line import Arguments, whole_number
 from lcrag.errors import UserError
 from lcrag.files import resolved_folder
 from lcrag.policy import load_tokenizer
@@ -38,7 +38,7 @@ DAMAGES = (ValueError, TypeError, KeyError, AttributeError, IndexError, Recursio
 
 def view(arguments: Arguments) -> None:
     """Writes the page of the runs whose folders are the words."""
-    typed = dict(arguments.others)
+    typed = arguments.options
     if not arguments.words:
         raise UserError("lcrag view needs the folder of a run: lcrag view RUN [RUN ...]")
     if arguments.gin_files or arguments.bindings:

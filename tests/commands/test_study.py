@@ -172,7 +172,7 @@ def test_points_are_run_once_and_then_reported(study):
     words = ("lcrl_penalties", "--seeds=0", "--output_dir=other")
     for only, against in (("floor_0.5", None), ("floor_0.02", "LcRL, penalty 0.02")):
         _, calls, _ = study(*words, f"--only={only}")
-        assert dict(calls[-1].others).get("--against") == against, "once this method has a record"
+        assert calls[-1].options.get("--against") == against, "once this method has a record"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this platform cannot choose the cores of a process")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from lcrag.commands.arguments import Arguments, whole_number
+from lcrag.commands.command_line import Arguments, whole_number
 from lcrag.commands.report.sources import as_now, read_record, record_files
 from lcrag.commands.study.points import Point, Settings, Study
 from lcrag.commands.study.tables import STUDIES
@@ -29,7 +29,7 @@ def study(arguments: Arguments) -> None:
     Args:
       arguments: The name as the only word; `--gin_file` and `--gin.` are passed to every command but the cold starts.
     """
-    words, typed = arguments.words, dict(arguments.others)
+    words, typed = arguments.words, arguments.options
     if len(words) != 1 or words[0] not in STUDIES:
         hint = (closest(words[0], STUDIES) if words else "") or f": {', '.join(STUDIES)}"
         raise UserError(f"lcrag study takes the name of one study{hint}")
@@ -49,7 +49,7 @@ def study(arguments: Arguments) -> None:
     ]
     _check_records(records, points, settings)
     folder = f"--output_dir={settings.output / chosen.report_folder}"
-    if "--dry_run" in arguments.switches:
+    if "--dry_run" in arguments.options:
         remaining = [words for point in unfinished(points) for words in commands(point, chosen.report)]
         for command in (*remaining, ["report", str(records), *chosen.report, folder]):
             print(shlex.join(["lcrag", *command]), flush=True)
@@ -64,14 +64,14 @@ def study(arguments: Arguments) -> None:
 
 def settings_of(chosen: Study, arguments: Arguments) -> Settings:
     """Returns the settings of the command line, with the study's defaults."""
-    typed = dict(arguments.others)
+    typed = arguments.options
     seeds, only = (tuple(filter(None, typed.get(option, "").split(","))) for option in ("--seeds", "--only"))
     return Settings(
         output=arguments.output_dir or Path(chosen.output),
         experiment=typed.get("--experiment", chosen.experiment).removesuffix(".gin"),
         seeds=tuple(whole_number("--seeds", seed) for seed in seeds) or chosen.seeds,
         only=only,
-        cold_start="--no_cold_start" not in arguments.switches,
+        cold_start="--no_cold_start" not in arguments.options,
         sft_experiment=typed.get("--sft_experiment", "").removesuffix(".gin"),
         gin_files=arguments.gin_files,
         bindings=(*chosen.bindings, *arguments.bindings),

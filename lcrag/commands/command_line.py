@@ -1,5 +1,6 @@
-"""The table of commands, their help, and the list of the packaged configurations."""
+"""What may be typed: the commands with their options and help, the parser, and the list of configurations."""
 
+import argparse
 import dataclasses
 import functools
 import re
@@ -8,13 +9,27 @@ import sys
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
 
-from lcrag.commands.arguments import Arguments
 from lcrag.config import packaged_folder, packaged_names
-from lcrag.errors import UserError, closest
+from lcrag.errors import SECRET, UserError, closest
 from lcrag.runs import processes
 
 CONFIG = "config.gin"
+FLAGS = ("--help", "--traceback", "--allow_unused", "--no_compilation_cache")  # of every command
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """A parsed command line."""
+
+    command: str | None  # the first word
+    words: tuple[str, ...]  # the other words
+    gin_files: tuple[str, ...]
+    bindings: tuple[str, ...]  # `--gin.Scope.param=value` as gin statements, `Scope.param = value`
+    output_dir: Path | None
+    options: Mapping[str, str]  # all other options with their values; that of a switch is empty
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,9 +58,9 @@ class Command:
     listing: str = ""  # function that lists the possible values of its word, `module:name`, for its help
 
     def accepted(self) -> set[str]:
-        """Returns every option that belongs to this command."""
+        """Returns every option that the command takes, in addition to --gin_file and --output_dir."""
         shared = processes.OPTIONS if self.shared else ()
-        return {*self.options, *self.instead, *self.switches, *shared}
+        return {*FLAGS, *self.options, *self.instead, *self.switches, *shared}
 
 
 SKIP_BAD_ROWS = {"--skip_bad_rows": "BadRows.skip = True"}
@@ -229,7 +244,7 @@ COMMANDS = {
         words="RUN [STEP] [--to=atif|messages]",
         of_run=True,
         continues=False,
-        instead={"--to": "lcrag.commands.episode_formats:export_episodes"},
+        instead={"--to": "lcrag.commands.export:export_episodes"},
         bindings=("export.policy = @policy()", "mesh.data = -1", "mesh.fsdp = 1", "mesh.tensor = 1"),
         details="Uses the latest checkpoint unless a step is given, merges adapters, and writes weights, tokenizer\n"
         "and chat template. Weights are float32, or with adapters in the dtype of the base's files;\n"
@@ -246,12 +261,73 @@ COMMANDS = {
         marks=("build.curriculum",),
     ),
     "list": Command(
-        function="lcrag.commands.table:list_configurations",
+        function="lcrag.commands.command_line:list_configurations",
         summary="Shows the configurations that come with lcrag, or those of some folders",
         words="[FOLDER ...]",
         configured=False,
     ),
 }
+
+# --- The parser.
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises a UserError in place of printing its usage and ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message.removeprefix("argument ").replace(": expected one argument", " needs a value"))
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Parses the words after `lcrag`, with the options of all commands."""
+    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    parser.add_argument("words", nargs="*", default=[])
+    parser.add_argument("--gin_file", action="append", default=[])
+    parser.add_argument("--output_dir", type=Path, default=None)
+    options = set[str]().union(*(made.accepted() for made in COMMANDS.values()))
+    switches = {*FLAGS, *(name for made in COMMANDS.values() for name in made.switches)}
+    for option in options - switches:
+        parser.add_argument(option)
+    for switch in switches:
+        parser.add_argument(*(["-h"] if switch == "--help" else []), switch, action="store_const", const="")
+    # argparse would take a binding with a space in its value for a word.
+    known, unknown = parser.parse_known_intermixed_args([word for word in argv if not word.startswith("--gin.")])
+    given = vars(known)
+    if unknown:
+        name = unknown[0].partition("=")[0]
+        raise UserError(f"there is no option {name}{closest(name, ('--gin_file', '--output_dir', *sorted(options)))}")
+    bindings = []
+    for word in argv:
+        if word.startswith("--gin."):
+            name, _, value = word.partition("=")
+            if not value:
+                raise UserError(f"the binding {word} has no value: write {name}=VALUE, without spaces around =")
+            if SECRET.search(value):
+                raise UserError(
+                    f"{name} holds a password or a key in an address, which config.gin would keep: leave it out, and"
+                    " give keys in environment variables (OPENAI_API_KEY, SERPAPI_API_KEY, GOOGLE_API_KEY)"
+                )
+            bindings.append(f"{name.removeprefix('--gin.')} = {value}")
+    command, *words = given.pop("words") or [None]
+    return Arguments(
+        command=command,
+        words=tuple(words),
+        gin_files=tuple(given.pop("gin_file")),
+        bindings=tuple(bindings),
+        output_dir=given.pop("output_dir"),
+        options={f"--{name}": value for name, value in given.items()},
+    )
+
+
+def whole_number(option: str, text: str, least: int = 0) -> int:
+    """Returns the number that was given to an option; raises a UserError if it is not one, or less than `least`."""
+    if not text.isdecimal() or int(text) < least:
+        of = f" of {least} or more" if least else ""
+        raise UserError(f"{option} takes a whole number{of}, not {text!r}")
+    return int(text)
+
+
+# --- Help.
 
 OPTIONS = """\
 options:
@@ -285,8 +361,9 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
     sections = [usage, f"{command.summary}.", command.details]
     if default := f"RUN/{CONFIG}" if command.of_run else command.gin_file:
         sections.append(f"Without --gin_file: {default}.")
-    own = {} if command.configured else {f"{option}=VALUE": said for option, said in command.options.items()}
-    own |= {} if command.configured else command.switches
+    # What gin sets is described by the usage line and the details.
+    own = {f"{option}=VALUE": said for option, said in command.options.items()} | dict(command.switches)
+    own = {} if command.configured else own
     own |= {"--skip_bad_rows": ABOUT_BAD_ROWS} if "--skip_bad_rows" in command.switches else {}
     own |= {f"{option}=VALUE": said for option, said in processes.OPTIONS.items()} if command.shared else {}
     options = "".join(f"\n  {option:26}  {said}" for option, said in own.items())
@@ -297,7 +374,10 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
     if complete := experiments(name, command.marks):
         sections.append(f"experiments that come with lcrag:\n{described(complete)}")
     if not (command.of_run or listed or (own and not takes_gin)):
-        sections.append(f"`lcrag list [FOLDER]` shows the configurations of these folders:\n{parts()}")
+        counts = Counter(name.partition("/")[0] for name in packaged_names() if "/" in name)
+        folders = ", ".join(f"{folder}/ ({count})" for folder, count in counts.items())
+        folders = textwrap.fill(folders, 120, initial_indent="  ", subsequent_indent="  ")
+        sections.append(f"`lcrag list [FOLDER]` shows the configurations of these folders:\n{folders}")
     return "\n\n".join(filter(None, sections))
 
 
@@ -324,28 +404,16 @@ def _bound(name: str) -> set[str]:
 
 
 def described(names: Sequence[str]) -> str:
-    """Returns packaged files, each with the description in its first line; see `rows`."""
-    folder = packaged_folder()
-    return rows({name: (folder / name).read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for name in names})
-
-
-def rows(described: Mapping[str, str]) -> str:
-    """Formats names and descriptions in two columns, wrapped on a terminal and one line each in a pipe."""
-    width = max(map(len, described), default=0) + 4
+    """Returns packaged files with the descriptions in their first lines, wrapped on a terminal, but not in a pipe."""
+    width = max(map(len, names), default=0) + 4
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     wrapped = textwrap.TextWrapper(max(columns, width + 30), subsequent_indent=" " * width)
     lines = []
-    for name, text in described.items():
+    for name in names:
         wrapped.initial_indent = f"  {name}".ljust(width)
-        lines.append(wrapped.fill(text))
+        text = (packaged_folder() / name).read_text(encoding="utf-8").partition("\n")[0]
+        lines.append(wrapped.fill(text.lstrip("# ")))
     return "\n".join(lines)
-
-
-def parts() -> str:
-    """Returns indented lines with the folders of configurations and their numbers of files."""
-    counts = Counter(name.partition("/")[0] for name in packaged_names() if "/" in name)
-    text = ", ".join(f"{folder}/ ({count})" for folder, count in counts.items())
-    return textwrap.fill(text, 120, initial_indent="  ", subsequent_indent="  ")
 
 
 def list_configurations(arguments: Arguments) -> None:
