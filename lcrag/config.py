@@ -42,7 +42,7 @@ def packaged_names(folder: Path | None = None) -> list[str]:
 MODULES = """
     atlas.comprehension atlas.world
     commands.benchmark commands.build commands.compile commands.curate commands.describe commands.evaluate
-    commands.export commands.index commands.report.reporting commands.sample
+    commands.export commands.index commands.report commands.sample
     commands.serve.routes commands.serve.serving
     curation.playing curation.rows
     data.constructed data.english data.multilingual data.questions data.rows

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from lcrag import main
-from lcrag.commands.study import STUDIES, settings_of
+from lcrag.commands.studies import STUDIES
+from lcrag.commands.study import settings_of
 from lcrag.config import configure
 
 ROOT = Path(__file__).resolve().parents[1]

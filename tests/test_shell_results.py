@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from lcrag.commands.report.sources import read_sources
+from lcrag.commands.records import read_sources
 from lcrag.evaluation.scoreboard import Scoreboard, scoreboards
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -131,7 +131,7 @@ COMMANDS = {
         listing="lcrag.commands.study:described",
     ),
     "report": Command(
-        function="lcrag.commands.report.reporting:report",
+        function="lcrag.commands.report:report",
         summary="The tables and plots of several runs, or report.md again for one",
         words="[RUN ...] [--against=METHOD] [--axis=Name.parameter] [--records=FOLDER]",
         gin_file="report.gin",

@@ -1,16 +1,154 @@
-"""Metrics per question, their means as rows of `evaluation.json`, and paired differences of two systems."""
+"""Answered questions, the metrics of every question, and their means as rows of `evaluation.json`."""
 
+import collections
 import dataclasses
+import functools
+import json
 import math
-from collections.abc import Collection, Sequence
+import pathlib
+import statistics
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated
 
 import numpy as np
-from jaxtyping import Float
+import py3langid.langid
+import pydantic
+from babel.core import get_global
+from jaxtyping import Bool, Float, Int
 
 from lcrag import rewards
-from lcrag.evaluation.answered import Answered, Row, slices, split_name
-from lcrag.evaluation.correct_language import correct_language
+from lcrag.errors import UserError
 from lcrag.evaluation.significance import Estimate, clustered_standard_error, paired_difference
+from lcrag.files import write_text
+
+# NaN, null in JSON, if unknown.
+Nullable = Annotated[float, pydantic.BeforeValidator(lambda number: math.nan if number is None else number)]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Answered:
+    """One question with the answer of one episode."""
+
+    question_id: str  # the same in every language version of the question
+    dataset: str
+    language: str  # ISO 639-1 code of the language the answer should be in
+    answer: str | None  # None if the episode gave none
+    golds: tuple[str, ...]  # gold answers and their aliases in `language`
+    searches: int = 0  # number of queries the episode searched for
+    retrieval_rounds: int = 0  # number of times it waited for search results
+    subsets: tuple[str, ...] = ()  # reported parts of the data set with the question: "native_missing", "two_hops", ...
+    sampled_tokens: int | None = None  # including completions outside the dialogue; None if unknown
+    total_tokens: int | None = None  # of all contexts: sampled, prompts and observations; None if unknown
+    answer_retrieved: bool | None = None  # whether a retrieved passage contains a gold answer; None if unknown
+    plan: str | None = None  # canonical text of the policy's plan; None without a plan
+    domain: str = ""  # empty for data sets with one way of answering
+    tier: str = ""  # tier of its language; empty for data sets without tiers
+    reward: float | None = None  # in [0, 1], excluding tool costs; None if not scored
+    tool_calls: int | None = None  # calls of the translation tool; None if the program has no tool
+    failed: bool = False  # whether a search, translator or another model of the episode failed; no mean counts it
+    unscored: bool = False  # whether the reward's judge failed; the mean reward does not count it
+
+    @property
+    def cluster(self) -> str:
+        """Identifies the question across languages: its versions are not independent observations."""
+        return f"{self.dataset}/{self.question_id}"
+
+
+def slices(
+    answered: Sequence[Answered], seen_languages: Collection[str]
+) -> Iterator[tuple[str, str, Bool[np.ndarray, " questions"]]]:
+    """Yields (subset, language, questions): groups of languages, languages, then subsets; subset "" is the whole."""
+    codes = np.array([question.language for question in answered])
+    seen = np.isin(codes, list(seen_languages))
+    groups = {"all": np.ones(len(codes), bool), "seen": seen, "zero_shot": ~seen}
+    yield from (("", name, chosen) for name, chosen in groups.items() if chosen.any())
+    yield from (("", code, codes == code) for code in dict.fromkeys(codes.tolist()))
+    members: dict[str, np.ndarray] = collections.defaultdict(lambda: np.zeros(len(codes), bool))
+    for index, question in enumerate(answered):
+        for subset in question.subsets:
+            members[subset][index] = True
+    for subset in sorted(members):
+        for name, chosen in groups.items():
+            if (both := chosen & members[subset]).any():
+                yield subset, name, both
+
+
+def split_name(split: str, subset: str) -> str:
+    """Returns the "split" field of a subset's rows: "held_out/native_missing", or the split itself for subset ""."""
+    return f"{split}/{subset}" if subset else split
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+    """One value of a metric and its labels."""
+
+    method: str  # e.g. "LcRL"
+    model: str
+    dataset: str
+    split: str  # its split; a subset of one is "held_out/native_missing"
+    language: str  # an ISO 639-1 code, "all", "seen" or "zero_shot"
+    metric: str
+    value: Nullable  # NaN if no question was scored
+    count: int  # number of questions that were averaged
+    seed: int | str  # of the inference run, or those that were averaged, "0,1,2"
+    standard_error: Nullable = math.nan
+
+
+class _File(pydantic.BaseModel, strict=True):
+    rows: list[Row]
+
+
+def write_rows(path: str | pathlib.Path, rows: Sequence[Row]) -> None:
+    """Replaces a file atomically by `{"rows": [...]}`, with one row per line."""
+    path = pathlib.Path(path)
+    lines = []
+    for row in rows:
+        numbers = {"value": row.value, "standard_error": row.standard_error}
+        known = {name: None if math.isnan(number) else number for name, number in numbers.items()}
+        lines.append(json.dumps(dataclasses.asdict(row) | known, ensure_ascii=False))
+    write_text(path, '{"rows": [\n' + ",\n".join(lines) + "\n]}\n")
+
+
+def read_rows(path: str | pathlib.Path) -> list[Row]:
+    """Reads a file of `write_rows`."""
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise UserError(f"no evaluation in {path}: run `lcrag evaluate` with this output folder first")
+    try:
+        return _File.model_validate_json(path.read_bytes()).rows
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        place = (f"row {part + 1}" if isinstance(part, int) else f'"{part}"' for part in first["loc"])
+        where = ", ".join([str(path), *place])
+        raise UserError(f"{where}: {first['msg']}; delete the file and run `lcrag evaluate` again") from error
+
+
+def mean_over_seeds(rows: Iterable[Row]) -> list[Row]:
+    """Averages rows that differ only in their seed; rows without a value are ignored.
+
+    The standard error of an average is set to the mean of the seeds' standard errors. This is an upper bound, because
+    all seeds answer the same questions.
+    """
+    groups = collections.defaultdict(list)
+    for row in rows:
+        groups[(row.method, row.model, row.dataset, row.split, row.language, row.metric)].append(row)
+    averages = []
+    for same in groups.values():
+        values = [row.value for row in same if not math.isnan(row.value)]
+        errors = [row.standard_error for row in same if not math.isnan(row.standard_error)]
+        average = dataclasses.replace(
+            same[0],
+            value=statistics.fmean(values) if values else math.nan,
+            standard_error=statistics.fmean(errors) if errors else math.nan,
+            count=sum(row.count for row in same),
+            seed=",".join(str(row.seed) for row in same),
+        )
+        averages.append(average if len(same) > 1 else same[0])
+    return averages
+
+
+# --- METRICS ---
 
 METRIC_NAMES = {
     "c3_recall": "c3 recall",
@@ -188,3 +326,203 @@ def compare(
                 place = split_name(split, subset), language
                 differences[place, metric] = paired_difference(new[both], old[both], clusters[both])
     return differences
+
+
+# --- Correct language ---
+
+"""The correct-language rate: the share of answers in the language of their question.
+
+Published numbers differ by their rule more than by their models, so this is the complete rule.
+
+1. Not scored: no answer; an answer without letters (years, numbers); a code of at most five ASCII capitals, digits and
+   signs (EUR, ISO 4217); a question in a language that CLDR does not know, such as the constructed ones.
+2. Right: after normalisation it is one of the question's golds. Wrong: it is not, but it is a gold of another
+   language's version of the same question. The data decide about names, not a classifier.
+3. Wrong: it is in a script that the question's language is not written in (the script of most of its letters; any
+   kana make an answer Japanese). Right: no other language of the run is written in its script.
+4. Not scored: it has fewer than 12 letters, where identifiers are unreliable, or py3langid does not know the
+   question's language.
+5. Otherwise py3langid decides among the languages of the run written in that script.
+
+The rate is right / (right + wrong); its `count` is the number of scored answers.
+"""
+SHORTEST_IDENTIFIED_LETTERS = 12
+LONGEST_CODE = 5
+UNKNOWN: tuple[str, ...] = ()
+
+# The first word of a letter's Unicode name, for every ISO 15924 script a language may be written in.
+_SCRIPT_NAMES = {
+    "Arab": ("ARABIC",),
+    "Beng": ("BENGALI",),
+    "Cyrl": ("CYRILLIC",),
+    "Deva": ("DEVANAGARI",),
+    "Grek": ("GREEK",),
+    "Hans": ("CJK",),
+    "Hant": ("CJK",),
+    "Hebr": ("HEBREW",),
+    "Jpan": ("KANA", "CJK"),
+    "Kore": ("HANGUL",),
+    "Latn": ("LATIN",),
+    "Taml": ("TAMIL",),
+    "Telu": ("TELUGU",),
+    "Thai": ("THAI",),
+}
+
+
+def correct_language(answered: Sequence[Answered], languages: Collection[str]) -> Float[np.ndarray, " questions"]:
+    """Returns 1 for right, 0 for wrong, NaN for not scored, by the rule above.
+
+    Args:
+      answered: Answered questions.
+      languages: All languages of the run; those of `answered` are added.
+    """
+    languages = sorted({*languages, *(question.language for question in answered)})
+    versions: dict[str, set[str]] = collections.defaultdict(set)
+    for question in answered:
+        versions[question.cluster].update(map(rewards.normalise, question.golds))
+    return np.array([_judge(question, versions[question.cluster], languages) for question in answered], float)
+
+
+def _judge(question: Answered, golds_of_all_versions: set[str], languages: Iterable[str]) -> float:
+    answer = question.answer or ""
+    letters = [character for character in unicodedata.normalize("NFKC", answer) if character.isalpha()]
+    if not letters or _is_code(answer.strip()) or _written_in(question.language) == UNKNOWN:
+        return np.nan
+    text = rewards.normalise(answer)
+    if text in map(rewards.normalise, question.golds):
+        return 1.0
+    script = _script(letters)
+    candidates = [language for language in languages if script in _written_in(language)]
+    if text in golds_of_all_versions or question.language not in candidates:
+        return 0.0
+    if len(candidates) == 1:
+        return 1.0
+    identifier = _identifier(tuple(candidates))
+    if len(letters) < SHORTEST_IDENTIFIED_LETTERS or question.language not in identifier.labels:
+        return np.nan
+    return float(identifier.classify(answer)[0] == question.language)
+
+
+def _is_code(text: str) -> bool:
+    return len(text) <= LONGEST_CODE and text.isascii() and text == text.upper()
+
+
+def _script(letters: Iterable[str]) -> str:
+    """The script of most letters by Unicode's names; "KANA" if any letter is kana."""
+    names = collections.Counter(unicodedata.name(letter, "UNNAMED").split()[0] for letter in letters)
+    return "KANA" if any(name.startswith(("HIRAGANA", "KATAKANA")) for name in names) else names.most_common(1)[0][0]
+
+
+@functools.cache
+def _written_in(language: str) -> tuple[str, ...]:
+    """The scripts of a language, by CLDR's likely subtags; `UNKNOWN` without any."""
+    likely = get_global("likely_subtags").get(language, "")
+    code = next((part for part in likely.split("_") if len(part) == 4), "")
+    return _SCRIPT_NAMES.get(code, (code.upper(),)) if code else UNKNOWN
+
+
+@functools.cache
+def _identifier(languages: tuple[str, ...]) -> py3langid.langid.LanguageIdentifier:
+    identifier = py3langid.langid.LanguageIdentifier.from_model_file(py3langid.langid.MODEL_FILE)
+    identifier.set_languages([language for language in languages if language in identifier.labels])
+    return identifier
+
+
+# --- Retrieval ---
+
+"""Retrieval metrics against relevance judgements: recall, reciprocal rank and nDCG.
+
+The definitions are trec_eval's, by which MIRACL (nDCG@10, recall@100) and Mr. TyDi (MRR@100, recall@100) report.
+"""
+
+
+def grades_found(
+    retrieved: Sequence[Sequence[str]], judged: Sequence[Mapping[str, int]], depth: int
+) -> Int[np.ndarray, "queries {depth}"]:
+    """Returns the grade of every retrieved passage, best rank first; 0 for unjudged ones and after the last.
+
+    Args:
+      retrieved: Retrieved passage ids of each query; a repeated id counts at its first rank.
+      judged: Passage id -> grade, for each query.
+      depth: Number of ranks.
+    """
+    grades = np.zeros((len(retrieved), depth), np.int64)
+    for row, (ids, known) in enumerate(zip(retrieved, judged, strict=True)):
+        for rank, passage in enumerate(tuple(dict.fromkeys(ids))[:depth]):
+            grades[row, rank] = max(0, known.get(passage, 0))
+    return grades
+
+
+def recall(
+    grades: Int[np.ndarray, "queries depth"], relevant: Int[np.ndarray, " queries"], k: int
+) -> Float[np.ndarray, " queries"]:
+    """Returns the share of each query's relevant passages (`relevant` of them, at least 1) among the first `k`."""
+    return (grades[:, :k] > 0).sum(axis=1) / relevant
+
+
+def reciprocal_rank(grades: Int[np.ndarray, "queries depth"], k: int) -> Float[np.ndarray, " queries"]:
+    """Returns one over the rank of the first relevant passage among the first `k`; 0 without one."""
+    hits = grades[:, :k] > 0
+    return np.where(hits.any(axis=1), 1.0 / (1 + hits.argmax(axis=1)), 0.0)
+
+
+def discounted_gain(
+    grades: Int[np.ndarray, "queries depth"], judged: Sequence[Mapping[str, int]], k: int
+) -> Float[np.ndarray, " queries"]:
+    """Returns nDCG@k with gain = grade and discount log2(rank + 1) (Järvelin and Kekäläinen 2002, as in trec_eval)."""
+    discounts = 1.0 / np.log2(np.arange(2, k + 2))
+    ideal = grades_found([sorted(known, key=known.__getitem__, reverse=True) for known in judged], judged, k)
+    return (grades[:, :k] @ discounts[: grades.shape[1]]) / (ideal @ discounts)
+
+
+def retrieval_rows(
+    retrieved: Sequence[Sequence[str]],
+    judged: Sequence[Mapping[str, int]],
+    languages: Sequence[str],
+    *,
+    method: str,
+    model: str,
+    dataset: str,
+    split: str,
+    cuts: Sequence[int] = (1, 3, 10, 100),
+) -> list[Row]:
+    """Returns the means of all metrics by language and over all queries.
+
+    Queries without relevant passages are left out.
+
+    Args:
+      retrieved: Retrieved passage ids of each query, best first, at least as many as the largest cut.
+      judged: Passage id -> grade (0: not relevant), for each query.
+      languages: Language of each query.
+      method, model, dataset, split: Labels of the rows; the model is the encoder.
+      cuts: Depths of recall and reciprocal rank; nDCG is at 10.
+    """
+    asked = [row for row, known in enumerate(judged) if any(grade > 0 for grade in known.values())]
+    if not asked:
+        raise UserError(f"no query of {dataset}, {split} has a passage that was judged relevant: name other judgements")
+    grades_of = [judged[row] for row in asked]
+    grades = grades_found([retrieved[row] for row in asked], grades_of, max(*cuts, 10))
+    relevant = np.array([sum(grade > 0 for grade in known.values()) for known in grades_of])
+    values = {f"recall@{k}": recall(grades, relevant, k) for k in cuts}
+    values |= {f"mrr@{k}": reciprocal_rank(grades, k) for k in cuts if k > 1}
+    values["ndcg@10"] = discounted_gain(grades, grades_of, 10)
+    codes = np.array([languages[row] for row in asked])
+    groups = {language: codes == language for language in dict.fromkeys(codes.tolist())}
+    if len(groups) > 1:
+        groups["all"] = np.ones(len(asked), bool)
+    return [
+        Row(
+            method=method,
+            model=model,
+            dataset=dataset,
+            split=split,
+            seed=0,
+            language=language,
+            metric=metric,
+            value=float((chosen := per_query[members]).mean()),
+            count=len(chosen),
+            standard_error=float(chosen.std(ddof=1)) / math.sqrt(len(chosen)) if len(chosen) > 1 else math.nan,
+        )
+        for language, members in groups.items()
+        for metric, per_query in values.items()
+    ]

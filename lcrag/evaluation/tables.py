@@ -1,14 +1,23 @@
-"""A table of results, and its rendering for the terminal (rich), Markdown and LaTeX (package booktabs)."""
+"""Tables of results and their formats, the training log, and the tables of a run."""
 
 import dataclasses
 import itertools
+import json
+import math
+import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+import numpy as np
 import rich.box
 import rich.table
 import rich.text
+from jaxtyping import Float, Int
+
+from lcrag.errors import UserError
+from lcrag.evaluation.metrics import COUNTED, METRIC_NAMES, Place, Row, mean_over_seeds
+from lcrag.evaluation.significance import NORMAL, Estimate
 
 Tone = Literal["", "better", "worse", "level"]
 Rank = Literal["", "best", "second"]
@@ -155,3 +164,282 @@ def _latex_line(cells: Sequence[str]) -> str:
 def escaped(text: str) -> str:
     """Escapes a text for LaTeX."""
     return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
+
+
+# --- Training log ---
+
+Curve = tuple[Int[np.ndarray, " _points"], Float[np.ndarray, " _points"]]
+# Parts that add up to a step, their descriptions, and a metric of the share of computed positions that were filled.
+PARTS = (
+    ("append", "devices: appending prompts and observations", "append/filled"),
+    ("decode", "devices: sampling", "slots/occupancy"),
+    ("update", "devices: learning", "packing/filled"),
+    ("retrieval_wait", "waiting for searches and other models", None),
+    ("programs", "host: programs, tokenising, batches", None),
+    ("rewards", "host: rewards", None),
+    ("rest", "host: checkpoints, logs, new parameters for the sampler", None),
+)
+REWARD, TOTAL = "reward/", "reward/total"
+
+
+def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
+    """Reads the curve of every logged number: name -> (steps, values), steps increasing.
+
+    A resumed run logs the steps after its checkpoint again; the later line counts. Null, a number that was not finite,
+    is left out.
+    """
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise UserError(f"no training log {path}: give the output folder of a training run")
+    curves: dict[str, dict[int, float]] = {}
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            entry = json.loads(line)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise UserError(f"{where} is not JSON (a killed run can leave an incomplete line): delete it") from error
+        if not isinstance(entry, dict) or type(entry.get("step")) is not int:
+            raise UserError(f'{where} is not an object with an integer "step": correct or delete it')
+        for name, value in entry.items():
+            if isinstance(value, bool) or not isinstance(value, int | float | None):
+                raise UserError(f"{where}: {name!r} is {value!r}, not a number: correct or delete the line")
+            curve = curves.setdefault(name, {})
+            if value is not None:
+                curve[entry["step"]] = float(value)
+    curves.pop("step", None)
+    points = {name: sorted(curves[name].items()) for name in sorted(curves)}
+    return {
+        name: (np.array([n for n, _ in curve], np.int64), np.array([v for _, v in curve]))
+        for name, curve in points.items()
+    }
+
+
+def step_size(log: dict[str, Curve]) -> str:
+    """Returns how many prompts and episodes a step of a run has, as a clause; empty if its log does not say."""
+    if not {"step/prompts", "step/episodes"} <= log.keys():
+        return ""
+    prompts, episodes = (np.mean(log[name][1]) for name in ("step/prompts", "step/episodes"))
+    return f"{episodes:g} episodes of {prompts:g} prompts a step"
+
+
+def wall_time_table(log: Mapping[str, Curve], title: str = "Wall time of a training step") -> Table | None:
+    """Tabulates the parts of a step, means over the steps after the first, which compiles; None without them."""
+    names = [f"seconds/{part}" for part, _, _ in PARTS]
+    if any(name not in log or not len(log[name][1]) for name in (*names, "seconds/step")):
+        return None
+
+    def mean(name: str) -> float:
+        values = np.asarray(log[name][1], float)
+        return float(values[1:].mean() if len(values) > 1 else values.mean())
+
+    step = mean("seconds/step")
+    rows = []
+    for name, (_, what, filled) in zip(names, PARTS, strict=True):
+        padding = f"{1 - mean(filled):.0%}" if filled and filled in log else ""
+        seconds = mean(name)
+        rows.append((Cell(what), Cell(f"{seconds:.3f}"), Cell(f"{seconds / step:.0%}"), Cell(padding)))
+    total = (Cell("step"), Cell(f"{step:.3f}"), Cell("100%"), Cell(""))
+    note = (
+        "Wasted computation is padding of rows and idle slots. If sampling runs ahead of learning, their common time is"
+        " subtracted from the last part."
+    )
+    header = ("", "seconds", "of the step", "computed in vain")
+    return Table(title=title, header=header, sections=(tuple(rows), (total,)), note=note)
+
+
+def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | None:
+    """Tabulates every term of the reward at the beginning and the end of training; None without any.
+
+    A line is the mean over the runs of a method.
+    """
+    found = {name for runs in logs.values() for log in runs for name in log if name.startswith(REWARD)}
+    names = sorted(found, key=lambda name: (name != TOTAL, name))
+
+    def quarters(runs: Sequence[Mapping[str, Curve]], name: str) -> str:
+        values = [np.asarray(log[name][1], float) for log in runs if name in log and len(log[name][1])]
+        if not values:
+            return "–"
+        counts = [-(-len(curve) // 4) for curve in values]
+        first = np.mean([curve[:count].mean() for curve, count in zip(values, counts, strict=True)])
+        last = np.mean([curve[-count:].mean() for curve, count in zip(values, counts, strict=True)])
+        return f"{first:.3f} → {last:.3f}"
+
+    lines = [
+        (Cell(method), *(Cell(quarters(runs, name)) for name in names))
+        for method, runs in logs.items()
+        if any(found & log.keys() for log in runs)
+    ]
+    if not lines:
+        return None
+    header = ("", *(name.removeprefix(REWARD).replace("_", " ") for name in names))
+    note = (
+        "Means over the first → the last quarter of the steps, of what was sampled on training questions. The total is"
+        " what each method was rewarded with; terms may be logged without being rewarded."
+    )
+    return Table(title="Rewards in training", header=header, sections=(tuple(lines),), note=note)
+
+
+# --- Results of a run ---
+
+PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}
+SECONDS = "seconds_per_question"
+JUDGED = "In brackets: answers whose language could be judged."
+INTERVAL = "±: half of the 95 % interval over questions."
+
+
+def comparison_table(
+    rows: Sequence[Row],
+    title: str,
+    sections: Sequence[Sequence[Place]],
+    metrics: Sequence[str],
+    *,
+    before: str,
+    after: str,
+    references: Sequence[str] = (),
+    differences: Mapping[tuple[Place, str], Estimate] | None = None,
+) -> Table:
+    """Returns a table of results before and after training, with a line per place (split and language).
+
+    Every metric is shown as "before → after", the first one also with the difference ± half of its interval and for the
+    `references`. Places without rows are omitted. Where a paired difference is missing, the errors of both sides are
+    combined as if they were independent, which overstates the error of a difference on the same questions.
+    """
+    index = _index(rows)
+    first, *others = metrics
+
+    def sides(place: Place, metric: str) -> list[Row | None]:
+        return [index.get((method, place, metric)) for method in (before, after)]
+
+    def change(place: Place, metric: str) -> Cell:
+        texts = ["–" if row is None else _number(row.value) + _judged(row) for row in sides(place, metric)]
+        return Cell(" → ".join(texts) if any(sides(place, metric)) else "–")
+
+    def line(place: Place) -> tuple[Cell, ...]:
+        return (
+            Cell(place_name(place)),
+            change(place, first),
+            _difference((differences or {}).get((place, first)), *sides(place, first)),
+            *(Cell(value_text(index.get((method, place, first)))) for method in references),
+            *(change(place, metric) for metric in others),
+        )
+
+    names = [METRIC_NAMES.get(metric, metric) for metric in metrics]
+    known = [[place for place in section if any(sides(place, first))] for section in sections]
+    return Table(
+        title=title,
+        header=("", names[0], "difference", *references, *names[1:]),
+        sections=tuple(tuple(line(place) for place in section) for section in known if section),
+        note=f"{before} → {after}. {INTERVAL} Marked where a difference's excludes 0.{judged_note(metrics)}",
+    )
+
+
+def _difference(paired: Estimate | None, before: Row | None, after: Row | None) -> Cell:
+    if paired is not None:
+        difference, half = paired.value, paired.half
+    elif before is None or after is None:
+        return Cell("–")
+    else:
+        difference = after.value - before.value
+        half = NORMAL * math.hypot(before.standard_error, after.standard_error)
+    if math.isnan(difference):
+        return Cell("–")
+    tone: Tone = "better" if difference > half else "worse" if difference < -half else "level"
+    return Cell(f"{'-' if difference < 0 else '+'}{_number(abs(difference))}{_half(half)}", tone)
+
+
+def method_table(
+    rows: Sequence[Row], title: str, methods: Sequence[str], metrics: Sequence[str], place: Place
+) -> Table:
+    """Returns a table with a line per method: every metric with its 95 % interval, at one place."""
+    index = _index(rows)
+    lines = tuple(
+        (Cell(method), *(Cell(value_text(index.get((method, place, metric)))) for metric in metrics))
+        for method in methods
+    )
+    header = ("", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
+    counts = sorted({row.count for row in rows if (row.split, row.language) == place and row.metric == metrics[0]})
+    asked = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
+    note = f"{place_name(place)}; {asked} answers a line. {INTERVAL}{judged_note(metrics)}"
+    return Table(title=title, header=header, sections=(lines,), note=note)
+
+
+def _index(rows: Sequence[Row]) -> dict[tuple[str, Place, str], Row]:
+    return {(row.method, (row.split, row.language), row.metric): row for row in rows}
+
+
+def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
+    """Returns a table for every method and data set, averaged over inference runs.
+
+    Its sections are the groups of languages, the languages, and the subsets.
+    """
+    parts: dict[tuple[str, str], list[Row]] = {}
+    for row in mean_over_seeds(rows):
+        parts.setdefault((row.method, row.dataset), []).append(row)
+    tables = []
+    for (method, dataset), same in parts.items():
+        index = {((row.split, row.language), row.metric): row for row in same}
+        shown = [metric for metric in metrics if any(row.metric == metric for row in same)]
+        whole = same[0].split.partition("/")[0]  # the names of all its subsets begin with it
+        places = list(dict.fromkeys((row.split, row.language) for row in same if row.metric in shown))
+        groups = [(whole, name) for name in PLACE_NAMES if (whole, name) in places]
+        both = (whole, "zero_shot") in places and (whole, "seen") in places
+        languages = [place for place in places if place[0] == whole and place[1] not in PLACE_NAMES]
+        subsets = [place for place in places if place[0] != whole and place[1] == "all"]
+        sections = []
+        for section in (groups if both else groups[:1], languages if len(languages) > 1 else [], subsets):
+            lines = []
+            for place in section:
+                values = [index.get((place, metric)) for metric in shown]
+                count = max(row.count for row in values if row is not None)
+                lines.append((Cell(place_name(place)), Cell(f"{count:,}"), *(Cell(value_text(row)) for row in values)))
+            sections += [tuple(lines)] if lines else []
+        note = INTERVAL + judged_note(shown)
+        if seconds := index.get(((whole, "all"), SECONDS)):
+            note += f" {seconds.value:.3f} seconds a question."
+        for metric, said in (("failed", "failed and"), ("unscored", "had no judgement and")):
+            if counted := index.get(((whole, "all"), metric)):
+                number, means = (
+                    round(counted.value * counted.count),
+                    "no mean" if metric == "failed" else "no mean reward",
+                )
+                note += f" {number:,} of {counted.count:,} episodes {said} {'is' if number == 1 else 'are'} in {means}."
+        header = ("", "answers", *(METRIC_NAMES[metric] for metric in shown))
+        title = f"{method}: {dataset}, {whole}"
+        tables.append(Table(title=title, header=header, sections=tuple(sections), note=note))
+    return tables
+
+
+def place_name(place: Place) -> str:
+    """Returns the displayed name of a place: a language, a group of languages, or a subset of the split."""
+    split, language = place
+    subset = split.partition("/")[2].replace("_", " ")
+    name = PLACE_NAMES.get(language, language)
+    return name if not subset else subset if language == "all" else f"{subset}, {name}"
+
+
+def value_text(row: Row | None) -> str:
+    """Returns a value with the half width of its 95 % interval, ".385 ±.041"; a dash without a row or a value."""
+    return "–" if row is None else f"{_number(row.value)}{_half(NORMAL * row.standard_error)}{_judged(row)}"
+
+
+def _judged(row: Row) -> str:
+    """Returns the number of scored answers in brackets, for metrics that score only some answers."""
+    return f" ({row.count:,})" if row.metric in COUNTED else ""
+
+
+def judged_note(metrics: Iterable[str]) -> str:
+    """Returns a sentence on the numbers in brackets, for tables with metrics that score only some answers."""
+    return "" if set(COUNTED).isdisjoint(metrics) else f" {JUDGED}"
+
+
+def _number(value: float) -> str:
+    """Formats a value with three digits: .385, 1.40; a dash for NaN."""
+    if math.isnan(value):
+        return "–"
+    return f"{value:.3f}".removeprefix("0") if 0 <= value < 0.9995 else f"{value:.2f}"
+
+
+def _half(half: float) -> str:
+    return "" if math.isnan(half) else f" ±{_number(half)}"

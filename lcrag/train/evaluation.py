@@ -27,11 +27,10 @@ from lcrag.evaluation import (
     read_training_log,
     step_size,
     to_rich,
-    write_report,
     write_rows,
 )
 from lcrag.evaluation import evaluate as metric_rows
-from lcrag.evaluation.training_log import wall_time_table
+from lcrag.evaluation.tables import wall_time_table
 from lcrag.files import file_name
 from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, phase_table, plan_diversity
 from lcrag.methods.translate_r1.tool_use import CALLS
@@ -300,6 +299,8 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     """Prints the tables of a finished run and writes `report.md` with training curves, in the writing process only."""
     if not is_writer():
         return
+    from lcrag.evaluation.plots import write_report  # here, since Matplotlib takes a second
+
     about = json.loads((folder / RUN).read_text(encoding="utf-8"))
     title = str(read_configured(folder / CONFIG).get("Method.name", "Training run"))
     curves = read_training_log(folder / LOG)

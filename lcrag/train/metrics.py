@@ -17,8 +17,7 @@ from lcrag.episodes import EpisodeRecord
 from lcrag.episodes.prompts import answer_language
 from lcrag.episodes.record import PROMPT_TURN
 from lcrag.errors import UserError
-from lcrag.evaluation.answered import Answered
-from lcrag.evaluation.correct_language import correct_language
+from lcrag.evaluation.metrics import Answered, correct_language
 from lcrag.learning import Trajectory
 from lcrag.methods.translate_r1.tool_use import tool_rates
 from lcrag.policy import DecoderConfig, Policy

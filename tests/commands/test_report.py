@@ -11,7 +11,7 @@ from experiment_parts import assert_mistake, contents
 from run_standins import evaluation, training_run
 
 from lcrag import main
-from lcrag.commands.report.sources import (
+from lcrag.commands.records import (
     MAX_POINTS,
     QUESTIONS,
     RENAMED,
@@ -20,7 +20,7 @@ from lcrag.commands.report.sources import (
     read_record,
     thinned,
 )
-from lcrag.commands.study import STUDIES
+from lcrag.commands.studies import STUDIES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.evaluation import Row, read_rows, write_rows

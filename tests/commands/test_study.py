@@ -1,6 +1,5 @@
 """`lcrag study` runs every point once, each after those it needs, and then its report; points are what they say."""
 
-import os
 import shlex
 import shutil
 import sys
@@ -10,8 +9,10 @@ import pytest
 from support import gin_files
 
 from lcrag import main
+from lcrag.commands import studies as tables
 from lcrag.commands import study as studying
-from lcrag.commands.study import STUDIES, settings_of, tables
+from lcrag.commands.studies import STUDIES
+from lcrag.commands.study import settings_of
 from lcrag.config import configure
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.episodes import routing
@@ -38,13 +39,10 @@ POINTS = {  # with the usual variants: cold starts and what is not trained, runs
 }
 # Writes down how it was called, and leaves what the real command leaves when it has finished.
 PRETENDED = """
-import json, os, pathlib, sys, time
+import json, pathlib, sys
 words, folder = sys.argv[1:], pathlib.Path(sys.argv[-1].partition("=")[2])
 with open("calls", "a") as calls:
     print(*words, sep="\\t", file=calls)
-if hasattr(os, "sched_getaffinity"):
-    with open("cores", "a") as cores:
-        print(*sorted(os.sched_getaffinity(0)), file=cores)
 if folder.name == pathlib.Path("fails").read_text():
     sys.exit("lcrag: error: out of luck")
 folder.mkdir(parents=True, exist_ok=True)
@@ -173,21 +171,6 @@ def test_points_are_run_once_and_then_reported(study):
     for only, against in (("floor_0.5", None), ("floor_0.02", "LcRL, penalty 0.02")):
         _, calls, _ = study(*words, f"--only={only}")
         assert calls[-1].options.get("--against") == against, "once this method has a record"
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this platform cannot choose the cores of a process")
-def test_concurrent_points_share_the_cores(study, tmp_path):
-    own = sorted(os.sched_getaffinity(0))
-    if len(own) < 2:
-        pytest.skip("this machine has one core")
-    study("lcrl_tables", "--seeds=0", "--only=lcrl,search_r1", "--jobs=2", "--output_dir=out")
-    *points, report = (list(map(int, line.split())) for line in (tmp_path / "cores").read_text().splitlines())
-    assert report == own
-    assert {tuple(cores) for cores in points} == {tuple(own[: len(own) // 2]), tuple(own[len(own) // 2 :])}
-    (tmp_path / "cores").unlink()
-    study("lcrl_tables", "--seeds=1", "--only=lcrl", "--jobs=2", "--output_dir=out")
-    alone = (tmp_path / "cores").read_text().splitlines()
-    assert {tuple(map(int, line.split())) for line in alone} == {tuple(own)}
 
 
 def test_what_is_recorded_is_kept_without_the_runs(study, tmp_path):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from lcrag.errors import UserError
-from lcrag.evaluation import Cell, Table, read_training_log, step_size, write_report
+from lcrag.evaluation import Cell, Table, read_training_log, step_size
+from lcrag.evaluation.plots import write_report
 
 REPORT = dict(
     title="LcRL on the atlas", summary="One run.", command="lcrag train --gin_file=a.gin", reading="It is small.",

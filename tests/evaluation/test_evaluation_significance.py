@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from lcrag.errors import UserError
 from lcrag.evaluation import clustered_standard_error, paired_difference
-from lcrag.evaluation.retrieval_metrics import discounted_gain, grades_found, recall, reciprocal_rank, retrieval_rows
+from lcrag.evaluation.metrics import discounted_gain, grades_found, recall, reciprocal_rank, retrieval_rows
 from lcrag.evaluation.significance import crossed_estimate, holm, run_means
 
 SCORES = st.lists(st.floats(0, 1, width=32), min_size=2, max_size=12)

@@ -21,8 +21,9 @@ from lcrag.evaluation import (
     to_markdown,
     to_rich,
 )
-from lcrag.evaluation.paper_tables import (
+from lcrag.evaluation.scoreboard import (
     Marking,
+    Scoreboard,
     difference_table,
     language_table,
     overall_table,
@@ -30,8 +31,7 @@ from lcrag.evaluation.paper_tables import (
     runs_table,
     study_table,
 )
-from lcrag.evaluation.scoreboard import Scoreboard
-from lcrag.evaluation.training_log import rewards_table
+from lcrag.evaluation.tables import rewards_table
 
 GOLDEN = pathlib.Path(__file__).with_name("tables.md")
 RIGHT, HALF, NONE = [1] * 8, [1, 0] * 4, [0] * 8

@@ -7,7 +7,7 @@ import pytest
 from experiment_parts import changed, json_lines, run
 from support import gin_files
 
-from lcrag.commands.study.tables import ABLATIONS, MORE_ABLATIONS
+from lcrag.commands.studies import ABLATIONS, MORE_ABLATIONS
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.retrieval import Collections
 from lcrag.train.method import Method, group_ids, values_of

@@ -12,7 +12,7 @@ from support import tiny_config, tiny_tokenizer
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Outcome
-from lcrag.evaluation.training_log import PARTS, wall_time_table
+from lcrag.evaluation.tables import PARTS, wall_time_table
 from lcrag.learning import Trajectory
 from lcrag.policy import Policy, make_mesh
 from lcrag.policy.accelerators import accelerator_named

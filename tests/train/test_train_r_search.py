@@ -7,7 +7,7 @@ import pytest
 from experiment_parts import TOKENIZER, changed, json_lines, one_device, run
 from support import tiny_config
 
-from lcrag.commands.study.tables import R_SEARCH as VARIANTS
+from lcrag.commands.studies import R_SEARCH as VARIANTS
 from lcrag.curation.playing import play
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat

@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 from lcrag import main
 from lcrag.atlas import build_world
 from lcrag.commands.serve import serving
-from lcrag.commands.study.tables import TRANSLATE_R1 as VARIANTS
-from lcrag.commands.study.tables import WITH_SEARCH
+from lcrag.commands.studies import TRANSLATE_R1 as VARIANTS
+from lcrag.commands.studies import WITH_SEARCH
 from lcrag.data.constructed import substitution, vocabulary_of
 from lcrag.methods.translate_r1.oracles import TranslatingSearcher
 

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lcrag import rewards
-from lcrag.evaluation.answered import Answered, Row
-from lcrag.evaluation.tables import Cell, Table
-from lcrag.evaluation.training_log import Curve
+from lcrag.evaluation.metrics import Answered, Row
+from lcrag.evaluation.tables import Cell, Curve, Table
 
 PHASES = ("rollout", "rewards", "update")
 DIVERSITY = "plan_diversity"

@@ -14,7 +14,6 @@ import matplotlib.ticker
 import numpy as np
 
 from lcrag.data.questions import ALL_TIERS, DOMAINS
-from lcrag.evaluation.paper_tables import INTERVAL
 from lcrag.evaluation.plots import (
     MUTED,
     STYLE,
@@ -26,9 +25,8 @@ from lcrag.evaluation.plots import (
     series_style,
     smoothed,
 )
-from lcrag.evaluation.scoreboard import Scoreboard, System, SystemScore
-from lcrag.evaluation.tables import Cell, Rank, Table
-from lcrag.evaluation.training_log import Curve
+from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System, SystemScore
+from lcrag.evaluation.tables import Cell, Curve, Rank, Table
 from lcrag.methods.translate_r1.tool_use import Point, frontier, pareto_shares
 
 Logs = Mapping[str, Sequence[Mapping[str, Curve]]]  # method -> the training log of each of its runs

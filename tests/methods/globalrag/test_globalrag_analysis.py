@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from lcrag.evaluation import Answered, to_markdown
 from lcrag.evaluation.metrics import EFFICIENCY
-from lcrag.evaluation.paper_tables import Marking, overall_table
-from lcrag.evaluation.scoreboard import Scoreboard
+from lcrag.evaluation.scoreboard import Marking, Scoreboard, overall_table
 from lcrag.methods.globalrag.analysis import (
     PlanDiversity,
     diversity_rows,

@@ -1,11 +1,6 @@
-"""`lcrag study`: runs the unfinished points of a study, several at once, and then its report.
+"""`lcrag study`: runs the unfinished points of a study, several at once, and then its report."""
 
-`tables` holds the studies of the papers, `points` what they are made of.
-"""
-
-import contextlib
 import dataclasses
-import os
 import shlex
 import subprocess
 import sys
@@ -14,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lcrag.commands.command_line import Arguments, whole_number
-from lcrag.commands.report.sources import as_now, read_record, record_files
-from lcrag.commands.study.points import Point, Settings, Study
-from lcrag.commands.study.tables import STUDIES
+from lcrag.commands.records import as_now, read_record, record_files
+from lcrag.commands.studies import STUDIES, Point, Settings, Study
 from lcrag.errors import UserError, closest, without_secrets
 
 LCRAG = (sys.executable, "-m", "lcrag.main")
@@ -138,42 +132,29 @@ def commands(point: Point, report: Sequence[str]) -> list[list[str]]:
 
 
 def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> None:
-    """Runs the unfinished points as processes of `lcrag`, each after the points that it needs, and records them.
-
-    Concurrent points share the cores evenly, each with its own: on two cores, two short trainings at once took 84
-    seconds instead of 93. A point that is started while there are fewer than `jobs` may use all.
-    """
+    """Runs the unfinished points as processes of `lcrag`, each after the points that it needs, and records them."""
     waiting = unfinished(points)
     print(f"{len(waiting)} of {len(points)} runs to do", flush=True)
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    shares = [cores[len(cores) * job // jobs : len(cores) * (job + 1) // jobs] for job in range(jobs)]
-    free = list(range(jobs))
-    running: dict[Path, tuple[Point, int, list[list[str]], subprocess.Popen, list[int]]] = {}
+    running: dict[Path, tuple[Point, list[list[str]], subprocess.Popen]] = {}
 
-    def start(point: Point, job: int, left: list[list[str]], share: list[int], mode: str) -> None:
-        words, *later = left
+    def start(point: Point, words: list[str], left: list[list[str]], mode: str) -> None:
         with point.log.open(mode, encoding="utf-8") as log:
             process = subprocess.Popen([*LCRAG, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        running[point.folder] = (point, job, later, process, share)
-        if share:
-            with contextlib.suppress(ProcessLookupError):  # it has ended already
-                os.sched_setaffinity(process.pid, share)
+        running[point.folder] = point, left, process
 
     try:
         while waiting or running:
             blocked = {point.folder for point in waiting} | running.keys()
-            ready = [point for point in waiting if blocked.isdisjoint(point.needs)][: len(free)]
-            crowded = len(running) + len(ready) == jobs
-            for point in ready:
+            ready = [point for point in waiting if blocked.isdisjoint(point.needs)]
+            for point in ready[: jobs - len(running)]:
                 waiting.remove(point)
-                job = free.pop()
                 point.log.parent.mkdir(parents=True, exist_ok=True)
+                words, *left = commands(point, report)
                 # What a finished run printed is kept when it is only recorded.
-                mode = "a" if point.finished else "w"
-                start(point, job, commands(point, report), shares[job] if crowded else [], mode)
+                start(point, words, left, "a" if point.finished else "w")
                 print(f"{point.folder} started, its log is {point.log}", flush=True)
             time.sleep(POLL_SECONDS)
-            for folder, (point, job, left, process, share) in list(running.items()):
+            for folder, (point, left, process) in list(running.items()):
                 status = process.poll()
                 if status is None:
                     continue
@@ -185,13 +166,12 @@ def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> Non
                 if not point.finished or not (left or point.record is None or point.record.exists()):
                     raise UserError(f"{folder} ended without its result, see {point.log}")
                 if left:
-                    start(point, job, left, share, "a")
+                    start(point, left[0], left[1:], "a")
                     continue
                 del running[folder]
-                free.append(job)
                 print(f"{folder} finished", flush=True)
     finally:
-        for _, _, _, process, _ in running.values():
+        for _, _, process in running.values():
             process.terminate()  # a training saves its last finished step
-        for _, _, _, process, _ in running.values():
+        for _, _, process in running.values():
             process.wait()
