@@ -46,7 +46,7 @@ MODULES = """
     commands.serve.routes commands.serve.serving
     curation.playing curation.rows
     data.constructed data.english data.multilingual data.questions data.rows
-    episodes.routing
+    episodes.searches
     methods.baselines.d_rag methods.baselines.rag methods.baselines.search_agents
     methods.baselines.sentence_searches methods.baselines.step_search methods.baselines.sure
     methods.globalrag.golden_trajectory methods.globalrag.oracle methods.globalrag.plans methods.globalrag.program
@@ -67,9 +67,9 @@ def register() -> None:
         importlib.import_module(f"lcrag.{module}")
     from lcrag import episodes, learning, policy, sampling
     from lcrag.data.rows import judged_questions
-    from lcrag.learning.optimizers import adamw
+    from lcrag.learning.update import adamw
     from lcrag.policy.policy import Computation
-    from lcrag.rewards.domains.reward import domain_reward
+    from lcrag.rewards.domains import domain_reward
     from lcrag.rewards.terms import answer_only
     from lcrag.runs.folder import Trackers
     from lcrag.train.setup import policy as load_policy

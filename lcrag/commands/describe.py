@@ -26,12 +26,11 @@ from lcrag.commands.compile import AbstractRun, device_bytes
 from lcrag.config import no_value
 from lcrag.data.questions import LCRL_LANGUAGES, Question, groups_of_step, share_of
 from lcrag.episodes import Completion, Runner
-from lcrag.episodes.programs import is_program, program_name, program_settings
-from lcrag.episodes.requests import TRANSLATION, Complete, Observe, Retrieve
+from lcrag.episodes.programs import TRANSLATION, Complete, Observe, Retrieve, is_program, program_name, program_settings
 from lcrag.errors import AbsentError, UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.learning import Layout, PolicyGradient
-from lcrag.learning.optimizers import adamw
+from lcrag.learning.update import adamw
 from lcrag.policy import check_mesh_sizes, load_tokenizer, make_mesh, parameter_count, read_config
 from lcrag.policy.sharding import MESH_AXES
 from lcrag.retrieval.collections import META, read_meta

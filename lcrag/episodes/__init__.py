@@ -10,16 +10,13 @@ Public:
   EpisodeRecord, Turn, SideCompletion, Wait: The record of a finished episode; episode_json converts it to a row of
     JSON, and token_arrays reads the tokens of a row.
   parse_action, SearchAction, Answer, Invalid, answer_in, neutralise: Parsing the policy's text, and neutralising tags.
-  Chat, Information, information, STYLES, RETHINK: How prompts, passages and corrections are shown to the policy.
+  Chat, ContextTokenizer, Information, information, STYLES, RETHINK: How prompts, passages and corrections are shown
+    to the policy.
   local_first, available_first, native_only, english_only, all_at_once: Which collections a search goes to.
 """
 
-from lcrag.episodes.context_text import Chat
-from lcrag.episodes.host_services import Completer, Retries, Search, Translated, Translator
-from lcrag.episodes.observation import STYLES, Information, information
-from lcrag.episodes.prompts import RETHINK
-from lcrag.episodes.record import EpisodeRecord, SideCompletion, Turn, Wait, episode_json, token_arrays
-from lcrag.episodes.requests import (
+from lcrag.episodes.programs import (
+    RETHINK,
     Complete,
     Completion,
     ContextFull,
@@ -35,6 +32,27 @@ from lcrag.episodes.requests import (
     Translate,
     TranslationFailure,
 )
-from lcrag.episodes.routing import all_at_once, available_first, english_only, local_first, native_only
-from lcrag.episodes.runner import Abandoned, Programs, Runner, completion_of
+from lcrag.episodes.record import EpisodeRecord, SideCompletion, Turn, Wait, episode_json, token_arrays
+from lcrag.episodes.runner import (
+    Abandoned,
+    Completer,
+    Programs,
+    Retries,
+    Runner,
+    Search,
+    Translated,
+    Translator,
+    completion_of,
+)
+from lcrag.episodes.running_episode import Chat, ContextTokenizer
+from lcrag.episodes.searches import (
+    STYLES,
+    Information,
+    all_at_once,
+    available_first,
+    english_only,
+    information,
+    local_first,
+    native_only,
+)
 from lcrag.episodes.tags import Answer, Invalid, SearchAction, answer_in, neutralise, parse_action

@@ -1,22 +1,369 @@
-"""Settings of episode programs: what a program runs with, and copies of it with other settings.
+"""Episode programs: the requests that they yield, what several of them share, and their settings.
 
-A program is a generator function of a question and the languages of the collections, with keyword-only settings. gin
-binds the settings, so the value of one is known when the program is called. The generator holds it from then on,
-before anything of its body has run.
+A program is a generator function of a question and the languages of the collections, with keyword-only settings. It
+yields requests, is sent their answers, and returns an outcome. It does not know of batching, slots, devices or masks.
 """
 
+import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from beartype import BeartypeConf
 from beartype.door import is_bearable
 
-from lcrag.data.questions import Question
-from lcrag.episodes.requests import Program
-from lcrag.errors import UserError
+from lcrag.data.questions import Question, language_of
+from lcrag.episodes.tags import (
+    ANSWER,
+    SEARCH,
+    Answer,
+    Invalid,
+    SearchAction,
+    answer_in,
+    closing,
+    neutralise,
+    parse_action,
+)
+from lcrag.errors import UserError, lookup
+
+# --- Requests and outcomes ---
+
+
+@runtime_checkable
+class TextTokenizer(Protocol):
+    """Encodes and decodes text, to fit it into a number of tokens."""
+
+    def encode(self, text: str) -> Sequence[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
+
+
+@runtime_checkable
+class FoundPassage(Protocol):
+    """A hit of a search, as episodes see it."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+
+@runtime_checkable
+class FittedText(Protocol):
+    """Environment text that adapts to the room in the context."""
+
+    def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
+        """Returns the text in at most `room_tokens` tokens; None if it does not fit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Observe:
+    """Appends environment text to this episode's context. Answer: None.
+
+    The first one is the opening prompt: a model with a chat template gets it as the user's turn. If the text does not
+    fit the rest of the context, `ContextFull` is raised in the program instead.
+
+    """
+
+    text: str | FittedText
+    # The method's instructions, in the first one only: the system message for a model with a chat template, otherwise
+    # placed before the text.
+    system: str | None = None
+    # Tools that the text offers the policy; a runner that lacks one rejects the program before anything is sampled.
+    tools: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generate:
+    """Lets the policy continue this episode's context.
+
+    Answer: `str`, the sampled text up to and including the stop string that ended it, without the rest of that token.
+    None stands for the run's default.
+    """
+
+    stop: tuple[str, ...]
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrieve:
+    """Searches every query in every named language's collection.
+
+    Answer: `FoundPassages`, for each query, for each language in the order given, the hits, best first; or
+    `RetrievalFailure` in place of the whole list, after the runner has retried.
+    """
+
+    queries: tuple[str, ...]
+    languages: tuple[str, ...]
+    passages: int = 3
+
+
+class FoundPassages(list[list[list[FoundPassage]]]):
+    """The answer to a `Retrieve`: for each of its `queries`, for each language, the hits, best first."""
+
+    def __init__(self, found: Iterable[list[list[FoundPassage]]], queries: tuple[str, ...]):
+        super().__init__(found)
+        self.queries = queries
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalFailure:
+    """The answer to a `Retrieve` that failed after every retry; it sets `EpisodeRecord.failure` of the episode."""
+
+    reason: str
+
+
+TRANSLATION = "translation"  # name of the tool that `Translate` uses
+
+
+@dataclasses.dataclass(frozen=True)
+class Translate:
+    """Translates a text with the runner's translator. Answer: `str`, or `TranslationFailure`."""
+
+    text: str
+    source: str | None  # code of its language; None: the translator detects it
+    target: str  # code of the language to translate into
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslationFailure:
+    """The answer to a `Translate` that the translator cannot do."""
+
+    reason: str
+    unavailable: bool = False  # the translator itself failed, after every retry; in an episode a `GenerationFailure`
+
+
+Translated: TypeAlias = str | TranslationFailure
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Complete:
+    """Completes a prompt in a fresh context outside the dialogue. Answer: `Completion`.
+
+    If another model fails after every retry, `GenerationFailed` is raised in the program instead.
+
+    The completion is counted and kept in the record, and never trained on. Several in one tuple run in parallel, each
+    with its own random numbers; equal ones are several samples of one prefilled prompt. A model with a chat template
+    gets the prompt as the user's turn. The policy's prompt may be a `FittedText`; if it does not fit the policy's
+    context, `ContextFull` is raised in the program instead.
+    """
+
+    prompt: str | FittedText
+    stop: tuple[str, ...] = ()
+    max_tokens: int | None = None  # None here: the run's default
+    temperature: float | None = None
+    top_p: float | None = None
+    model: str | None = None  # one of the runner's other models; None: the policy
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Completion:
+    """The answer to a `Complete`; a model that does not report each token leaves the last two empty."""
+
+    text: str  # up to and including the stop string that ended it
+    finish_reason: Literal["stop", "eos", "length"]
+    tokens: int  # sampled ones
+    pieces: tuple[str, ...] = ()  # the text of each token; joined they begin with `text`
+    log_probabilities: tuple[float, ...] = ()  # of each token, in the untruncated distribution at temperature 1
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerationFailure:
+    """The answer of another model whose completion or translation failed after every retry."""
+
+    reason: str
+
+
+class GenerationFailed(Exception):
+    """Raised in a program when another model that it asks fails after every retry.
+
+    A program need not catch it: its episode then ends with `EpisodeRecord.failure` and without a reward.
+    """
+
+
+class ContextFull(Exception):
+    """Raised in a program whose context has no room for its request.
+
+    A program may catch it to return an `Outcome`; otherwise its episode ends without an answer.
+    """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The result of an episode."""
+
+    answer: str | None  # in the policy's text; None if it gave none
+    invalid_actions: int = 0  # generations without a valid action
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)  # of the program, logged as `episode/<name>`
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)  # evidence, plan, ...; JSON-serialisable
+
+
+Found: TypeAlias = Sequence[Sequence[Sequence[FoundPassage]]]  # queries, languages, passages
+Request: TypeAlias = Observe | Generate | Retrieve | Translate | Complete
+Program: TypeAlias = Generator[Request | tuple[Request, ...], Any, Outcome]
+
+
+# --- Opening prompts ---
+
+RETHINK = "My action is not correct. Let me rethink."
+
+_SEARCH_R1 = (
+    "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
+    "information. After reasoning, if you find you lack some knowledge, you can call a search engine by <search> "
+    "query </search>, and it will return the top searched results between <information> and </information>. You can "
+    "search as many times as you want. If you find no further external knowledge needed, you can directly provide the "
+    "answer inside <answer> and </answer> without detailed illustrations. Note: The answer must be in {wanted}. For "
+    "example, <answer> {example} </answer>. Question: {question}\n"
+)
+
+
+def answer_language(question: Question) -> str:
+    """Returns the required language of the answer: that of the question or, in pivot coupling, the native one.
+
+    The pivot version of a question is in another language; its `extra["answer_language"]` is the language of the
+    answer.
+    """
+    return question.extra.get("answer_language", question.language)
+
+
+def search_r1(question: Question) -> str:
+    """Returns the prompt of Search-R1 (Jin et al., 2025, table 1), with LcRL's sentence on the answer's language."""
+    wanted = language_of(answer_language(question))
+    return _SEARCH_R1.format(wanted=wanted.name, example=wanted.example, question=neutralise(question.text))
+
+
+def user_message(question: Question) -> str:
+    """Returns the question as a chat message, which names the language of the answer unless it is English."""
+    wanted = answer_language(question)
+    note = "" if wanted == "en" else f" The answer must be in {language_of(wanted).name}."
+    return f"{neutralise(question.text)}{note}\n"
+
+
+def atlas(question: Question) -> str:
+    """Returns the tiny policy's prompt: the question, and the code of the answer's language if it is another one."""
+    wanted = answer_language(question)
+    mark = "" if wanted == question.language else f" [{wanted}]"
+    return f"{neutralise(question.text)}{mark}\n"
+
+
+PROMPTS: Mapping[str, Callable[[Question], str]] = {"search_r1": search_r1, "atlas": atlas}
+
+
+def opening_prompt(name: str, question: Question, prompts: Mapping[str, Callable[[Question], str]] = PROMPTS) -> str:
+    """Returns the prompt with this name that opens a question's episode."""
+    return lookup(prompts, name, "prompt")(question)
+
+
+# --- The search loop ---
+
+
+@dataclasses.dataclass
+class SearchTurns:
+    """The policy's turns in one episode."""
+
+    budget: int  # valid searches allowed; 0 answers without searching
+    invalid_limit: int  # invalid actions allowed; they do not count as searches
+    stop: tuple[str, ...] = (closing(SEARCH), closing(ANSWER))  # strings that end a turn
+    read: Callable[[str], Any] = parse_action  # the action in the text of a turn; others than searches are for tools
+    over: bool = False  # set by a program to allow no further action
+    searches: int = 0  # valid ones so far
+    invalid: int = 0  # actions so far
+    texts: list[str] = dataclasses.field(default_factory=list)  # of each turn
+    answer: str | None = None  # None until the policy gives one
+    in_final_turn: bool = False  # whether the latest turn is the last one, in which the policy can only answer
+
+    def next_action(self) -> Generator[Generate | Observe, Any, Any]:
+        """Generates until the policy searches. Returns the `SearchAction`, or None once the episode is over.
+
+        An invalid action is answered with `RETHINK`. After the last search, or one invalid action too many, the policy
+        has one last turn to answer.
+        """
+        while self.searches < self.budget and self.invalid < self.invalid_limit and not self.over:
+            self.texts.append((yield Generate(stop=self.stop)))
+            match self.read(self.texts[-1]):
+                case Answer(answer):
+                    self.answer = answer
+                    return None
+                case Invalid():
+                    self.invalid += 1
+                    yield Observe(RETHINK)
+                case SearchAction() as search:
+                    self.searches += 1
+                    return search
+                case action:
+                    return action
+        self.texts.append((yield Generate(stop=(closing(ANSWER),))))
+        self.in_final_turn = True
+        self.answer = answer_in(self.texts[-1])
+        self.invalid += self.answer is None
+        return None
+
+    def reject(self, reply: str = RETHINK) -> Observe:
+        """Counts the latest search as an invalid action instead. Returns the observation with the reply."""
+        self.searches -= 1
+        self.invalid += 1
+        return Observe(reply)
+
+
+# --- Logs of searches ---
+
+Requests: TypeAlias = Request | tuple[Request, ...]
+Asking: TypeAlias = Generator[Requests, Any, Any]  # yields requests, returns an answer
+
+
+@dataclasses.dataclass(frozen=True)
+class LoggedSearch:
+    """A search of an episode, and its answer."""
+
+    request: Retrieve
+    answer: Found | RetrievalFailure
+
+    @property
+    def passages(self) -> list[FoundPassage]:
+        """The passages found, by query, then by language, best first; empty if the search failed."""
+        if isinstance(self.answer, RetrievalFailure):
+            return []
+        return [passage for languages in self.answer for passages in languages for passage in passages]
+
+
+def log_searches(program: Program, log: list[LoggedSearch]) -> Program:
+    """Wraps a fresh episode program and appends every answered search to `log`, in the order requested."""
+
+    def logged(asked: Requests) -> Asking:
+        answer = yield asked
+        log.extend(_searches(asked, answer))
+        return answer
+
+    return intercepted(program, logged)
+
+
+def intercepted(program: Program, around: Callable[[Requests], Asking]) -> Program:
+    """Wraps a fresh episode program: for its requests, `around(requests)` yields requests and returns the answer."""
+    resume: Callable[[], Requests] = functools.partial(next, program)
+    while True:
+        try:
+            asked = resume()
+        except StopIteration as end:
+            return end.value
+        try:
+            answer = yield from around(asked)
+        except (ContextFull, GenerationFailed) as raised:
+            resume = functools.partial(program.throw, raised)
+        else:
+            resume = functools.partial(program.send, answer)
+
+
+def _searches(asked: Requests, answer: Any) -> list[LoggedSearch]:
+    parts = zip(asked, answer, strict=True) if isinstance(asked, tuple) else [(asked, answer)]
+    return [LoggedSearch(request, found) for request, found in parts if isinstance(request, Retrieve)]
+
+
+# --- Settings ---
 
 ConfiguredProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
 

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int32
 
 from lcrag.data.questions import Question
-from lcrag.episodes.requests import Outcome
+from lcrag.episodes.programs import Outcome
 
 PROMPT_TURN = -1
 

@@ -10,33 +10,31 @@ each pass waits for its searches, the shapes repeat, and a run can be repeated b
 
 import codecs
 import collections
+import contextlib
+import contextvars
 import dataclasses
 import functools
+import hashlib
 import heapq
+import json
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import Any, TypeAlias
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import jax
+import numpy as np
+from absl import logging
 
 from lcrag.data.questions import Question
-from lcrag.episodes.agreement import compare_across_processes
-from lcrag.episodes.context_text import Chat, ContextTokenizer
-from lcrag.episodes.host_services import (
-    Completer,
-    HostWorker,
-    Retries,
-    Search,
-    Translator,
-    answer_batch,
-    answer_translations,
-)
-from lcrag.episodes.passage_cuts import CUTS, MATCHING
-from lcrag.episodes.record import EpisodeRecord, Wait
-from lcrag.episodes.requests import (
+from lcrag.episodes.programs import (
     TRANSLATION,
     Complete,
     Completion,
+    Found,
+    FoundPassage,
     FoundPassages,
     Generate,
     GenerationFailure,
@@ -44,19 +42,288 @@ from lcrag.episodes.requests import (
     RetrievalFailure,
     Retrieve,
     Translate,
+    Translated,
     TranslationFailure,
 )
+from lcrag.episodes.record import EpisodeRecord, Wait
 from lcrag.episodes.running_episode import (
     NOT_FINITE,
+    Chat,
+    ContextTokenizer,
     PendingRequest,
     RunningEpisode,
     SlotOwner,
     derived_seed,
     is_finite,
 )
+from lcrag.episodes.searches import CUTS, MATCHING, shortened
 from lcrag.errors import UserError, typed
 from lcrag.policy import Tokenizer
 from lcrag.sampling import Sampled, Sampler, SamplingParameters
+
+# --- Services on host threads ---
+
+Ticket = TypeVar("Ticket", bound=Hashable)
+# (queries, languages, number of passages) -> for each (query, language) pair its hits, best first
+Search: TypeAlias = Callable[[list[str], list[str], int], Sequence[Sequence[FoundPassage]]]
+# (prompt, parameters) of several requests -> their completions in the same order, or a failure for each request
+# that fails after every retry. Called on one thread, one batch at a time. An exception ends the run.
+Completer: TypeAlias = Callable[[Sequence[tuple[str, SamplingParameters]]], Sequence[Completion | GenerationFailure]]
+# (texts, code of their language or None: detected for each text, code of the language to translate into) -> the
+# translations in order; thread-safe. A text that cannot be translated (its language is unknown, for example) becomes a
+# `TranslationFailure`, never an empty text; it is `unavailable` if the translator itself fails. A `UserError` ends the
+# run; any other exception is retried.
+Translator: TypeAlias = Callable[[Sequence[str], str | None, str], Sequence[Translated]]
+
+
+class HostWorker(Generic[Ticket]):
+    """Threads that serve one batch each; requests that arrive while all are busy form the next batch.
+
+    Used from one thread. `serve` returns the answers of requests in their order, and an exception of it ends the run.
+    It must answer each request independently of the rest of its batch; then results do not depend on timing. With
+    several threads, `at_once`, it must be thread-safe.
+    """
+
+    def __init__(self, name: str, serve: Callable[[Sequence[Any]], Sequence[Any]], at_once: int = 1):
+        self.name, self._serve, self._at_once = name, serve, at_once
+        self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix=name)
+        self._queue: list[tuple[Ticket, Any]] = []
+        self._running: list[tuple[list[Ticket], Future[Sequence[Any]]]] = []
+        self.batches = 0
+
+    @property
+    def futures(self) -> list[Future[Sequence[Any]]]:
+        """The answers of the batches that were submitted and not collected."""
+        return [future for _, future in self._running]
+
+    def ask(self, ticket: Ticket, request: Any) -> None:
+        """Queues a request; its answer is returned with `ticket`."""
+        self._queue.append((ticket, request))
+
+    def start(self) -> None:
+        """Submits everything queued, unless all threads are busy."""
+        if self._queue and len(self._running) < self._at_once:
+            tickets, requests = map(list, zip(*self._queue, strict=True))
+            self._queue = []
+            self._running.append((tickets, self._executor.submit(self._serve, requests)))
+            self.batches += 1
+
+    def collect(self) -> list[tuple[Ticket, Any]]:
+        """Returns the answers of finished batches, in the order of their submission, or raises what serving raised."""
+        finished = [batch for batch in self._running if batch[1].done()]
+        self._running = [batch for batch in self._running if batch not in finished]
+        answered: list[tuple[Ticket, Any]] = []
+        for tickets, future in finished:
+            answers = future.result()
+            if len(answers) != len(tickets):
+                raise RuntimeError(f"{self.name} answered {len(answers)} of {len(tickets)} requests")
+            answered += zip(tickets, answers, strict=True)
+        return answered
+
+    def close(self) -> None:
+        """Submits nothing more; does not wait for running batches."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+@typed
+@dataclasses.dataclass(frozen=True)
+class Retries:
+    """How a failing search or translation is retried."""
+
+    attempts: int = 3  # calls for a whole batch; after that, each of its requests is tried separately once
+    backoff_seconds: float = 0.5  # wait before the second call; doubled before each later one
+
+    def __post_init__(self):
+        if self.attempts < 1 or not self.backoff_seconds >= 0:
+            raise UserError(f"{self}: make at least 1 attempt, and wait for 0 seconds or more")
+
+
+def _answer_with_retries(
+    serve: Callable[[Sequence[Any]], Sequence[Any]],
+    items: Sequence[Any],
+    retries: Retries,
+    failure: Callable[[str], Any],
+    name: str,
+) -> Sequence[Any]:
+    """Answers items with one call, which is retried; if all attempts fail, each item is tried separately once.
+
+    Exceptions of `serve` are logged, and only a `UserError` propagates: `failure` makes the answer to an item that
+    fails separately too from the last error.
+    """
+    reason = ""
+    for attempt in range(1, retries.attempts + 1):
+        try:
+            return serve(items)
+        except UserError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            logging.warning("%s of %d failed (attempt %d): %s", name, len(items), attempt, reason)
+        if attempt < retries.attempts:
+            time.sleep(retries.backoff_seconds * 2 ** (attempt - 1))
+    if len(items) == 1:
+        return [failure(reason)]
+    once = Retries(attempts=1)
+    return [_answer_with_retries(serve, [item], once, failure, name)[0] for item in items]
+
+
+def answer_batch(
+    search: Search, requests: Sequence[Retrieve], retries: Retries, cut_passages: str = MATCHING
+) -> list[Found | RetrievalFailure]:
+    """Answers searches with one call for each number of passages; only requests that cannot be served fail.
+
+    Very long passages are `shortened` here, on the searching thread, not between decode blocks.
+    """
+
+    def read(hit: FoundPassage, query: str) -> FoundPassage:
+        text = shortened(hit.text, query, cut_passages)
+        return hit if text is hit.text else dataclasses.replace(hit, text=text)  # type: ignore[type-var]
+
+    def search_all(group: Sequence[Retrieve]) -> list[Found]:
+        pairs = dict.fromkeys((query, code) for each in group for query in each.queries for code in each.languages)
+        results = search([query for query, _ in pairs], [code for _, code in pairs], group[0].passages)
+        if len(results) != len(pairs):
+            raise RuntimeError(f"the search answered {len(results)} of {len(pairs)} queries")
+        hits = {pair: [read(hit, pair[0]) for hit in found] for pair, found in zip(pairs, results, strict=True)}
+        return [
+            FoundPassages(
+                [[list(hits[query, code]) for code in each.languages] for query in each.queries], each.queries
+            )
+            for each in group
+        ]
+
+    answers: dict[int, Found | RetrievalFailure] = {}
+    for count in dict.fromkeys(request.passages for request in requests):
+        places = [place for place, request in enumerate(requests) if request.passages == count]
+        group = [requests[place] for place in places]
+        found = _answer_with_retries(search_all, group, retries, RetrievalFailure, "search")
+        answers |= zip(places, found, strict=True)
+    return [answers[place] for place in range(len(requests))]
+
+
+def answer_translations(
+    translator: Translator, requests: Sequence[Translate], retries: Retries
+) -> list[Translated | GenerationFailure]:
+    """Answers translations with one call for each pair of languages, in which each distinct text is translated once.
+
+    A text that cannot be translated is answered with a `TranslationFailure`, and with a `GenerationFailure` if the
+    translator is unavailable.
+    """
+
+    def translate(group: Sequence[Translate]) -> list[Translated | GenerationFailure]:
+        answers: list[Translated | GenerationFailure] = []
+        translated = translator([each.text for each in group], group[0].source, group[0].target)
+        if len(translated) != len(group):
+            raise RuntimeError(f"the translator answered {len(translated)} of {len(group)} texts")
+        for answer in translated:
+            if isinstance(answer, TranslationFailure) and answer.unavailable:
+                answers.append(GenerationFailure(answer.reason))
+            elif isinstance(answer, str) and not answer.strip():
+                answers.append(TranslationFailure("an empty translation"))
+            else:
+                answers.append(answer)
+        return answers
+
+    by_direction: dict[tuple[str | None, str], dict[Translate, None]] = {}
+    for request in requests:
+        by_direction.setdefault((request.source, request.target), {})[request] = None
+    answers: dict[Translate, Translated | GenerationFailure] = {}
+    for group in by_direction.values():
+        translated = _answer_with_retries(translate, list(group), retries, GenerationFailure, "translation")
+        answers |= zip(group, translated, strict=True)
+    return [answers[request] for request in requests]
+
+
+# --- Several processes ---
+
+T = TypeVar("T")
+_COLLECTIVE = contextvars.ContextVar("collective", default=True)
+
+
+@contextlib.contextmanager
+def without_collectives() -> Iterator[None]:
+    """In this context, this thread runs episodes that no other process runs, and compares nothing with others."""
+    token = _COLLECTIVE.set(False)
+    try:
+        yield
+    finally:
+        _COLLECTIVE.reset(token)
+
+
+def is_collective() -> bool:
+    """Returns whether several processes run the same episodes as this thread."""
+    return jax.process_count() > 1 and _COLLECTIVE.get()
+
+
+def allgather_bytes(name: str, content: bytes | Exception) -> list[bytes]:
+    """Returns the content of every process, by process index; all must call this at the same point.
+
+    The exception that prevented this process's content is raised here, and a UserError in the others; `name` names the
+    work in its text ("the rollout").
+    """
+    if jax.process_count() > 1:
+        sizes = _allgather(np.array([-1 if isinstance(content, Exception) else len(content)], np.int32)).ravel()
+    if isinstance(content, Exception):
+        raise content
+    if jax.process_count() == 1:
+        return [content]
+    if (sizes < 0).any():
+        failed = int(np.flatnonzero(sizes < 0)[0])
+        raise UserError(f"{name} failed in process {failed}, whose error says why: all {len(sizes)} stop")
+    # The largest size, rounded up by at most an eighth, so that few sizes are compiled.
+    step = max(1 << 10, (1 << int(sizes.max()).bit_length()) // 16)
+    padded = np.zeros(-(-int(sizes.max()) // step) * step, np.uint8)
+    padded[: len(content)] = np.frombuffer(content, np.uint8)
+    return [whole[:size].tobytes() for whole, size in zip(_allgather(padded), sizes, strict=True)]
+
+
+def _allgather(array: np.ndarray) -> np.ndarray:
+    from jax.experimental import multihost_utils
+
+    with jax.transfer_guard("allow"):
+        return np.asarray(multihost_utils.process_allgather(array))
+
+
+def compare_across_processes(name: str, function: Callable[[], T], key: Callable[[T], Any]) -> T:
+    """Returns the result of a function if it is the same in every process; all must call this at the same point.
+
+    Without this check, a failure in a single process would leave the others waiting for ever, and different results
+    would let episodes and parameters diverge.
+
+    Args:
+      name: Names the work in messages, "the search" for example.
+      function: The work that each process does; its exception is raised in its process, and a UserError in the others.
+      key: Selects the part of the result that must be the same, compared by its `repr`.
+    """
+    if not is_collective():
+        return function()
+    try:
+        result = function()
+    except Exception as error:
+        allgather_bytes(name, error)
+        raise
+    digests = allgather_bytes(name, hashlib.sha256(repr(key(result)).encode(errors="backslashreplace")).digest())
+    if other := [number for number, digest in enumerate(digests) if digest != digests[0]]:
+        raise UserError(
+            f"{name} answered processes 0 and {other[0]} differently, so their episodes would differ: let all processes"
+            " ask one service that answers equal requests equally, such as lcrag serve"
+        )
+    return result
+
+
+def check_same_everywhere(contents: Mapping[str, str]) -> None:
+    """Raises a UserError in every process unless all read the same contents, name -> hash; all call it together."""
+    hashes = [json.loads(each) for each in allgather_bytes("reading", json.dumps(dict(contents)).encode())]
+    for number, others in enumerate(hashes):
+        for name in sorted(hashes[0].keys() | others.keys()):
+            if hashes[0].get(name) != others.get(name):
+                raise UserError(
+                    f"process {number} reads another {name} than process 0: give every host the same files, or one"
+                    " folder that all of them read"
+                )
+
+
+# --- The runner ---
 
 Programs: TypeAlias = Sequence[tuple[Question, Program, int]]
 _SERVICES = {Retrieve: "search", Translate: "translation", Complete: "completion"}  # names of waits

@@ -7,9 +7,22 @@ Public: `group_advantages`, `generalized_advantages` (rewards to advantages);
 separately, because importing Orbax takes seconds.
 """
 
-from lcrag.learning.advantages import generalized_advantages, group_advantages
 from lcrag.learning.critic import Critic
-from lcrag.learning.losses import PolicyGradient, Supervised, policy_gradient_loss
-from lcrag.learning.optimizers import Optimizer, adamw
+from lcrag.learning.losses import (
+    PolicyGradient,
+    Supervised,
+    generalized_advantages,
+    group_advantages,
+    policy_gradient_loss,
+)
 from lcrag.learning.sequence_packing import Batch, Layout, Trajectory, largest_batch, pack
-from lcrag.learning.update import TrainState, batch_shardings, initial_state, make_score, make_update, state_shardings
+from lcrag.learning.update import (
+    Optimizer,
+    TrainState,
+    adamw,
+    batch_shardings,
+    initial_state,
+    make_score,
+    make_update,
+    state_shardings,
+)

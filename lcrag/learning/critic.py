@@ -21,11 +21,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PyTree
 
 from lcrag.errors import UserError, typed
-from lcrag.learning.advantages import generalized_advantages
-from lcrag.learning.losses import ValueRegression, kl_k1
-from lcrag.learning.optimizers import Optimizer
+from lcrag.learning.losses import ValueRegression, generalized_advantages, kl_k1
 from lcrag.learning.sequence_packing import Batch
-from lcrag.learning.update import Hidden, TrainState, Unembed, Update, make_update
+from lcrag.learning.update import Hidden, Optimizer, TrainState, Unembed, Update, make_update
 from lcrag.policy import (
     AnyMesh,
     DecoderConfig,

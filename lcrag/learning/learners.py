@@ -21,10 +21,10 @@ from lcrag.learning.critic import (
     value_update,
 )
 from lcrag.learning.losses import PolicyGradient, Supervised
-from lcrag.learning.optimizers import Optimizer
 from lcrag.learning.sequence_packing import Batch, Layout, Trajectory, pack
 from lcrag.learning.update import (
     Hidden,
+    Optimizer,
     TrainState,
     Unembed,
     Update,

@@ -4,13 +4,14 @@ Strings in, float64 NumPy arrays out; whole batches are normalised and compared 
 leaves the devices to the policy.
 """
 
-from lcrag.rewards.domains import domain_reward
+from lcrag.rewards.domains import domain_reward, mathematics, multiple_choice
 from lcrag.rewards.matching import (
     VERDICTS,
     c3_recall,
     c3_recall_bergen,
     exact_match,
     flexible_exact_match,
+    holds_answer,
     mixed_f1,
     squad_accuracy,
     squad_exact_match,

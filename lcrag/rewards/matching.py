@@ -17,9 +17,19 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from lcrag.errors import lookup
-from lcrag.rewards.code_points import encoded, lines_of, normalised, normalised_codes
-from lcrag.rewards.shared_units import GRAM_LENGTH, gram_units, shared, word_units
-from lcrag.rewards.text import normalise_english, normalised_english, segmented
+from lcrag.rewards.text import (
+    GRAM_LENGTH,
+    encoded,
+    gram_units,
+    lines_of,
+    normalise_english,
+    normalised,
+    normalised_codes,
+    normalised_english,
+    segmented,
+    shared,
+    word_units,
+)
 
 Answers = Sequence[str | None]
 Golds = Sequence[Sequence[str]]

@@ -68,7 +68,7 @@ def join(found: Mapping[str, Any], configuration: str) -> None:
     """
     import jax
 
-    from lcrag.episodes.agreement import check_same_everywhere
+    from lcrag.episodes.runner import check_same_everywhere
 
     try:
         jax.config.update("jax_enable_preemption_service", False)  # it takes SIGTERM from Python

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.episodes import EpisodeRecord, episode_json
-from lcrag.episodes.search_log import LoggedSearch, log_searches
+from lcrag.episodes.programs import LoggedSearch, log_searches
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import (
     Answered,

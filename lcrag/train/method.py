@@ -13,10 +13,9 @@ from jaxtyping import Bool, Float, Int
 
 from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled
 from lcrag.episodes import EpisodeRecord, Program, episode_json
-from lcrag.episodes.agreement import compare_across_processes
-from lcrag.episodes.programs import check_settings, with_settings
-from lcrag.episodes.prompts import answer_language
-from lcrag.episodes.routing import CollectionChoice, every_collection
+from lcrag.episodes.programs import answer_language, check_settings, with_settings
+from lcrag.episodes.runner import compare_across_processes
+from lcrag.episodes.searches import CollectionChoice, every_collection
 from lcrag.errors import UserError, typed
 from lcrag.learning import Trajectory, group_advantages
 from lcrag.methods.lcrl.program import pivot

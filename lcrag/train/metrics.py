@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from lcrag.episodes import EpisodeRecord
-from lcrag.episodes.prompts import answer_language
+from lcrag.episodes.programs import answer_language
 from lcrag.episodes.record import PROMPT_TURN
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import Answered, correct_language

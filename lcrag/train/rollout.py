@@ -25,7 +25,7 @@ from jaxtyping import Bool, PyTree
 
 from lcrag.data.questions import Coupled, Question, fault_of
 from lcrag.episodes import EpisodeRecord, Programs, Runner
-from lcrag.episodes.agreement import allgather_bytes, is_collective, without_collectives
+from lcrag.episodes.runner import allgather_bytes, is_collective, without_collectives
 from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
 from lcrag.policy.lanes import hand_over, lane_config, lane_meshes

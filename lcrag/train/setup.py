@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 
 from lcrag.data.questions import Question
 from lcrag.data.rows import records_fingerprint
-from lcrag.episodes.agreement import check_same_everywhere
+from lcrag.episodes.runner import check_same_everywhere
 from lcrag.errors import UserError
 from lcrag.files import resolved_folder
 from lcrag.learning import Layout

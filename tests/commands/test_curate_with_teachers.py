@@ -20,7 +20,7 @@ from lcrag.curation.playing import WritingTeacher, endpoint_teacher, play
 from lcrag.data.questions import Question
 from lcrag.data.rows import jsonl_questions
 from lcrag.episodes import Chat
-from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.golden_trajectory import golden_trajectory
 from lcrag.methods.globalrag.oracle import plan_teacher

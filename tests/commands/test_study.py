@@ -15,7 +15,7 @@ from lcrag.commands.studies import STUDIES
 from lcrag.commands.study import settings_of
 from lcrag.config import configure
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
-from lcrag.episodes import routing
+from lcrag.episodes import searches
 from lcrag.train.method import Method
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -258,7 +258,7 @@ def test_training_languages():
 )
 def test_retrieval_options(option, count):
     values = gin_files.values("quickstart.gin", bindings=tables.RETRIEVAL[f"retrieval_{option}"])
-    choice = getattr(routing, values["Method.collections"].removeprefix("@"))
+    choice = getattr(searches, values["Method.collections"].removeprefix("@"))
     question = Question(id="q", dataset="atlas", language="fi", text="?", answers=("a",))
     given = []
 

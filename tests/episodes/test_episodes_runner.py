@@ -1,15 +1,17 @@
-"""The runner: an episode depends on nothing outside it, and every token's writer is recorded."""
+"""The runner: slots, batches of searches, failures, the sampler in its place, and several processes."""
 
 import functools
 import re
 import threading
 
+import jax
 import numpy as np
 import pytest
 from episode_scripts import (
     answering,
     assert_same,
     fickle,
+    hit,
     lcrl_programs,
     question,
     run_alone,
@@ -20,7 +22,7 @@ from episode_scripts import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import tiny_tokenizer
+from support import tiny_config, tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
 
 from lcrag.episodes import (
@@ -28,15 +30,28 @@ from lcrag.episodes import (
     Complete,
     ContextFull,
     Generate,
+    GenerationFailure,
     Observe,
     Outcome,
     Retries,
     RetrievalFailure,
     Retrieve,
+    Runner,
+    TranslationFailure,
     information,
+)
+from lcrag.episodes.programs import Completion, FoundPassages
+from lcrag.episodes.runner import (
+    _as_programs_see,
+    allgather_bytes,
+    check_same_everywhere,
+    compare_across_processes,
+    without_collectives,
 )
 from lcrag.episodes.running_episode import NOT_FINITE
 from lcrag.errors import UserError
+from lcrag.policy import initialise, log_probabilities
+from lcrag.sampling import Sampler, SamplerConfig
 
 NO_WAIT = Retries(attempts=3, backoff_seconds=0.0)
 
@@ -324,3 +339,124 @@ def test_a_prompt_longer_than_the_context_is_refused_before_anything_is_sampled(
     assert r.sampler.appends == []
     longest = max(map(len, tiny_tokenizer().token_bytes))
     assert 64 < int(re.search(r"least (\d+)", str(error.value))[1]) <= 3 * 4 * 64 * longest + 3  # 3 bytes a character
+
+
+# --- With the sampler ---
+
+
+@pytest.fixture(scope="module")
+def params():
+    return initialise(tiny_config(), jax.random.key(0))
+
+
+def rollout(params, *, slots: int, search=search):
+    tokenizer = tiny_tokenizer()
+    sampler = Sampler(
+        tiny_config(), params, tokenizer, SamplerConfig(slots=slots, context=192, block=8, append_tokens=(64,))
+    )
+    runner = Runner(sampler=sampler, tokenizer=tokenizer, search=search, max_tokens=12, seed=3)
+    return runner.run([(asked, read_twice(asked), number) for asked, _, number in lcrl_programs(10)])
+
+
+def read_twice(asked):
+    """A random model never writes a tag, so this program searches on its behalf."""
+    yield Observe(asked.text + "\n")
+    texts = []
+    for _ in range(2):
+        texts.append((yield Generate(stop=(" a", "e"))))
+        found = yield Retrieve((texts[-1],), ("en", "fr"), 1)
+        yield Observe(information(found, "atlas", 60))
+    return Outcome(answer=texts[-1], extra={"texts": texts})
+
+
+@pytest.fixture(scope="module")
+def records(params):
+    return rollout(params, slots=4)
+
+
+def assert_scored_by(params, record, mine):
+    """The log-probabilities of some tokens of a record are those of one forward pass over its whole context."""
+    tokens = np.pad(record.tokens, (0, 192 - len(record.tokens)))[None]  # one shape, one program
+    expected = np.asarray(log_probabilities(tiny_config(), params, tokens[:, :-1], tokens[:, 1:]))[0]
+    places = np.flatnonzero(mine)
+    np.testing.assert_allclose(record.log_probabilities[places], expected[places - 1], atol=1e-4)
+
+
+def test_a_token_s_log_probability_is_the_trainers(params, records):
+    for record in records[:4]:
+        assert_scored_by(params, record, record.by_policy)
+
+
+def test_slots_and_timing_change_no_token(params, records):
+    for one, two in zip(records, rollout(params, slots=8, search=slow(0.005)), strict=True):
+        np.testing.assert_array_equal(one.tokens, two.tokens)
+        np.testing.assert_allclose(one.log_probabilities, two.log_probabilities, atol=1e-5)
+        assert one.turns == two.turns
+    assert len({record.outcome.answer for record in records}) > 5
+
+
+# --- Several processes ---
+
+
+@pytest.fixture
+def other(monkeypatch):
+    """Pretends two processes; the second one's bytes, or None if it fails, are in the list; else they are equal."""
+    contents = []
+
+    def allgather(state):
+        if not contents:
+            return np.stack([state, state])
+        content = contents[0]
+        if state.dtype == np.int32:
+            return np.array([state, [-1 if content is None else len(content)]], np.int32)
+        return np.stack([state, np.frombuffer(content.ljust(len(state), b"?"), np.uint8)])
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr("lcrag.episodes.runner._allgather", allgather)
+    return contents
+
+
+def compared():
+    return compare_across_processes("the search", lambda: [1, 2], lambda result: result)
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"7" * 32, "0 and 1 differently"), (None, "failed in process 1")])
+def test_another_result_or_a_failure_elsewhere_stops_all(other, content, message):
+    assert compared() == [1, 2]
+    other.append(content)
+    with pytest.raises(UserError, match=message):
+        compared()
+    other[0] = b"x" * 5000
+    assert allgather_bytes("the rollout", b"abc") == [b"abc", other[0]]
+
+
+def test_a_failure_here_is_said_here(other):
+    with pytest.raises(ZeroDivisionError):
+        compare_across_processes("the search", lambda: 1 / 0, repr)
+    with pytest.raises(RuntimeError, match="full"):
+        allgather_bytes("the rollout", RuntimeError("the disk is full"))
+
+
+def test_scores_and_reasons_may_differ():
+    found, queries = [[[hit("Peru", "en")]]], ("Peru",)
+    assert _as_programs_see(FoundPassages(found, queries)) == [[[("Peru", "Lima is the capital (en)")]]]
+    for failure in (GenerationFailure, RetrievalFailure, TranslationFailure):
+        assert _as_programs_see(failure("at 12:01")) == _as_programs_see(failure("at 12:02"))
+    completion = Completion(text="Lima", finish_reason="eos", tokens=1)
+    assert (_as_programs_see(completion), _as_programs_see("Lima")) == ("Lima", "Lima")
+
+
+def test_a_run_stops_where_another_process_is_answered_differently(other):
+    assert len(runner(searches_then_answers).run(lcrl_programs(4))) == 4
+    other.append(b"7" * 32)
+    with pytest.raises(UserError, match="the retrieval service answered"):
+        runner(searches_then_answers).run(lcrl_programs(4))
+    with without_collectives():
+        assert len(runner(searches_then_answers).run(lcrl_programs(4))) == 4
+
+
+def test_hosts_with_other_files_are_named(other):
+    other.append(b'{"questions": "1", "encoder": "2"}')
+    check_same_everywhere({"encoder": "2", "questions": "1"})
+    with pytest.raises(UserError, match="process 1 reads another encoder"):
+        check_same_everywhere({"encoder": "3", "questions": "1"})

@@ -16,11 +16,9 @@ from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Completion, EpisodeRecord, GenerationFailure, Observe, Retries, Runner, TranslationFailure
-from lcrag.episodes.context_text import Chat, ContextTokenizer
-from lcrag.episodes.observation import Framed, Information
-from lcrag.episodes.programs import is_program, program_name
-from lcrag.episodes.prompts import RETHINK
-from lcrag.episodes.search_log import intercepted
+from lcrag.episodes.programs import RETHINK, intercepted, is_program, program_name
+from lcrag.episodes.running_episode import Chat, ContextTokenizer
+from lcrag.episodes.searches import Framed, Information
 from lcrag.episodes.tags import ANSWER, TAGS, closing, opening
 from lcrag.methods import baselines
 from lcrag.methods.baselines.search_agents import REPEATED

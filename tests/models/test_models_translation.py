@@ -17,7 +17,7 @@ from lcrag.commands.serve import TranslationLimits
 from lcrag.commands.serve.routes import add_translate_route
 from lcrag.data.questions import Question
 from lcrag.episodes import Completion, GenerationFailure, Retries, Translate, TranslationFailure
-from lcrag.episodes.host_services import answer_translations
+from lcrag.episodes.runner import answer_translations
 from lcrag.errors import UserError
 from lcrag.models import (
     EndpointTranslator,

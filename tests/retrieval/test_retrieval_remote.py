@@ -18,8 +18,8 @@ from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Observe, Outcome, Runner
-from lcrag.episodes.host_services import Retries, answer_batch
-from lcrag.episodes.requests import RetrievalFailure, Retrieve
+from lcrag.episodes.programs import RetrievalFailure, Retrieve
+from lcrag.episodes.runner import Retries, answer_batch
 from lcrag.errors import UserError
 from lcrag.retrieval import Hit, SearchableCollections, build_collection, load_collections, remote
 from lcrag.retrieval.remote import LcragService, Patience, RemoteCollections, SearchR1Servers, ServiceRefusal

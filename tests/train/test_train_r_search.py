@@ -11,7 +11,7 @@ from lcrag.commands.studies import R_SEARCH as VARIANTS
 from lcrag.curation.playing import play
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat
-from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.methods.r_search import EvidenceReader, r_search, r_search_reward
 from lcrag.models.local import LocalModel
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from lcrag.data.questions import LANGUAGES, Question, fault_of
 from lcrag.episodes import Program, RetrievalFailure, Runner
-from lcrag.episodes.search_log import LoggedSearch, log_searches
+from lcrag.episodes.programs import LoggedSearch, log_searches
 from lcrag.errors import UserError
 from lcrag.retrieval import Hit, SearchableCollections
 from lcrag.retrieval.service import default_among

@@ -9,8 +9,7 @@ import gin
 from lcrag.curation.playing import GoldenAnswers
 from lcrag.data.questions import Question, language_of
 from lcrag.episodes import Complete, Generate, Program, RetrievalFailure, Retrieve, Turn
-from lcrag.episodes.observation import Framed, information, statements
-from lcrag.episodes.routing import Route, all_at_once
+from lcrag.episodes.searches import Framed, Route, all_at_once, information, statements
 from lcrag.episodes.tags import INFORMATION, closing, opening
 from lcrag.errors import UserError, lookup
 from lcrag.methods.baselines.steps import QUESTION, SHORT, Step, answer_from, titles_of

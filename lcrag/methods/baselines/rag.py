@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 import gin
 
 from lcrag.data.questions import Question
-from lcrag.episodes.observation import information
-from lcrag.episodes.programs import ConfiguredProgram
-from lcrag.episodes.requests import Complete, Program, Retrieve
-from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.programs import Complete, ConfiguredProgram, Program, Retrieve
+from lcrag.episodes.searches import Route, information, native_only
 from lcrag.episodes.tags import TAGS, Answer, SearchAction, parse_action
 from lcrag.errors import lookup
 from lcrag.methods.baselines.sentence_searches import ircot

@@ -6,11 +6,17 @@ from contextlib import suppress
 import gin
 
 from lcrag.data.questions import Question
-from lcrag.episodes.observation import information, statements
-from lcrag.episodes.prompts import opening_prompt
-from lcrag.episodes.requests import Complete, ContextFull, Observe, Outcome, Program, Retrieve
-from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.search_loop import SearchTurns
+from lcrag.episodes.programs import (
+    Complete,
+    ContextFull,
+    Observe,
+    Outcome,
+    Program,
+    Retrieve,
+    SearchTurns,
+    opening_prompt,
+)
+from lcrag.episodes.searches import Route, information, native_only, statements
 from lcrag.episodes.tags import INFORMATION, closing
 from lcrag.errors import lookup
 from lcrag.methods.baselines.steps import QUESTION, SHORT, Step, titles_of

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import gin
 
 from lcrag.data.questions import Question
-from lcrag.episodes.observation import information
-from lcrag.episodes.requests import (
+from lcrag.episodes.programs import (
     Complete,
     Completion,
     FittedText,
@@ -18,7 +17,7 @@ from lcrag.episodes.requests import (
     RetrievalFailure,
     Retrieve,
 )
-from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.searches import Route, information, native_only
 from lcrag.episodes.tags import ANSWER, SearchAction, opening, parse_action
 from lcrag.errors import lookup
 from lcrag.methods.baselines.steps import QUESTION, RAG, SEARCHES_OR_ANSWERS, SHORT, Step, answer_from

@@ -23,10 +23,17 @@ import gin
 import numpy as np
 
 from lcrag.data.questions import Question
-from lcrag.episodes.observation import information
-from lcrag.episodes.requests import ContextFull, Found, Observe, Outcome, Program, RetrievalFailure, Retrieve
-from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.search_loop import SearchTurns
+from lcrag.episodes.programs import (
+    ContextFull,
+    Found,
+    Observe,
+    Outcome,
+    Program,
+    RetrievalFailure,
+    Retrieve,
+    SearchTurns,
+)
+from lcrag.episodes.searches import Route, information, native_only
 from lcrag.errors import UserError, lookup, typed
 from lcrag.methods.baselines.steps import QUESTION, Step
 from lcrag.rewards import Episodes, Reward, TermSum, normalise_english

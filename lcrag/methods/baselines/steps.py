@@ -10,9 +10,8 @@ from collections.abc import Generator
 from typing import Any
 
 from lcrag.data.questions import Question, language_of
-from lcrag.episodes.observation import Framed, Information
-from lcrag.episodes.prompts import answer_language
-from lcrag.episodes.requests import FittedText, Found, Generate, Observe, Outcome, RetrievalFailure
+from lcrag.episodes.programs import FittedText, Found, Generate, Observe, Outcome, RetrievalFailure, answer_language
+from lcrag.episodes.searches import Framed, Information
 from lcrag.episodes.tags import ANSWER, SEARCH, answer_in, closing, neutralise, opening
 
 

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import gin
 
 from lcrag.data.questions import Question
-from lcrag.episodes.observation import information, statements
-from lcrag.episodes.requests import Complete, Generate, Observe, Outcome, Program, Retrieve
-from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.programs import Complete, Generate, Observe, Outcome, Program, Retrieve
+from lcrag.episodes.searches import Route, information, native_only, statements
 from lcrag.episodes.tags import ANSWER, INFORMATION, answer_in, closing, opening
 from lcrag.errors import lookup
 from lcrag.methods.baselines.steps import QUESTION, Step, inside, titles_of

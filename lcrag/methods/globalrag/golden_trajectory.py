@@ -31,8 +31,8 @@ from lcrag.episodes import (
     neutralise,
     parse_action,
 )
-from lcrag.episodes.prompts import RETHINK, answer_language, atlas
-from lcrag.episodes.routing import Route, native_only
+from lcrag.episodes.programs import RETHINK, answer_language, atlas
+from lcrag.episodes.searches import Route, native_only
 from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, closing
 from lcrag.errors import lookup
 from lcrag.evaluation.tables import Cell, Table

@@ -11,11 +11,8 @@ from typing import Any
 import gin
 
 from lcrag.data.questions import Question
-from lcrag.episodes.observation import information
-from lcrag.episodes.prompts import atlas, user_message
-from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
-from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.search_loop import SearchTurns
+from lcrag.episodes.programs import ContextFull, Observe, Outcome, Program, Retrieve, SearchTurns, atlas, user_message
+from lcrag.episodes.searches import Route, information, native_only
 from lcrag.episodes.tags import (
     ANSWER,
     INFORMATION,

@@ -6,7 +6,7 @@ Results: `docs/results.md`; ablations and studies: `docs/studies.md`.
 | in the paper | here |
 |---|---|
 | section 3.1, algorithm 1: the rollout | `hierarchical_search` |
-| section 3.1, turns 1 to 3: which collections are searched | `lcrag.episodes.routing.local_first` |
+| section 3.1, turns 1 to 3: which collections are searched | `lcrag.episodes.searches.local_first` |
 | table 7: the prompt | `program.lcrl_prompt` |
 | section 3.2: coupled groups | `lcrag.data.questions.coupled`, `lcrag.learning.group_advantages`; `pivot` |
 | section 3.3: c3 recall | `lcrag.rewards.c3_recall` |

@@ -7,12 +7,18 @@ from contextlib import suppress
 import gin
 
 from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled, language_of
-from lcrag.episodes import prompts
-from lcrag.episodes.observation import information
-from lcrag.episodes.prompts import answer_language, opening_prompt
-from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
-from lcrag.episodes.routing import Route, local_first
-from lcrag.episodes.search_loop import SearchTurns
+from lcrag.episodes.programs import PROMPTS as SHARED_PROMPTS
+from lcrag.episodes.programs import (
+    ContextFull,
+    Observe,
+    Outcome,
+    Program,
+    Retrieve,
+    SearchTurns,
+    answer_language,
+    opening_prompt,
+)
+from lcrag.episodes.searches import Route, information, local_first
 from lcrag.episodes.tags import neutralise
 
 _LCRL = (
@@ -38,7 +44,7 @@ def lcrl_prompt(question: Question) -> str:
     )
 
 
-PROMPTS = {"lcrl": lcrl_prompt, **prompts.PROMPTS}
+PROMPTS = {"lcrl": lcrl_prompt, **SHARED_PROMPTS}
 
 
 @gin.configurable(denylist=["question", "collections"])

@@ -6,11 +6,9 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from lcrag.errors import UserError, lookup, typed
-from lcrag.rewards.code_points import normalised_codes
 from lcrag.rewards.matching import SHORT_GOLD, Answers, ratio
-from lcrag.rewards.shared_units import Units, gram_units, repeats
 from lcrag.rewards.terms import Episodes, Reward, TermSum, Values, answer_term
-from lcrag.rewards.text import NORMALISATIONS
+from lcrag.rewards.text import NORMALISATIONS, Units, gram_units, normalised_codes, repeats
 
 FULL_WEIGHT_SIZE = 5
 LARGEST_PENALTY = 0.5

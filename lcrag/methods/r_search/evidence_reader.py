@@ -8,9 +8,15 @@ import gin
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Completer
-from lcrag.episodes.programs import ConfiguredProgram
-from lcrag.episodes.requests import Complete, ContextFull, Outcome, Program
-from lcrag.episodes.search_log import LoggedSearch, log_searches
+from lcrag.episodes.programs import (
+    Complete,
+    ConfiguredProgram,
+    ContextFull,
+    LoggedSearch,
+    Outcome,
+    Program,
+    log_searches,
+)
 from lcrag.episodes.tags import ANSWER, INFORMATION, closing, neutralise, opening
 from lcrag.errors import lookup, typed
 from lcrag.models.completers import complete_prompts

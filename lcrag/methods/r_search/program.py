@@ -6,11 +6,8 @@ from contextlib import suppress
 import gin
 
 from lcrag.data.questions import Question
-from lcrag.episodes.observation import Framed, Style, information
-from lcrag.episodes.prompts import atlas, user_message
-from lcrag.episodes.requests import ContextFull, Observe, Outcome, Program, Retrieve
-from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.search_loop import SearchTurns
+from lcrag.episodes.programs import ContextFull, Observe, Outcome, Program, Retrieve, SearchTurns, atlas, user_message
+from lcrag.episodes.searches import Framed, Route, Style, information, native_only
 from lcrag.episodes.tags import ANSWER, EVIDENCE, OBSERVATION, SEARCH, answer_in, boxes_in, closing, opening
 from lcrag.errors import lookup
 

@@ -22,18 +22,7 @@ from contextlib import suppress
 import gin
 
 from lcrag.data.questions import Question, language_of
-from lcrag.episodes.observation import (
-    NOTHING_FOUND,
-    SEARCH_FAILED,
-    STYLES,
-    Style,
-    information,
-    section_of,
-    share_out,
-)
-from lcrag.episodes.passage_cuts import Section, cut_section
-from lcrag.episodes.prompts import answer_language, atlas
-from lcrag.episodes.requests import (
+from lcrag.episodes.programs import (
     ContextFull,
     Found,
     Observe,
@@ -41,10 +30,24 @@ from lcrag.episodes.requests import (
     Program,
     RetrievalFailure,
     Retrieve,
+    SearchTurns,
     TextTokenizer,
+    answer_language,
+    atlas,
 )
-from lcrag.episodes.routing import Route, native_only
-from lcrag.episodes.search_loop import SearchTurns
+from lcrag.episodes.searches import (
+    NOTHING_FOUND,
+    SEARCH_FAILED,
+    STYLES,
+    Route,
+    Section,
+    Style,
+    cut_section,
+    information,
+    native_only,
+    section_of,
+    share_out,
+)
 from lcrag.episodes.tags import neutralise
 from lcrag.errors import lookup
 

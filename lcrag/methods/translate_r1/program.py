@@ -17,10 +17,7 @@ import gin
 
 from lcrag.data import questions as domains
 from lcrag.data.questions import LANGUAGES, Question, language_of
-from lcrag.episodes.host_services import Translated
-from lcrag.episodes.observation import Information, Style, information, statements
-from lcrag.episodes.prompts import answer_language, atlas
-from lcrag.episodes.requests import (
+from lcrag.episodes.programs import (
     TRANSLATION,
     ContextFull,
     Generate,
@@ -28,11 +25,14 @@ from lcrag.episodes.requests import (
     Outcome,
     Program,
     Retrieve,
+    SearchTurns,
     Translate,
+    Translated,
     TranslationFailure,
+    answer_language,
+    atlas,
 )
-from lcrag.episodes.routing import Route, available_first
-from lcrag.episodes.search_loop import SearchTurns
+from lcrag.episodes.searches import Information, Route, Style, available_first, information, statements
 from lcrag.episodes.tags import (
     ANSWER,
     SEARCH,

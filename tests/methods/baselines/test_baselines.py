@@ -10,9 +10,8 @@ import pytest
 from baseline_scripts import COLLECTIONS, QUESTION, TOKENIZER, drive, found, outline, texts_of
 
 from lcrag.episodes import Completion, ContextFull, Outcome, RetrievalFailure, Retrieve, all_at_once, local_first
-from lcrag.episodes.observation import information
-from lcrag.episodes.programs import is_program
-from lcrag.episodes.search_log import intercepted
+from lcrag.episodes.programs import intercepted, is_program
+from lcrag.episodes.searches import information
 from lcrag.errors import UserError
 from lcrag.methods import baselines
 from lcrag.methods.baselines import (

@@ -9,7 +9,7 @@ from finished_episodes import finished
 
 from lcrag.curation.playing import misread, play
 from lcrag.episodes import Chat, RetrievalFailure
-from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.baselines import adaptive_rag, d_rag, step_search
 from lcrag.methods.baselines.d_rag import NO_EVIDENCE, GoldenArguments

@@ -11,7 +11,7 @@ from lcrag.atlas.world import Entry, comparison_questions, conjunction_questions
 from lcrag.curation.playing import KEPT, play
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Generate, Observe, Retrieve
-from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.golden_trajectory import (
     BAD_PLANS,

@@ -12,7 +12,7 @@ from lcrag.atlas.facts import label
 from lcrag.atlas.world import comparison_questions, conjunction_questions
 from lcrag.curation.playing import play
 from lcrag.episodes import Chat, Completion, Generate, GenerationFailure, Observe, Outcome, Retrieve
-from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.lcrl import hierarchical_search
 from lcrag.methods.r_search import EvidenceReader, answer_from_evidence, r_search

@@ -24,9 +24,8 @@ from lcrag.episodes import (
     SideCompletion,
     episode_json,
 )
-from lcrag.episodes.context_text import ContextTokenizer
-from lcrag.episodes.observation import STYLES
-from lcrag.episodes.passage_cuts import Section
+from lcrag.episodes.running_episode import ContextTokenizer
+from lcrag.episodes.searches import STYLES, Section
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.curation import KINDS, Selected, segments, select, split, unfiltered
 from lcrag.methods.rag_r1.program import (

@@ -24,7 +24,7 @@ from lcrag.episodes import (
     available_first,
     episode_json,
 )
-from lcrag.episodes.host_services import answer_translations
+from lcrag.episodes.runner import answer_translations
 from lcrag.errors import UserError
 from lcrag.methods.translate_r1.program import (
     CAUSES,

@@ -35,7 +35,7 @@ from lcrag.methods.translate_r1.pipeline.texts import (
     translation_prompt,
     versions_of,
 )
-from lcrag.rewards.domains.reward import chrf, length_ratio, repetition_ratio
+from lcrag.rewards.domains import chrf, length_ratio, repetition_ratio
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

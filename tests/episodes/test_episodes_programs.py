@@ -6,7 +6,7 @@ import pytest
 from program_scripts import drive, stops
 
 from lcrag.episodes import RETHINK, ContextFull, Observe, Outcome, SearchAction, parse_action
-from lcrag.episodes.search_loop import SearchTurns
+from lcrag.episodes.programs import SearchTurns
 
 SEARCH, ANSWER = "<search>Pérou</search>", "<answer> Lima </answer>"
 BOTH, LAST = ("</search>", "</answer>"), ("</answer>",)
