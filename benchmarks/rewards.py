@@ -27,7 +27,7 @@ from timing import report
 
 from lcrag import rewards
 from lcrag.methods.lcrl.rewards import anti_consistency
-from lcrag.methods.translate_r1.call_costs import cost_adjusted_rewards
+from lcrag.methods.translate_r1.costs import cost_adjusted_rewards
 
 ANSWERS, GOLDS = 4096, 3
 GROUPS, GROUP_SIZE = 256, 16

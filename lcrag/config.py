@@ -47,13 +47,11 @@ MODULES = """
     curation.playing curation.rows
     data.constructed data.english data.multilingual data.questions data.rows
     episodes.searches
-    methods.baselines.d_rag methods.baselines.rag methods.baselines.search_agents
-    methods.baselines.sentence_searches methods.baselines.step_search methods.baselines.sure
-    methods.globalrag.golden_trajectory methods.globalrag.oracle methods.globalrag.plans methods.globalrag.program
-    methods.globalrag.rewards methods.lcrl.program methods.lcrl.rewards methods.r_search.evidence_reader
-    methods.r_search.players methods.r_search.program methods.r_search.rewards methods.rag_r1.oracle
-    methods.rag_r1.program methods.translate_r1.call_costs methods.translate_r1.oracles
-    methods.translate_r1.pipeline.models methods.translate_r1.pipeline.stages methods.translate_r1.program
+    methods.baselines.d_rag methods.baselines.rag methods.baselines.searches
+    methods.globalrag.golden methods.globalrag.plans methods.globalrag.program methods.globalrag.rewards
+    methods.lcrl.program methods.lcrl.rewards methods.r_search.players methods.r_search.program
+    methods.r_search.rewards methods.rag_r1.curation methods.rag_r1.program methods.translate_r1.costs
+    methods.translate_r1.oracles methods.translate_r1.pipeline methods.translate_r1.program
     models.completers models.local models.translators
     retrieval.index retrieval.passages retrieval.qdrant retrieval.remote retrieval.service retrieval.web
     train.evaluation train.method train.rl train.rollout train.sft

@@ -25,17 +25,23 @@ from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import Table, to_markdown, to_rich
 from lcrag.files import write_json, write_json_lines, write_text
-from lcrag.methods.globalrag import golden_trajectory as golden
+from lcrag.methods.globalrag import golden
 from lcrag.methods.rag_r1 import curation as rag_r1
-from lcrag.methods.translate_r1.pipeline.models import JUDGE, TRANSLATOR, Model, RequestCache
-from lcrag.methods.translate_r1.pipeline.report import attempt_rows, question_rows, report_tables, translation_report
-from lcrag.methods.translate_r1.pipeline.stages import (
+from lcrag.methods.translate_r1.pipeline import (
+    JUDGE,
+    TRANSLATOR,
+    Model,
+    RequestCache,
     Stages,
     Thresholds,
+    attempt_rows,
     fill_quotas,
     filter_sources,
     languages_to_translate,
+    question_rows,
     quotas_of,
+    report_tables,
+    translation_report,
 )
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import Journal, open_run, operative_config, provenance

@@ -257,7 +257,7 @@ def write_study_report(
         draw_method_curves,
         draw_study,
     )
-    from lcrag.methods.globalrag.figures import draw_costs, draw_searches, has_costs, has_searches
+    from lcrag.methods.globalrag.analysis import draw_costs, draw_searches, has_costs, has_searches
     from lcrag.methods.translate_r1.tool_report import (
         asked_repeatedly,
         draw_pareto,

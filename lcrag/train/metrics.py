@@ -19,7 +19,7 @@ from lcrag.episodes.record import PROMPT_TURN
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import Answered, correct_language
 from lcrag.learning import Trajectory
-from lcrag.methods.translate_r1.tool_use import tool_rates
+from lcrag.methods.translate_r1.program import tool_rates
 from lcrag.policy import DecoderConfig, Policy
 from lcrag.policy.accelerators import accelerator_of
 from lcrag.policy.flops import causal_mean, forward_flops, update_flops

@@ -11,7 +11,7 @@ from lcrag.atlas.oracle import Oracle
 from lcrag.atlas.world import comparison_questions, conjunction_questions
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.errors import UserError
-from lcrag.methods.rag_r1.oracle import ParallelOracle, training_memory, with_plain_documents
+from lcrag.methods.rag_r1.curation import ParallelOracle, training_memory, with_plain_documents
 from lcrag.methods.rag_r1.program import parallel_queries
 
 WORLD = build_world(0)

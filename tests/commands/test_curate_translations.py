@@ -20,8 +20,7 @@ from support.local_server import served, stand_in_chat
 
 from lcrag import main
 from lcrag.data.rows import jsonl_questions
-from lcrag.methods.translate_r1.pipeline.models import ModelRequest
-from lcrag.methods.translate_r1.pipeline.stages import STAGES
+from lcrag.methods.translate_r1.pipeline import STAGES, ModelRequest
 from lcrag.policy import initialise, load_tokenizer, save_hugging_face
 
 pytest.importorskip("openai")

@@ -22,11 +22,9 @@ from lcrag.data.rows import jsonl_questions
 from lcrag.episodes import Chat
 from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.golden_trajectory import golden_trajectory
-from lcrag.methods.globalrag.oracle import plan_teacher
+from lcrag.methods.globalrag.golden import golden_trajectory, plan_teacher
 from lcrag.methods.globalrag.plans import golden_plans as plans_in
-from lcrag.methods.rag_r1.curation import KINDS
-from lcrag.methods.rag_r1.oracle import oracle_teacher
+from lcrag.methods.rag_r1.curation import KINDS, oracle_teacher
 from lcrag.methods.rag_r1.program import rag_r1
 
 WORLD = build_world(0)

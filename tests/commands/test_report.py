@@ -25,7 +25,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.evaluation import Row, read_rows, write_rows
 from lcrag.files import write_json_lines
-from lcrag.methods.translate_r1.tool_use import tool_rates
+from lcrag.methods.translate_r1.program import tool_rates
 from lcrag.rewards import domain_reward
 from lcrag.train.evaluation import Evaluation, _answered, answers_path, tables
 

@@ -15,7 +15,7 @@ from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.baselines import adaptive_rag, d_rag, direct_inference
 from lcrag.methods.baselines.rag import rag
-from lcrag.methods.baselines.sentence_searches import ircot
+from lcrag.methods.baselines.searches import ircot
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
 from lcrag.policy import ChatTemplate

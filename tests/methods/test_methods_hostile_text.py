@@ -21,7 +21,7 @@ from lcrag.episodes.running_episode import Chat, ContextTokenizer
 from lcrag.episodes.searches import Framed, Information
 from lcrag.episodes.tags import ANSWER, TAGS, closing, opening
 from lcrag.methods import baselines
-from lcrag.methods.baselines.search_agents import REPEATED
+from lcrag.methods.baselines.searches import REPEATED
 from lcrag.methods.globalrag import globalrag
 from lcrag.methods.lcrl import hierarchical_search
 from lcrag.methods.r_search import answer_from_evidence, r_search

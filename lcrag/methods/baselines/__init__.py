@@ -17,13 +17,10 @@ Commands and results: `docs/baselines.md`.
 | StepSearch (Wang et al., 2025) | `step_search` |
 | mSearch-R1 | `lcrag.methods.lcrl.hierarchical_search` under another reward |
 
-Prompts are defined next to their programs, shared ones in `steps`. `lcrag.methods` explains the settings that programs
+Prompts are defined next to their programs, shared ones in `rag`. `lcrag.methods` explains the settings that programs
 share.
 """
 
 from lcrag.methods.baselines.d_rag import d_rag
-from lcrag.methods.baselines.rag import adaptive_rag, direct_inference, iter_retgen, rag
-from lcrag.methods.baselines.search_agents import search_o1, search_r1
-from lcrag.methods.baselines.sentence_searches import flare, ircot
-from lcrag.methods.baselines.step_search import step_search
-from lcrag.methods.baselines.sure import sure
+from lcrag.methods.baselines.rag import direct_inference, iter_retgen, rag, sure
+from lcrag.methods.baselines.searches import adaptive_rag, flare, ircot, search_o1, search_r1, step_search

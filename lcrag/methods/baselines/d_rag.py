@@ -12,7 +12,7 @@ from lcrag.episodes import Complete, Generate, Program, RetrievalFailure, Retrie
 from lcrag.episodes.searches import Framed, Route, all_at_once, information, statements
 from lcrag.episodes.tags import INFORMATION, closing, opening
 from lcrag.errors import UserError, lookup
-from lcrag.methods.baselines.steps import QUESTION, SHORT, Step, answer_from, titles_of
+from lcrag.methods.baselines.rag import QUESTION, SHORT, Step, answer_from, titles_of
 from lcrag.rewards import VERDICTS
 from lcrag.rewards.matching import holds_answer
 

@@ -1,44 +1,145 @@
-"""Direct inference, RAG, Iter-Retgen, and Adaptive-RAG, which chooses among the first two and IRCoT."""
+"""Baselines that search with the question or a whole generation: direct inference, RAG, Iter-Retgen, and SuRe."""
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Sequence
+from typing import Any
 
 import gin
 
-from lcrag.data.questions import Question
-from lcrag.episodes.programs import Complete, ConfiguredProgram, Program, Retrieve
-from lcrag.episodes.searches import Route, information, native_only
-from lcrag.episodes.tags import TAGS, Answer, SearchAction, parse_action
-from lcrag.errors import lookup
-from lcrag.methods.baselines.sentence_searches import ircot
-from lcrag.methods.baselines.steps import (
-    QUESTION,
-    RAG,
-    REASON_AND_ANSWER,
-    SEARCHES_OR_ANSWERS,
-    SHORT,
-    Step,
-    answer_from,
+from lcrag.data.questions import Question, language_of
+from lcrag.episodes.programs import (
+    Complete,
+    FittedText,
+    Found,
+    Generate,
+    Observe,
+    Outcome,
+    Program,
+    RetrievalFailure,
+    Retrieve,
+    answer_language,
 )
+from lcrag.episodes.searches import Framed, Information, Route, information, native_only, statements
+from lcrag.episodes.tags import (
+    ANSWER,
+    INFORMATION,
+    SEARCH,
+    TAGS,
+    answer_in,
+    closing,
+    neutralise,
+    opening,
+)
+from lcrag.errors import lookup
+
+# --- Steps, which all baselines share ---
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Step:
+    """One request to a model.
+
+    Attributes:
+      before: The prompt up to the passages, or the whole prompt without passages. Placeholders: {question}, {wanted}
+        (English name of the answer's language), {example} (an answer in it), and the step's own values.
+      after: The prompt after the passages.
+      tag: The tag around the requested text.
+      stop: Strings that end the model's text.
+      opened: Beginning of the model's text that the prompt already contains.
+      then_opened: Shown after a last text without an answer, before the policy writes once more; "" to end there.
+      style: Name of the passage style.
+      shown: How the text is shown to a later step: {text}, and the step's own values.
+    """
+
+    before: str
+    after: str = ""
+    tag: str = ANSWER
+    stop: tuple[str, ...] = (closing(ANSWER),)
+    opened: str = ""
+    then_opened: str = ""
+    style: str = "search_r1"
+    shown: str = "{text}\n"
+
+    def text(self, question: Question, **values: Any) -> str:
+        """Returns the prompt without passages."""
+        return self._filled(self.before + self.after, question, values) + self.opened
+
+    def around(self, block: Information, question: Question, **values: Any) -> Framed:
+        """Returns the prompt with passages."""
+        before, after = (self._filled(part, question, values) for part in (self.before, self.after))
+        return Framed(before, block, after + self.opened)
+
+    def _filled(self, part: str, question: Question, values: dict[str, Any]) -> str:
+        wanted = language_of(answer_language(question))
+        values = {"question": question.text, **values}
+        safe = {name: neutralise(str(value)) for name, value in values.items()}
+        return part.format(wanted=wanted.name, example=wanted.example, **safe)
+
+    def show(self, written: str, **values: Any) -> str:
+        """Returns the text inside the tag, or all text if the model forgot the tag, as a later step sees it."""
+        content = inside(self.tag, self.opened + written)
+        return self.shown.format(text=" ".join(content.split()), **values)
+
+
+def titles_of(found: Found | RetrievalFailure) -> str:
+    """Returns the titles of a search's passages, without duplicates."""
+    if isinstance(found, RetrievalFailure):
+        return ""
+    return "; ".join(dict.fromkeys(hit.title for languages in found for hits in languages for hit in hits))
+
+
+def inside(tag: str, text: str) -> str:
+    """Returns the text from the last opening of a tag to its closing; the whole text if it is never opened."""
+    _, opened, rest = text.rpartition(opening(tag))
+    return rest.partition(closing(tag))[0].strip() if opened else text.strip()
+
+
+def answer_from(step: Step, prompt: str | FittedText) -> Generator[Observe | Generate, Any, Outcome]:
+    """Runs a baseline's last step: its prompt opens the episode's own context, and the policy answers.
+
+    If its text has no answer and the step has `then_opened`, that is shown, and the policy writes once more.
+    """
+    yield Observe(prompt)
+    text = yield Generate(stop=step.stop)
+    answer = answer_in(step.opened + text)
+    if answer is None and step.then_opened:
+        yield Observe(step.then_opened)
+        text = yield Generate(stop=(closing(ANSWER),))
+        answer = answer_in(step.then_opened + text)
+    return Outcome(answer=answer, invalid_actions=int(answer is None))
+
+
+REASON_AND_ANSWER = (
+    "Reason inside <think> and </think> first, then provide the answer inside <answer> and </answer> without detailed "
+    "illustrations. Note: The answer must be in {wanted}. For example: <answer> {example} </answer>. "
+)
+QUESTION = "Question: {question}\n"
+# The tiny policy notes a sentence of the passages on a line and answers with its value. Such lines are shown to later
+# steps as passages.
+SHORT = Step(
+    before="{question}\n", stop=("\n", closing(ANSWER)), then_opened=opening(ANSWER), style="atlas", shown=" {text}\n"
+)
+SEARCHES_OR_ANSWERS = Step(before="{question}\n", stop=(closing(SEARCH), closing(ANSWER)), style="atlas")
+
+RAG = {
+    "full": Step(
+        before="Answer the given question with the help of the passages between <information> and </information>. They "
+        "may be incomplete, irrelevant or in other languages. " + REASON_AND_ANSWER,
+        after=QUESTION,
+    ),
+    "atlas": SHORT,
+}
+
+
+# --- Direct inference, RAG, Iter-Retgen ---
 
 _TAG = re.compile(rf"</?(?:{'|'.join(TAGS)})>")
-_LABELS = {"A": "none", "B": "single", "C": "multiple"}
-_LABEL = re.compile(r"\b[ABC]\b")
 
 DIRECT = {
     "full": Step(before="Answer the given question from your own knowledge. " + REASON_AND_ANSWER + QUESTION),
     "atlas": SHORT,
-}
-
-COMPLEXITY = {
-    "full": Step(
-        before="Decide how a question should be answered. A: you know the answer without looking anything up. B: one "
-        "search in an encyclopaedia finds it. C: several facts must be found one after the other, or compared. "
-        + QUESTION
-        + "Write only the letter A, B or C inside <answer> and </answer>.\n",
-    ),
-    "atlas": SEARCHES_OR_ANSWERS,
 }
 
 
@@ -98,50 +199,142 @@ def iter_retgen(
     return (yield from answer_from(step, prompt))
 
 
-PROGRAMS: Mapping[str, ConfiguredProgram] = {"none": direct_inference, "single": rag, "multiple": ircot}
+# --- SuRe ---
+
+_MARK = re.compile(r"\(\s*[a-z]\s*\)")
+_NUMBER = re.compile(r"\b[12]\b")
+_CANDIDATE = Step(before="{question}\n", opened=opening(ANSWER), style="atlas", shown=" {text}\n")
+
+SURE_CANDIDATES = {
+    "full": Step(
+        before="Read the passages between <information> and </information>, which may be incomplete or irrelevant.",
+        after=QUESTION
+        + "Give {candidates} different candidates for the answer, the likeliest first, each a few words in {wanted}. "
+        "Reason inside <think> and </think> first, then write them inside <answer> and </answer> as (a) {example} (b) "
+        "another, and so on.\n",
+    ),
+    "atlas": _CANDIDATE,
+}
+
+SURE_SUMMARY = {
+    "full": Step(
+        before="Read the passages between <information> and </information>.",
+        after=QUESTION
+        + "Somebody answers: {candidate}\nWrite a short passage that supports this answer to the question, made only "
+        "of what the passages say, inside <information> and </information>. Do not mention the passages themselves.\n",
+        tag=INFORMATION,
+        stop=(closing(INFORMATION),),
+    ),
+    "atlas": dataclasses.replace(_CANDIDATE, shown=" {titles}: {candidate}\n"),
+}
+
+SURE_VALIDITY = {
+    "full": Step(
+        before="Read the passage between <information> and </information>.",
+        after=QUESTION
+        + "Answer: {candidate}\nDoes the passage really support this answer to the question? Write <answer> True "
+        "</answer> or <answer> False </answer>.\n",
+    ),
+    "atlas": _CANDIDATE,
+}
+
+SURE_RANKING = {
+    "full": Step(
+        before="Read the two passages between <information> and </information>.",
+        after=QUESTION
+        + "Which of the two answers the question in a more informative way? Write <answer> 1 </answer> for the first, "
+        "<answer> 2 </answer> for the second.\n",
+        shown="Passage {number}: {text}\n",
+    ),
+    "atlas": _CANDIDATE,
+}
 
 
 @gin.configurable(denylist=["question", "collections"])
-def adaptive_rag(
+def sure(
     question: Question,
     collections: Sequence[str],
     *,
-    programs: Mapping[str, ConfiguredProgram] = PROGRAMS,
-    classifier: str | None = None,
+    candidates: int = 2,
+    drafts: int = 1,
+    passages: int = 10,
+    route: Route = native_only,
     wording: str = "full",
+    observation_tokens: int = 600,
 ) -> Program:
-    """Chooses among direct inference, RAG and IRCoT by the question's complexity (Jeong et al., 2024, section 3).
+    """Summarised retrieval (Kim et al., 2024, section 3).
 
-    The paper trains a small classifier; here a model is asked, greedily and in a fresh context: the policy, or another
-    model that was trained for it. Its choice is `extra["complexity"]`. If it names no class, that is an invalid action
-    and the question counts as complex.
+    The policy names candidates in the episode's own context. For each, a fresh context summarises the passages in its
+    favour (equation 4). Then the validity of every summary is judged and every ordered pair of summaries compared, all
+    in parallel. The answer is the candidate with the largest validity + wins (equations 5 to 7); of a tie, the one
+    named first. A single candidate is not judged.
 
     Args:
-      question, collections, wording: See `lcrag.methods`.
-      programs: The program of each class.
-      classifier: Name of the model that classifies, one of `Runner.completers`; None: the policy.
+      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods`.
+      candidates: K, maximum number of candidates (the paper: 2).
+      drafts: How often candidates are asked for, after the first time in fresh contexts, for a policy that names one at
+        a time (the paper: 1).
     """
-    step = lookup(COMPLEXITY, wording, "wording")
-    completion = yield Complete(prompt=step.text(question), stop=step.stop, temperature=0.0, model=classifier)
-    complexity = complexity_in(step.opened + completion.text)
-    outcome = yield from programs[complexity or "multiple"](question, collections)
-    return dataclasses.replace(
-        outcome,
-        invalid_actions=outcome.invalid_actions + (complexity is None),
-        extra=outcome.extra | {"complexity": complexity},
+    propose, summarise, check, compare = (
+        lookup(step, wording, "wording") for step in (SURE_CANDIDATES, SURE_SUMMARY, SURE_VALIDITY, SURE_RANKING)
     )
+    found = yield Retrieve((question.text,), route(1, question.language, collections), passages)
+    prompt = propose.around(information(found, propose.style, observation_tokens), question, candidates=candidates)
+    yield Observe(prompt)
+    first = yield Generate(stop=propose.stop)
+    others = yield (Complete(prompt=prompt, stop=propose.stop),) * (drafts - 1)
+    texts = [first, *(other.text for other in others)]
+    named = [candidate for text in texts for candidate in candidates_in(propose.opened + text)]
+    chosen = list(dict.fromkeys(named))[:candidates]
+    if len(chosen) < 2:
+        answer = next(iter(chosen), None)
+        return Outcome(answer=answer, invalid_actions=int(answer is None), extra={"candidates": chosen})
+
+    block = information(found, summarise.style, observation_tokens)
+    written = yield tuple(
+        Complete(prompt=summarise.around(block, question, candidate=candidate), stop=summarise.stop)
+        for candidate in chosen
+    )
+    summaries = [
+        summarise.show(completion.text, candidate=candidate, titles=titles_of(found))
+        for candidate, completion in zip(chosen, written, strict=True)
+    ]
+
+    def judgement(step: Step, judged: Sequence[str], **values: str) -> Complete:
+        shown = [step.show(summary, number=number) for number, summary in enumerate(judged, start=1)]
+        prompt = step.around(statements(shown, step.style, observation_tokens), question, **values)
+        return Complete(prompt=prompt, stop=step.stop)
+
+    # The validity of every summary, and every ordered pair of summaries, judged in parallel (equations 5 and 6).
+    pairs = list(itertools.permutations(range(len(chosen)), 2))
+    verdicts = yield (
+        *(judgement(check, [text], candidate=candidate) for candidate, text in zip(chosen, summaries, strict=True)),
+        *(judgement(compare, [summaries[one], summaries[other]]) for one, other in pairs),
+    )
+    valid = [inside(ANSWER, check.opened + verdict.text) for verdict in verdicts[: len(chosen)]]
+    scores = [
+        float(text.casefold().startswith("true") or _same(text, candidate))
+        for text, candidate in zip(valid, chosen, strict=True)
+    ]
+    for (one, other), verdict in zip(pairs, verdicts[len(chosen) :], strict=True):
+        scores[one] += win(inside(ANSWER, compare.opened + verdict.text), chosen[one], chosen[other])
+    best = max(range(len(chosen)), key=lambda number: scores[number])
+    return Outcome(answer=chosen[best], extra={"candidates": chosen, "summaries": summaries, "scores": scores})
 
 
-def complexity_in(text: str) -> str | None:
-    """Returns the class that a text names, or None.
+def candidates_in(text: str) -> list[str]:
+    """Returns the candidates in a policy's answer: (a) one (b) another; the whole answer if nothing is marked."""
+    parts = (part.strip(" \n\t,;") for part in _MARK.split(answer_in(text) or ""))
+    return [part for part in parts if part]
 
-    A policy that does not classify reveals it: if it searches at once it needs one search, if it answers none.
-    """
-    match parse_action(text):
-        case SearchAction():
-            return "single"
-        case Answer(answer):
-            label = _LABEL.search(answer)
-            return _LABELS[label[0]] if label else "none"
-    label = _LABEL.fullmatch(text.strip().rstrip("."))
-    return _LABELS[label[0]] if label else None
+
+def win(text: str, one: str, other: str) -> float:
+    """Returns 1 if a judge named the first summary, 0 if the second, 1/2 if neither; by number or by candidate."""
+    if _same(text, one) or _same(text, other):
+        return float(_same(text, one))
+    number = _NUMBER.search(text)
+    return {"1": 1.0, "2": 0.0}[number[0]] if number else 0.5
+
+
+def _same(text: str, candidate: str) -> bool:
+    return text.strip().casefold() == candidate.casefold()

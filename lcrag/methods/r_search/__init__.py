@@ -12,6 +12,5 @@ Zhao, Wang, Xu, Zha and Liu, 2025, arXiv 2506.04185. Commands and results: `docs
 | the atlas's player for the cold start, and a reader that follows rules | `players` |
 """
 
-from lcrag.methods.r_search.evidence_reader import EvidenceReader, answer_from_evidence
-from lcrag.methods.r_search.program import r_search
+from lcrag.methods.r_search.program import EvidenceReader, answer_from_evidence, r_search
 from lcrag.methods.r_search.rewards import format_rewards, r_search_reward

@@ -1,15 +1,43 @@
-"""R-Search's program: the policy reasons and searches, then gives the evidence it found, then the answer."""
+"""R-Search's program (section 3.2.1), the frozen reader of its reward (3.2.2), and R-Search as a tool (5.1)."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 import gin
 
 from lcrag.data.questions import Question
-from lcrag.episodes.programs import ContextFull, Observe, Outcome, Program, Retrieve, SearchTurns, atlas, user_message
+from lcrag.episodes import Completer
+from lcrag.episodes.programs import (
+    Complete,
+    ConfiguredProgram,
+    ContextFull,
+    LoggedSearch,
+    Observe,
+    Outcome,
+    Program,
+    Retrieve,
+    SearchTurns,
+    atlas,
+    log_searches,
+    user_message,
+)
 from lcrag.episodes.searches import Framed, Route, Style, information, native_only
-from lcrag.episodes.tags import ANSWER, EVIDENCE, OBSERVATION, SEARCH, answer_in, boxes_in, closing, opening
-from lcrag.errors import lookup
+from lcrag.episodes.tags import (
+    ANSWER,
+    EVIDENCE,
+    INFORMATION,
+    OBSERVATION,
+    SEARCH,
+    answer_in,
+    boxes_in,
+    closing,
+    neutralise,
+    opening,
+)
+from lcrag.errors import lookup, typed
+from lcrag.models.completers import complete_prompts
+from lcrag.sampling import SamplingParameters
 
 # The system message, table 1 in our words; its part on evidence can be left out.
 _SEARCHING = (
@@ -96,4 +124,153 @@ def r_search(
             "valid_searches": turns.searches,
             "well_formed_answer": answers.sole is not None,
         },
+    )
+
+
+# --- Other models that answer from evidence ---
+
+
+@dataclasses.dataclass(frozen=True)
+class ReaderPrompt:
+    """How evidence is put to a reader.
+
+    Attributes:
+      prompt: The prompt, with places for {question} and {evidence}.
+      line: One line of the evidence.
+      stop: Strings that end the answer and are not part of it.
+      answer_prefix: Shown after a first line that the reader writes, before its answer; "" to ask for that at once.
+    """
+
+    prompt: str
+    line: str = "{line}\n"
+    stop: tuple[str, ...] = ()
+    answer_prefix: str = ""
+
+    def of(self, question: str, evidence: str) -> str:
+        """Returns the prompt for one question. Tags and control tokens in either text are neutralised."""
+        lines = filter(None, (line.strip() for line in neutralise(evidence).splitlines()))
+        shown = "".join(self.line.format(line=line) for line in lines)
+        return self.prompt.format(question=neutralise(question), evidence=shown)
+
+    def after_line(self, prompt: str, written: str) -> str:
+        """Returns the prompt for the answer, after `prompt` and the line that the reader wrote.
+
+        A line without an end is left out: it repeats itself, and may not fit twice.
+        """
+        line, ended, _ = written.replace(self.answer_prefix, "\n").partition("\n")
+        shown = self.line.format(line=neutralise(line.strip())) if ended and line.strip() else ""
+        return f"{prompt}{shown}{self.answer_prefix}"
+
+    def answer_in(self, text: str) -> str:
+        """Returns the answer in a reader's completion."""
+        for stop in self.stop:
+            text = text.partition(stop)[0]
+        return text.strip()
+
+
+READER_PROMPTS = {
+    # Table 5.
+    "full": ReaderPrompt(
+        "Answer the question based on the given passages. Only give me the answer and do not output any other words."
+        "\n\nThe following are given passages: {evidence}\nQuestion: {question}\n\nAnswer:"
+    ),
+    # For the built-in policies.
+    "atlas": ReaderPrompt(
+        "{question}\n" + f"{opening(INFORMATION)}\n" + "{evidence}" + f"{closing(INFORMATION)}\n",
+        line=" {line}\n",
+        stop=(closing(ANSWER),),
+        answer_prefix=opening(ANSWER),
+    ),
+}
+
+
+@gin.register
+@typed
+class EvidenceReader:
+    """The frozen model of the evidence reward (section 3.2.2): answers many questions in one batch.
+
+    In the wording "atlas" it writes a line first, in a batch of its own.
+
+    Args:
+      model: Completes prompts: a second checkpoint (`SamplerCompleter`) or an endpoint (`EndpointCompleter`).
+      max_tokens: Longest answer, and longest line before it.
+    """
+
+    def __init__(
+        self, model: Completer, wording: str = "full", temperature: float = 0.1, max_tokens: int = 512, seed: int = 0
+    ):
+        self._model, self._prompt = model, lookup(READER_PROMPTS, wording, "wording of a reader")
+        self._parameters = SamplingParameters(
+            stop=self._prompt.stop, max_tokens=max_tokens, temperature=temperature, seed=seed
+        )
+
+    @property
+    def hashes(self) -> Mapping[str, str]:
+        """Fingerprints of the model's files; empty for a model behind an endpoint."""
+        return getattr(self._model, "hashes", {})
+
+    def check(self) -> None:
+        """Raises a UserError if the model cannot be loaded."""
+        getattr(self._model, "check", lambda: None)()
+
+    def __call__(self, questions: Sequence[str], evidences: Sequence[str]) -> list[str | None]:
+        """Returns the answers, in order; None where the model fails."""
+        pairs = zip(questions, evidences, strict=True)
+        prompts = {number: self._prompt.of(*pair) for number, pair in enumerate(pairs)}
+        if self._prompt.answer_prefix:
+            parameters = dataclasses.replace(self._parameters, stop=("\n", *self._prompt.stop))
+            lines = complete_prompts(self._model, prompts, parameters)
+            written = {number: line for number, line in lines.items() if isinstance(line, str)}
+            prompts = {number: self._prompt.after_line(prompts[number], line) for number, line in written.items()}
+        texts = complete_prompts(self._model, prompts, self._parameters)
+        return [
+            self._prompt.answer_in(text) if isinstance(text := texts.get(number), str) else None
+            for number in range(len(questions))
+        ]
+
+
+@gin.configurable(denylist=["question", "collections"])
+def answer_from_evidence(
+    question: Question,
+    collections: Sequence[str],
+    *,
+    searcher: ConfiguredProgram | None,
+    reader: str = "reader",
+    wording: str = "full",
+    evidence_characters: int = 8000,
+) -> Program:
+    """R-Search as a tool (section 5.1): one program searches, and another model answers from its evidence alone.
+
+    If the searcher writes no evidence, the passages it found are the evidence. The outcome's `extra` has the `evidence`
+    that the reader was shown, and the `searcher_answer`.
+
+    Args:
+      question, collections, wording (of the reader's prompt): See `lcrag.methods`.
+      searcher: The program that searches; None: the reader answers the same prompt without evidence.
+      reader: The model that answers: a name in `Runner.completers`.
+      evidence_characters: Longest evidence. Whole passages are left out, the last found first.
+    """
+    prompt, searched = lookup(READER_PROMPTS, wording, "wording of a reader"), Outcome(answer=None)
+    log: list[LoggedSearch] = []
+    if searcher is not None:
+        with suppress(ContextFull):  # the passages of the searches until then are evidence
+            searched = yield from log_searches(searcher(question, collections), log)
+    evidence = searched.extra.get("evidence") or ""
+    if not evidence:  # the passages, one a line, without duplicates
+        hits = [" ".join(f"{hit.title}: {hit.text}".split()) for search in log for hit in search.passages]
+        for line in dict.fromkeys(hits):
+            if evidence and len(evidence) + len(line) > evidence_characters:
+                break
+            evidence += f"{line}\n"
+    shown = evidence[:evidence_characters]
+    asked = prompt.of(question.text, shown)
+    if prompt.answer_prefix:
+        line = yield Complete(prompt=asked, stop=("\n", *prompt.stop), model=reader)
+        asked = prompt.after_line(asked, line.text)
+    completion = yield Complete(prompt=asked, stop=prompt.stop, model=reader)
+    return Outcome(
+        answer=prompt.answer_in(completion.text) or None,
+        invalid_actions=searched.invalid_actions,
+        counts=searched.counts,
+        extra={"evidence": shown, "searcher_answer": searched.answer},
     )

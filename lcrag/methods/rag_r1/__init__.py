@@ -5,7 +5,7 @@ Tan, Huang, Wu, Zhang, Zhuang and Gu, 2025, arXiv 2507.02962. Commands and resul
 | in the paper | here |
 |---|---|
 | section 3.1.1, tables 1 and 2: the dialogue and its prompts | `rag_r1`, `program.rag_r1_prompt` |
-| section 3.1.1: demonstrations by a teacher | `lcrag curate demonstrations`; on the atlas by `oracle.ParallelOracle` |
+| section 3.1.1: demonstrations by a teacher | `lcrag curate demonstrations`; `curation.ParallelOracle` |
 | section 3.1.2: segmentation | `curation.segments` |
 | section 3.2.1: selection of questions for RL; table 4, "w/o Filter" | `curation.select`, `split`; `unfiltered` |
 | section 3.2.2: PPO that masks retrieved tokens, with exact match | `lcrag.learning`, `lcrag.rewards` |

@@ -4,6 +4,7 @@ Translate-R1, tables 3 to 5 and figures 1, 6 and 7.
 """
 
 import collections
+import itertools
 import math
 import pathlib
 import re
@@ -27,8 +28,8 @@ from lcrag.evaluation.plots import (
 )
 from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System, SystemScore
 from lcrag.evaluation.tables import Cell, Curve, Rank, Table
-from lcrag.methods.translate_r1.tool_use import Point, frontier, pareto_shares
 
+Point = tuple[float, float]  # (reward, cost), both in [0, 1]
 Logs = Mapping[str, Sequence[Mapping[str, Curve]]]  # method -> the training log of each of its runs
 
 REWARD, TOOL_RATE = "reward", "tool_rate"
@@ -175,6 +176,32 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
         note="Questions, in percent, by the share of their samples with a call of the tool; all tiers weigh the same.",
     )
     return [rewards_and_rates, pareto, selectivity]
+
+
+def pareto_shares(points: Mapping[str, Point]) -> dict[str, float]:
+    """Returns the share of cost sensitivities alpha in [0, 1] at which each policy's utility R - alpha C is highest.
+
+    Translate-R1, section 6.3 and figure 1. The result is exact: every utility is a line in alpha, and the upper
+    envelope changes only where two lines cross. Policies with equal utility divide their share; the shares sum to 1.
+    """
+    pairs = itertools.combinations(points.values(), 2)
+    crossings = {(one[0] - other[0]) / (one[1] - other[1]) for one, other in pairs if one[1] != other[1]}
+    cuts = sorted({0.0, 1.0, *(alpha for alpha in crossings if 0 < alpha < 1)})
+    shares = dict.fromkeys(points, 0.0)
+    for start, end in itertools.pairwise(cuts):
+        middle = (start + end) / 2
+        utilities = {name: reward - middle * cost for name, (reward, cost) in points.items()}
+        best = max(utilities.values(), default=0.0)
+        winners = [name for name, utility in utilities.items() if utility >= best - 1e-12]
+        for name in winners:
+            shares[name] += (end - start) / len(winners)
+    return shares
+
+
+def frontier(points: Mapping[str, Point]) -> list[str]:
+    """Returns the policies with a positive share, in ascending order of cost."""
+    shares = pareto_shares(points)
+    return sorted((name for name, share in shares.items() if share > 0), key=lambda name: points[name][::-1])
 
 
 def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:

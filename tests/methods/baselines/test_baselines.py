@@ -26,10 +26,8 @@ from lcrag.methods.baselines import (
     search_r1,
     sure,
 )
-from lcrag.methods.baselines.search_agents import REPEATED
-from lcrag.methods.baselines.sentence_searches import next_query, uncertain_query
-from lcrag.methods.baselines.steps import Step
-from lcrag.methods.baselines.sure import candidates_in
+from lcrag.methods.baselines.rag import Step, candidates_in
+from lcrag.methods.baselines.searches import REPEATED, next_query, uncertain_query
 
 PROGRAMS = [value for value in vars(baselines).values() if is_program(value)]
 MODULES = [module for name, module in sys.modules.items() if name.startswith("lcrag.methods.baselines.")]

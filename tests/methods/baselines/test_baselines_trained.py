@@ -13,7 +13,7 @@ from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.baselines import adaptive_rag, d_rag, step_search
 from lcrag.methods.baselines.d_rag import NO_EVIDENCE, GoldenArguments
-from lcrag.methods.baselines.step_search import STEPS, SearchMemory, search_keys, step_search_reward, tf_idf_cosines
+from lcrag.methods.baselines.searches import STEPS, SearchMemory, search_keys, step_search_reward, tf_idf_cosines
 from lcrag.retrieval import Hit
 from lcrag.train.method import Method, at_last_tokens
 

@@ -16,10 +16,13 @@ from lcrag.methods.globalrag.analysis import (
     PlanDiversity,
     diversity_rows,
     diversity_table,
+    draw_costs,
+    draw_searches,
+    has_costs,
+    has_searches,
     phase_table,
     plan_diversity,
 )
-from lcrag.methods.globalrag.figures import draw_costs, draw_searches, has_costs, has_searches
 
 
 def costly(method, right, tokens, dataset="toy"):

@@ -13,16 +13,18 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Generate, Observe, Retrieve
 from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.errors import UserError
-from lcrag.methods.globalrag.golden_trajectory import (
+from lcrag.methods.globalrag.golden import (
     BAD_PLANS,
     FILTERS,
+    PlanOracle,
+    PlanTeacher,
     golden_trajectory,
     golden_verdict,
     graph_of,
+    plan_of_question,
     read_plan,
     read_sub_answer,
 )
-from lcrag.methods.globalrag.oracle import PlanOracle, PlanTeacher, plan_of_question
 from lcrag.methods.globalrag.plans import BadPlan, QuestionPlan, golden_graph, golden_plans, parse_plan, with_own_plan
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.retrieval import Hit

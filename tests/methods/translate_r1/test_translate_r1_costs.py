@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import plain_rewards as oracle
 
 from lcrag.errors import UserError
-from lcrag.methods.translate_r1.call_costs import METHODS, cost, cost_adjusted_rewards, gate_firing_probability
+from lcrag.methods.translate_r1.costs import METHODS, cost, cost_adjusted_rewards, gate_firing_probability
 from lcrag.rewards.terms import answer_only
 
 SIZE = 8

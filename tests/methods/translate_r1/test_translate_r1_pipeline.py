@@ -15,21 +15,26 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Completion
 from lcrag.errors import UserError
 from lcrag.evaluation import to_markdown
-from lcrag.methods.translate_r1.pipeline.models import CompleterModel, ModelRequest, RequestCache
-from lcrag.methods.translate_r1.pipeline.report import attempt_rows, question_rows, report_tables, translation_report
-from lcrag.methods.translate_r1.pipeline.stages import (
+from lcrag.methods.translate_r1.pipeline import (
     ANSWERS_TRIED,
+    CompleterModel,
+    ModelRequest,
+    RequestCache,
     Stages,
     Thresholds,
+    attempt_rows,
     fill,
     fill_quotas,
     filter_sources,
     natural_language_share,
+    question_rows,
     quotas_of,
+    report_tables,
+    translation_report,
     unfit_source,
     verdict_in,
 )
-from lcrag.methods.translate_r1.pipeline.texts import (
+from lcrag.methods.translate_r1.texts import (
     DOMAINS,
     LABEL,
     QUESTION,

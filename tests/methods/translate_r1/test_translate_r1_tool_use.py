@@ -14,14 +14,15 @@ from lcrag.methods.translate_r1.tool_report import (
     draw_pareto,
     draw_selectivity,
     draw_tool_rates,
+    frontier,
     has_tool_use,
+    pareto_shares,
     points_of,
     question_rates,
     tiers_in,
     tiers_of,
     tool_tables,
 )
-from lcrag.methods.translate_r1.tool_use import frontier, pareto_shares
 
 PNG = b"\x89PNG"
 TIERS = {"en": "high", "ha": "low"}

@@ -5,21 +5,27 @@ its quota. The stages are functions of the models' answers, so equal answers giv
 """
 
 import asyncio
-import collections
 import dataclasses
+import functools
+import hashlib
+import json
 import re
 import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import gin
 
 from lcrag.data.questions import Coupled, Question, coupled, language_of, seeded_order
-from lcrag.episodes import Translator
+from lcrag.data.rows import question_row
+from lcrag.episodes import Completer, Completion, GenerationFailure, Translator
 from lcrag.errors import UserError, typed
-from lcrag.methods.translate_r1.pipeline.models import JUDGE, TRANSLATOR, ModelRequest
-from lcrag.methods.translate_r1.pipeline.texts import (
+from lcrag.evaluation.tables import Cell, Table
+from lcrag.methods.translate_r1.texts import (
     DOMAINS,
+    LABEL,
     MULTIPLE_CHOICE,
     TRANSLATION,
     Domain,
@@ -35,7 +41,179 @@ from lcrag.methods.translate_r1.pipeline.texts import (
     translation_prompt,
     versions_of,
 )
+from lcrag.models.completers import LOCAL, ChatEndpoint, user_message
 from lcrag.rewards.domains import chrf, length_ratio, repetition_ratio
+from lcrag.sampling import SamplingParameters
+
+# --- The models that translate and judge ---
+
+TRANSLATOR, JUDGE = "translator", "judge"  # the roles
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelRequest:
+    """One request to a model: its answer depends on nothing else."""
+
+    role: str
+    prompt: str
+    max_tokens: int  # of the answer
+    number: int = 0  # of the answer to this prompt; the first is greedy, later ones are sampled
+
+    def key(self, model: str) -> str:
+        """Identifies the request to a model, in 32 hexadecimal digits."""
+        content = json.dumps([model, *dataclasses.astuple(self)], ensure_ascii=False)
+        return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+    @property
+    def sampling(self) -> SamplingParameters:
+        """Sampling parameters of the answer; the seed has 31 bits and depends on the request alone."""
+        seed = int(self.key(""), 16) % 2**31
+        return SamplingParameters(max_tokens=self.max_tokens, temperature=0.7 if self.number else 0.0, seed=seed)
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A model that answers up to `in_flight` requests concurrently; `name` identifies it wherever it is served."""
+
+    name: str
+    in_flight: int
+
+    async def answer(self, request: ModelRequest) -> str:
+        """Returns the whole answer; a `UserError` (unavailable, or refused) ends the run."""
+
+
+class RequestCache:
+    """Sends requests to models and stores every answer; an asynchronous context manager.
+
+    On exit, or after a failed request, it starts no further requests, but waits for the answers in flight and stores
+    them.
+
+    Args:
+      models: Role -> the model that has it.
+      answered: Request key -> stored answer.
+      store: Stores rows `{"key", "role", "answer"}` durably; called on a thread, one call at a time.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Model],
+        answered: Mapping[str, str],
+        store: Callable[[Sequence[Mapping[str, Any]]], None],
+    ):
+        for role, model in models.items():
+            if model.in_flight < 1:
+                raise UserError(f"the {role}'s in_flight is {model.in_flight}: set it to 1 or more")
+        self._models, self._answered, self._store = models, answered, store
+        self._slots = {role: asyncio.Semaphore(model.in_flight) for role, model in models.items()}
+        self._sent: dict[str, asyncio.Task[str]] = {}
+        self._unwritten: list[Mapping[str, Any]] = []
+        self._writing = asyncio.Lock()
+        self._closed = False
+
+    async def __aenter__(self) -> "RequestCache":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closed = True
+        await asyncio.gather(*self._sent.values(), return_exceptions=True)
+
+    async def __call__(self, request: ModelRequest) -> str:
+        """Returns the answer to a request; equal requests are sent once."""
+        if request.role not in self._models:
+            raise UserError(
+                f"there is no {request.role} to ask: bind translations.{request.role} = @{request.role}/EndpointModel()"
+            )
+        key = request.key(self._models[request.role].name)
+        if key in self._answered:
+            return self._answered[key]
+        if key not in self._sent:
+            self._sent[key] = asyncio.create_task(self._send(key, request))
+        return await asyncio.shield(self._sent[key])  # a cancelled caller does not cancel the request
+
+    async def _send(self, key: str, request: ModelRequest) -> str:
+        async with self._slots[request.role]:
+            if self._closed:
+                raise asyncio.CancelledError
+            try:
+                answer = await self._models[request.role].answer(request)
+            except Exception:
+                self._closed = True
+                raise
+            # One write stores all rows that arrived during the previous one: a durable write takes milliseconds.
+            self._unwritten.append({"key": key, "role": request.role, "answer": answer})
+            async with self._writing:
+                rows, self._unwritten = self._unwritten, []
+                if rows:
+                    await asyncio.to_thread(self._store, rows)
+        return answer
+
+
+@gin.register
+@typed
+class EndpointModel:
+    """A chat model served by an OpenAI-compatible endpoint; its key is OPENAI_API_KEY of the environment.
+
+    Args:
+      model: Name of the model at the endpoint.
+      url: The endpoint, up to `/v1`.
+      in_flight: Maximum concurrent requests.
+      attempts, seconds: Attempts per answer while the endpoint is unavailable, and the timeout of each.
+    """
+
+    def __init__(self, model: str, url: str = LOCAL, in_flight: int = 192, attempts: int = 6, seconds: float = 120.0):
+        self.name, self.in_flight = model, in_flight
+        self._endpoint = ChatEndpoint(model, url, attempts=attempts, seconds=seconds)
+        self._threads = ThreadPoolExecutor(max(1, in_flight), thread_name_prefix="endpoint")
+
+    async def answer(self, request: ModelRequest) -> str:
+        """Returns the endpoint's answer."""
+        chosen, messages = request.sampling, user_message(request.prompt)
+        say = functools.partial(
+            self._endpoint.say, messages, temperature=chosen.temperature, max_tokens=chosen.max_tokens, seed=chosen.seed
+        )
+        return (await asyncio.get_running_loop().run_in_executor(self._threads, say)).text
+
+
+@gin.register
+@typed
+class CompleterModel:
+    """A `Completer`, such as a local checkpoint; requests that arrive during a batch form the next one.
+
+    Args:
+      completer: Completes a batch of prompts.
+      name: Name of the model, under which answers are stored.
+      in_flight: Maximum requests in a batch.
+    """
+
+    def __init__(self, completer: Completer, name: str = "local", in_flight: int = 256):
+        self.name, self.in_flight = name, in_flight
+        self._completer = completer
+        self._waiting: list[tuple[ModelRequest, asyncio.Future[Completion | GenerationFailure]]] = []
+        self._working = asyncio.Lock()
+
+    async def answer(self, request: ModelRequest) -> str:
+        """Returns the answer from the batch that the request is part of; a failed batch fails all of it."""
+        answer: asyncio.Future[Completion | GenerationFailure] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, answer))
+        await asyncio.sleep(0)  # lets other tasks add their requests to the batch
+        async with self._working:
+            batch, self._waiting = self._waiting, []
+            prompts = [(waiting.prompt, waiting.sampling) for waiting, _ in batch]
+            try:
+                completions = await asyncio.to_thread(self._completer, prompts) if batch else ()
+            except Exception as error:
+                for _, future in batch:
+                    future.set_exception(error)
+            else:
+                for (_, future), completion in zip(batch, completions, strict=True):
+                    future.set_result(completion)
+        completion = await answer
+        if isinstance(completion, GenerationFailure):
+            raise UserError(f"{self.name} fails: {completion.reason}")
+        return completion.text
+
+
+# --- The stages ---
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -183,7 +361,7 @@ class Stages:
 
     def __init__(self, ask: Ask, thresholds: Thresholds, exact: Mapping[str, Translator]):
         self._ask, self._thresholds, self._exact = ask, thresholds, exact
-        self._answers: collections.Counter[tuple[str, bool]] = collections.Counter()  # of (role, usable)
+        self._answers: Counter[tuple[str, bool]] = Counter()  # of (role, usable)
 
     async def attempt(self, question: Question, language: str) -> Attempt:
         """Takes a source through the stages, up to the first that removes it."""
@@ -261,7 +439,7 @@ class Sources(NamedTuple):
 
 def filter_sources(questions: Iterable[Question], thresholds: Thresholds, *, preferred: str, seed: int) -> Sources:
     """Applies stage 1 to all questions; `preferred` is the language of the version that becomes the source."""
-    pools: dict[str, dict[str, Coupled]] = collections.defaultdict(dict)
+    pools: dict[str, dict[str, Coupled]] = defaultdict(dict)
     removed = []
     for versions in coupled(questions):
         source, *others = sorted(versions, key=lambda version: version.language != preferred)
@@ -414,3 +592,119 @@ async def fill(
         if not empty or not made:
             break
     return tried
+
+
+# --- The report ---
+
+
+def attempt_rows(sources: Sources, quotas: Iterable[Quota]) -> Iterator[dict[str, Any]]:
+    """Yields a row for every attempt: those of the source filter, then each quota's in the order of its rounds."""
+
+    def row(attempt: Attempt) -> dict[str, Any]:
+        return {
+            "id": attempt.question.id,
+            "dataset": attempt.question.dataset,
+            "domain": attempt.domain.name,
+            "source": attempt.question.language,
+            "language": attempt.language,
+            "removed_by": attempt.stage or None,
+            "cause": attempt.cause or None,
+            "portion": attempt.portion or None,
+            "chrf": attempt.similarity,
+            "translation": attempt.translation or None,
+            "back_translation": attempt.back or None,
+        }
+
+    yield from map(row, sources.removed)
+    for quota in quotas:
+        for place, number, attempts in quota.tried:
+            for attempt in attempts:
+                yield row(attempt) | {"place": place, "attempt": number}
+
+
+def question_rows(quotas: Iterable[Quota]) -> list[dict[str, Any]]:
+    """Returns the questions of all filled places as rows that `lcrag.data.rows` reads.
+
+    Versions of one question share their id, which begins with the data set's name if there are several data sets.
+    """
+    filled = [attempts for quota in quotas for *_, attempts in quota.tried if all_passed(attempts)]
+    questions = [question for attempts in filled for attempt in attempts for question in attempt.questions]
+    several = len({question.dataset for question in questions}) > 1
+    return [question_row(question, identity=question.coupling if several else None) for question in questions]
+
+
+def translation_report(sources: Sources, quotas: Sequence[Quota], roles: Iterable[str]) -> dict[str, Any]:
+    """Counts what each stage removed per domain and language, and the requests by their `roles`: `report.json`."""
+    unfit = Counter((attempt.domain.name, attempt.cause) for attempt in sources.removed)
+    read = Counter({domain: len(pool) for domain, pool in sources.pools.items()})
+    read.update(attempt.domain.name for attempt in sources.removed)
+    languages = []
+    for quota in quotas:
+        for place, language in enumerate(quota.languages):
+            attempts = [attempts[place] for *_, attempts in quota.tried]
+            similarities = [each.similarity for each in attempts if each.passed and each.similarity is not None]
+            # A cause names the portion if that was removed alone.
+            causes = Counter(
+                (each.stage, f"{each.portion}: {each.cause}" if each.portion else each.cause)
+                for each in attempts
+                if not each.passed
+            )
+            languages.append(
+                {
+                    "domain": quota.domain.name,
+                    "language": language,
+                    "places": quota.places,
+                    "filled": sum(all_passed(attempts) for *_, attempts in quota.tried),
+                    "attempts": len(attempts),
+                    "passed": sum(each.passed for each in attempts),
+                    "removed": {stage: _causes(causes, stage) for stage in STAGES[1:]},
+                    "texts_spared": sum(each.portion == LABEL for each in attempts),
+                    "chrf": sum(similarities) / len(similarities) if similarities else None,
+                }
+            )
+    return {
+        "sources": {domain: {"read": read[domain], "removed": _causes(unfit, domain)} for domain in sorted(read)},
+        "languages": languages,
+        "requests": dict(sorted(Counter(roles).items())),
+    }
+
+
+def _causes(counts: Counter[tuple[str, str]], group: str) -> dict[str, int]:
+    return {cause: count for (of, cause), count in counts.most_common() if of == group}
+
+
+def report_tables(report: Mapping[str, Any]) -> list[Table]:
+    """Returns two tables of a report: what the source filter removed, and the other stages in each language."""
+    sources, languages = report["sources"], report["languages"]
+    causes = list(dict.fromkeys(cause for domain in sources.values() for cause in domain["removed"]))
+    filtered = tuple(
+        _cells(name.replace("_", " "), domain["read"], *(domain["removed"].get(cause, 0) for cause in causes))
+        for name, domain in sources.items()
+    )
+    lines: dict[str, list[tuple[Cell, ...]]] = {}
+    for row in languages:
+        removed = (sum(counts.values()) for counts in row["removed"].values())
+        chrf = "–" if row["chrf"] is None else f"{row['chrf']:.3f}"
+        numbers = _cells(language_of(row["language"]).name, row["places"], row["filled"], row["attempts"], *removed)
+        lines.setdefault(row["domain"], []).append((*numbers, Cell(chrf)))
+    spared = sum(row["texts_spared"] for row in languages)
+    requests = ", ".join(f"{count:,} of the {role}" for role, count in report["requests"].items()) or "none"
+    return [
+        Table(
+            title="Source filter: questions read, and removed because of",
+            header=("domain", "read", *causes),
+            sections=(filtered,),
+        ),
+        Table(
+            title="Places filled, sources tried for them, and what each stage removed",
+            header=("", "places", "filled", "tried", *STAGES[1:], "chrF"),
+            sections=tuple(map(tuple, lines.values())),
+            section_titles=tuple(domain.replace("_", " ") for domain in lines),
+            note=f"chrF: mean of the back-translations that passed. Requests: {requests}."
+            + (f" Texts never translated, since their label failed: {spared:,}." if spared else ""),
+        ),
+    ]
+
+
+def _cells(name: str, *numbers: int) -> tuple[Cell, ...]:
+    return (Cell(name), *(Cell(f"{number:,}") for number in numbers))
