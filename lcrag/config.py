@@ -43,7 +43,7 @@ MODULES = """
     atlas.comprehension atlas.world
     commands.benchmark commands.build commands.compile commands.curate commands.describe commands.evaluate
     commands.export commands.index commands.report commands.sample
-    commands.serve.routes commands.serve.serving
+    commands.serve
     curation.playing curation.rows
     data.constructed data.english data.multilingual data.questions data.rows
     episodes.searches
@@ -52,7 +52,7 @@ MODULES = """
     methods.lcrl.program methods.lcrl.rewards methods.r_search.players methods.r_search.program
     methods.r_search.rewards methods.rag_r1.curation methods.rag_r1.program methods.translate_r1.costs
     methods.translate_r1.oracles methods.translate_r1.pipeline methods.translate_r1.program
-    models.completers models.local models.translators
+    models.completers models.translators
     retrieval.index retrieval.passages retrieval.qdrant retrieval.remote retrieval.service retrieval.web
     train.evaluation train.method train.rl train.rollout train.sft
 """.split()

@@ -4,9 +4,12 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from beartype import BeartypeConf, beartype
+
+if TYPE_CHECKING:
+    import pydantic
 
 Option = TypeVar("Option")
 # What beartype says of an argument: `Function lcrag.train.rl.train() parameter steps=...`.
@@ -81,3 +84,15 @@ def one_line(message: str) -> str:
     """Returns a message on one line, without the call trace that gin appends, and with beartype's in our words."""
     line = " ".join(message.split(TRAIL)[0].split())
     return WRONG_TYPE.sub(lambda found: f"{found['name']}.{found['parameter']} has a wrong type: {found['why']}", line)
+
+
+def excerpt(text: object) -> str:
+    """Returns at most 300 characters of external text for a message, on one line and without passwords or keys."""
+    return " ".join(without_secrets(str(text))[:300].split())
+
+
+def first_problem(error: "pydantic.ValidationError") -> str:
+    """Returns place and message of the first validation error, without values of the text."""
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = excerpt(".".join(map(str, problem["loc"])))
+    return f"{where}: {problem['msg']}" if where else problem["msg"]

@@ -1,12 +1,14 @@
-"""Atomic replacement of files, JSON, journals, local copies of remote files, file names, and a full disk."""
+"""Atomic replacement of files and folders, JSON, journals, copies of remote files, file names, and a full disk."""
 
 import contextlib
 import errno
+import fcntl
 import functools
 import json
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -105,6 +107,53 @@ def naming(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename = str(path)
         raise
+
+
+def readable_folder(folder: str | Path) -> Path:
+    """Returns the folder with the content: `folder`, or its previous version if a replacement was killed half-way."""
+    folder = Path(folder)
+    previous = _previous(folder)
+    return previous if not folder.exists() and previous.exists() else folder
+
+
+@contextlib.contextmanager
+def replacing_folder(folder: str | Path, *, keep: bool = False) -> Iterator[Path]:
+    """Yields a temporary folder that replaces `folder` when the block ends without an error.
+
+    A process killed at any moment leaves the earlier content readable (see `readable_folder`). With `keep`, the
+    temporary folder has the content of an earlier block that failed or was killed; otherwise it is empty at first.
+    Another process that is writing the same folder is a UserError.
+    """
+    folder = Path(folder).absolute()
+    building = folder.with_name(f".{folder.name}.building")
+    building.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(building, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released when the process ends, however it ends
+        if not keep:
+            for path in building.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        yield building
+        previous = _previous(folder)
+        if folder.exists():
+            if previous.exists():
+                shutil.rmtree(previous)
+            folder.rename(previous)
+        building.rename(folder)
+        if previous.exists():
+            shutil.rmtree(previous)
+    except BlockingIOError as error:
+        raise UserError(f"{folder} is being written by another process: wait until it has finished") from error
+    except BaseException:
+        if not keep:
+            shutil.rmtree(building)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _previous(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.previous")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -163,7 +163,7 @@ COMMANDS = {
         "waiting times, and two episodes of one question side by side. It needs no network.",
     ),
     "serve": Command(
-        function="lcrag.commands.serve.serving:serve",
+        function="lcrag.commands.serve:serve",
         summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is stopped",
         gin_file="serve.gin",
         marks=("serve.host",),

@@ -19,8 +19,9 @@ from lcrag.data.corpora import PASSAGE_LENGTH, Kind, Source, Unit, find_source
 from lcrag.data.rows import BadRows, Judgements, counted_bad_rows, data_file, dataset_folder, read_trec
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import Row, read_rows, retrieval_rows, write_rows
-from lcrag.files import plain, resolved_folder
+from lcrag.files import plain, readable_folder, resolved_folder
 from lcrag.retrieval import (
+    Corpus,
     Encoder,
     IndexSettings,
     Passage,
@@ -30,9 +31,7 @@ from lcrag.retrieval import (
     load_encoder,
 )
 from lcrag.retrieval.collections import ENCODER, META, collection_bytes, is_language_code, keep_encoder, read_meta
-from lcrag.retrieval.corpus import Corpus
 from lcrag.retrieval.encoder import configured_encoder
-from lcrag.retrieval.folders import readable
 from lcrag.retrieval.index import USUAL_INDEX, VECTORS
 from lcrag.retrieval.qdrant import Qdrant
 from lcrag.runs import operative_config, provenance
@@ -89,7 +88,7 @@ def index(
     plans = [find_source(code, sources[code], kind, unit, length) for code in words or sources]
     if encoder is not None:
         opened = configured_encoder(resolved_folder(encoder))
-    elif readable(output_dir / ENCODER).exists():
+    elif readable_folder(output_dir / ENCODER).exists():
         opened = load_encoder(output_dir / ENCODER)
     else:
         raise UserError("index.encoder names no encoder: give the folder of one with --gin.index.encoder='\"FOLDER\"'")
@@ -99,7 +98,7 @@ def index(
     for plan in plans:
         folder, identity = output_dir / plan.language, plan.identity() | {"encoder": opened.fingerprint()}
         source = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-        if not (readable(folder) / META).exists():
+        if not (readable_folder(folder) / META).exists():
             shown = progress_display(plan.language, 100, unit="%", transient=True, console=console)
             with counted_bad_rows() as bad_rows, shown as display:
                 _build(plan, output_dir, opened, settings, source, bad_rows, display, workers, beam)

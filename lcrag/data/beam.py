@@ -19,7 +19,7 @@ from lcrag.data.corpora import Block, Source
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.retrieval import Encoder, load_encoder
-from lcrag.retrieval.corpus import FILE_NAME, write_passages
+from lcrag.retrieval.collections import PASSAGES_FILE, write_passages
 from lcrag.retrieval.index import VECTORS
 from lcrag.retrieval.passages import passage_text
 
@@ -65,7 +65,7 @@ def embed_blocks(
                 raise UserError(line.removeprefix(marker).partition(" [while running")[0]) from error
         raise
     counters = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(_NAMESPACE))["counters"]
-    blocks = sorted(path for path in folder.glob("[!.]*") if (path / FILE_NAME).exists())
+    blocks = sorted(path for path in folder.glob("[!.]*") if (path / PASSAGES_FILE).exists())
     return blocks, sum(counter.result for counter in counters)
 
 
@@ -105,7 +105,7 @@ class _EmbedBlock(beam.DoFn):
         temporary = self._folder / f".{element.name}.{uuid.uuid4().hex}"
         temporary.mkdir()
         if passages:
-            write_passages(passages, temporary / FILE_NAME)
+            write_passages(passages, temporary / PASSAGES_FILE)
             texts = [passage_text(passage) for passage in passages]
             np.save(temporary / VECTORS, self._encoder.encode(texts, kind="passage"))
         try:

@@ -11,8 +11,7 @@ Public:
 To translate training questions with quality checks, see `lcrag.methods.translate_r1.pipeline`.
 """
 
-from lcrag.models.completers import CompletionJudge, EndpointCompleter
-from lcrag.models.local import SamplerCompleter
+from lcrag.models.completers import CompletionJudge, EndpointCompleter, SamplerCompleter
 from lcrag.models.translators import (
     EndpointTranslator,
     FirstTranslator,

@@ -23,10 +23,9 @@ from lcrag.data.constructed import CONSTRUCTED, ENGLISH, substitution, words_of
 from lcrag.data.questions import LANGUAGES, Question
 from lcrag.data.rows import BadRows, Row, Text, parsed_rows
 from lcrag.episodes import Completer, GenerationFailure, Translated, TranslationFailure, Translator
-from lcrag.errors import UserError, typed
+from lcrag.errors import UserError, first_problem, typed
 from lcrag.models.completers import LOCAL, EndpointCompleter, complete_prompts
 from lcrag.retrieval.remote import USUAL_PATIENCE, HttpService, Patience, ServiceRefusal
-from lcrag.retrieval.wire import first_problem
 from lcrag.sampling import SamplingParameters
 
 _PROMPT = (

@@ -13,19 +13,31 @@ from typing import TYPE_CHECKING, Any
 from lcrag.retrieval.passages import Hit, NoCollections, Passage, SearchableCollections
 
 if TYPE_CHECKING:
-    from lcrag.retrieval.bert import BertConfig, XlmRobertaConfig
-    from lcrag.retrieval.collections import Collections, build_collection, load_collections
+    from lcrag.retrieval.collections import Collections, Corpus, build_collection, load_collections
     from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
-    from lcrag.retrieval.corpus import Corpus
-    from lcrag.retrieval.encoder import Encoder, EncoderSettings, initialise_encoder, load_encoder, save_encoder
+    from lcrag.retrieval.encoder import (
+        BertConfig,
+        Encoder,
+        EncoderSettings,
+        XlmRobertaConfig,
+        initialise_encoder,
+        load_encoder,
+        save_encoder,
+    )
     from lcrag.retrieval.index import IndexSettings
 
 _MODULES = {
-    "bert": ("BertConfig", "XlmRobertaConfig"),
-    "collections": ("Collections", "build_collection", "load_collections"),
+    "collections": ("Collections", "Corpus", "build_collection", "load_collections"),
     "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
-    "corpus": ("Corpus",),
-    "encoder": ("Encoder", "EncoderSettings", "initialise_encoder", "load_encoder", "save_encoder"),
+    "encoder": (
+        "BertConfig",
+        "XlmRobertaConfig",
+        "Encoder",
+        "EncoderSettings",
+        "initialise_encoder",
+        "load_encoder",
+        "save_encoder",
+    ),
     "index": ("IndexSettings",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

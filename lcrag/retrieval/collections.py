@@ -4,8 +4,12 @@
 <folder>/<language>/passages.arrow vectors.npy meta.json [index/]
 """
 
+import array
 import concurrent.futures
 import dataclasses
+import functools
+import hashlib
+import itertools
 import json
 import logging
 import os
@@ -13,18 +17,17 @@ import pathlib
 import re
 import shutil
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
 import numpy as np
+import pyarrow as pa
 from jaxtyping import Float
 
 from lcrag.errors import UserError, typed
-from lcrag.files import local_files, write_text
-from lcrag.retrieval.corpus import FILE_NAME, Corpus, write_passages
+from lcrag.files import local_files, readable_folder, replacing_folder, write_text
 from lcrag.retrieval.encoder import Devices, Encoder, load_encoder, save_encoder
-from lcrag.retrieval.folders import readable, replacing
 from lcrag.retrieval.index import (
     INDEX,
     USUAL_INDEX,
@@ -38,12 +41,98 @@ from lcrag.retrieval.index import (
 from lcrag.retrieval.passages import Hit, Passage, passage_text
 
 META = "meta.json"
+PASSAGES_FILE = "passages.arrow"
 ENCODER = "encoder"
 _PROGRESS = "progress.json"
 _LANGUAGE = re.compile(r"[a-z]{2,3}([_-][A-Za-z0-9]+)*")
 _PASSAGES_PER_CALL = 4096
 _LARGE_BYTES = 1 << 30  # such indexes take a while to read, which a warning announces
 _LOGGER = logging.getLogger(__name__)
+# Rows of every record batch except the last, so a division finds a row's batch.
+ROWS_PER_BATCH = 4096
+_SCHEMA = pa.schema([(name, pa.large_string()) for name in ("id", "title", "text")])
+
+
+# --- Passages in one memory-mapped Arrow file ---
+
+
+def write_passages(passages: Iterable[Passage], path: pathlib.Path) -> tuple[int, str]:
+    """Streams passages into an Arrow IPC file; returns their number and a fingerprint of their content.
+
+    A passage that is not valid Unicode, two with one id, or no passages are a UserError.
+    """
+    digest, hashes = hashlib.sha256(), array.array("q")  # of the ids
+    iterator = iter(passages)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+        while batch := list(itertools.islice(iterator, ROWS_PER_BATCH)):
+            for passage in batch:
+                try:
+                    digest.update("\0".join((passage.id, passage.title, passage.text, "")).encode())
+                except UnicodeEncodeError as error:
+                    raise UserError(
+                        f"passage {passage.id!r} is not valid Unicode (a lone surrogate): decode its source again"
+                    ) from error
+            columns = [[getattr(passage, name) for passage in batch] for name in _SCHEMA.names]
+            arrays = [pa.array(column, pa.large_string()) for column in columns]
+            writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
+            hashes.extend(hash(passage.id) for passage in batch)
+    if not hashes:
+        raise UserError("a collection needs at least one passage, and none was given")
+    # Hashes of 8 bytes fit the memory where the ids of 100 million passages would not; equal ones are looked at.
+    values, counts = np.unique(np.frombuffer(hashes, np.int64), return_counts=True)
+    repeated = set(values[counts > 1].tolist())
+    seen: set[str] = set()
+    for passage in Corpus(path.parent) if repeated else ():
+        if passage.id in seen:
+            raise UserError(f"two passages have the id {passage.id!r}: give every passage of a collection its own")
+        if hash(passage.id) in repeated:
+            seen.add(passage.id)
+    return len(hashes), digest.hexdigest()[:16]
+
+
+class Corpus(Sequence[Passage]):
+    """The passages of a collection's folder in the order written, memory-mapped."""
+
+    def __init__(self, folder: str | pathlib.Path):
+        self.folder = pathlib.Path(folder)
+        path = self.folder / PASSAGES_FILE
+        if not path.is_file():
+            raise UserError(
+                f"no passages in {self.folder}: expected the file {PASSAGES_FILE}; build the collection first"
+            )
+        try:
+            self._reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            batches = self._reader.num_record_batches
+            self._count = (batches - 1) * ROWS_PER_BATCH + self._reader.get_batch(batches - 1).num_rows
+        except (pa.ArrowInvalid, OSError) as error:
+            raise UserError(f"{path} is damaged: build the collection again from its source") from error
+        # Batches are views of the mapping; keeping some saves parsing their headers for every row.
+        self._batch = functools.lru_cache(maxsize=256)(self._reader.get_batch)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, row):
+        """Returns the passage of a row, or the list of passages of a slice."""
+        if isinstance(row, slice):
+            return [self[index] for index in range(*row.indices(len(self)))]
+        row = range(len(self))[row]
+        batch, offset = self._batch(row // ROWS_PER_BATCH), row % ROWS_PER_BATCH
+        return Passage(**{name: batch.column(name)[offset].as_py() for name in _SCHEMA.names})
+
+    def __iter__(self) -> Iterator[Passage]:
+        return self.rows(0, len(self))
+
+    def rows(self, start: int, stop: int) -> Iterator[Passage]:
+        """Yields the passages from row `start` up to `stop`, a batch at a time."""
+        for first in range(start - start % ROWS_PER_BATCH, stop, ROWS_PER_BATCH):
+            batch = self._reader.get_batch(first // ROWS_PER_BATCH)
+            skipped = max(start - first, 0)
+            for row in batch.slice(skipped, min(stop - first, ROWS_PER_BATCH) - skipped).to_pylist():
+                yield Passage(**row)
+
+
+# --- Collections in folders ---
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +150,7 @@ class CollectionMeta:
 
 def read_meta(folder: str | pathlib.Path) -> CollectionMeta:
     """Reads the `meta.json` of the collection in `folder`; an unreadable one is a UserError."""
-    path = readable(folder) / META
+    path = readable_folder(folder) / META
     try:
         values = json.loads(path.read_text())
         # Earlier versions wrote further fields, such as checksums.
@@ -79,7 +168,7 @@ def is_language_code(name: str) -> bool:
 def keep_encoder(root: pathlib.Path, encoder: Encoder) -> None:
     """Writes the encoder into the collections' folder `root`; another encoder there is a UserError."""
     folder = root / ENCODER
-    if not readable(folder).exists():
+    if not readable_folder(folder).exists():
         save_encoder(folder, encoder)
     elif load_encoder(folder).fingerprint() != encoder.fingerprint():
         raise UserError(
@@ -122,10 +211,10 @@ def build_collection(
     if not is_language_code(language):
         raise UserError(f"{language!r} is not a language code: pass one, such as language='en', to build in {folder}")
     keep_encoder(root, encoder)
-    with replacing(root / language, keep=bool(source)) as building:
+    with replacing_folder(root / language, keep=bool(source)) as building:
         state_path = building / _PROGRESS
         if not state_path.exists():
-            count, fingerprint = write_passages(passages, building / FILE_NAME)
+            count, fingerprint = write_passages(passages, building / PASSAGES_FILE)
             state: dict[str, Any] = {"source": source, "count": count, "fingerprint": fingerprint, "encoded": 0}
             write_text(state_path, json.dumps(state))
         elif (state := json.loads(state_path.read_text()))["source"] != source:
@@ -172,7 +261,7 @@ class Collection:
     """The open collection of one language."""
 
     def __init__(self, folder: str | pathlib.Path, encoder: Encoder):
-        folder = readable(folder)
+        folder = readable_folder(folder)
         self.meta = meta = read_meta(folder)
         if meta.encoder_fingerprint != encoder.fingerprint():
             raise UserError(
@@ -267,13 +356,13 @@ def load_collections(
       devices: Where the encoder in the folder encodes; see `lcrag.retrieval.encoder.rows_mesh`.
     """
     folder = local_files(folder).absolute()
-    if (readable(folder) / META).exists():
+    if (readable_folder(folder) / META).exists():
         root, present = folder.parent, [folder.name]
     else:
         # Languages whose replacement was killed half-way have their earlier content in a hidden folder.
         paths = folder.iterdir() if folder.is_dir() else ()
         names = {path.name.removeprefix(".").removesuffix(".previous") for path in paths if path.is_dir()}
-        root, present = folder, sorted(name for name in names if (readable(folder / name) / META).exists())
+        root, present = folder, sorted(name for name in names if (readable_folder(folder / name) / META).exists())
     if not present:
         raise UserError(f"no collection in {folder}: build one with `lcrag index`, or name another folder")
     if missing := sorted(set(languages or ()) - set(present)):
@@ -320,7 +409,7 @@ def cache_folder() -> pathlib.Path:
 
 def collection_bytes(folder: str | pathlib.Path) -> int:
     """Returns the bytes of memory that the index of a collection needs once open; passages stay on disk."""
-    return index_bytes(readable(folder), read_meta(folder).index)
+    return index_bytes(readable_folder(folder), read_meta(folder).index)
 
 
 def memory_bytes() -> int:

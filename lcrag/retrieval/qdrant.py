@@ -15,11 +15,10 @@ import gin
 import numpy as np
 import tenacity
 
-from lcrag.errors import UserError, typed
-from lcrag.retrieval.collections import read_meta
-from lcrag.retrieval.corpus import Corpus
+from lcrag.errors import UserError, excerpt, typed
+from lcrag.files import readable_folder
+from lcrag.retrieval.collections import Corpus, read_meta
 from lcrag.retrieval.encoder import Encoder, named_encoder
-from lcrag.retrieval.folders import readable
 from lcrag.retrieval.index import VECTORS
 from lcrag.retrieval.passages import Hit
 from lcrag.retrieval.remote import (
@@ -33,7 +32,6 @@ from lcrag.retrieval.remote import (
     key_from,
     shown,
 )
-from lcrag.retrieval.wire import one_line
 
 _POINTS_PER_REQUEST = 512
 _LATER = LATER | {500}
@@ -81,7 +79,7 @@ class Qdrant:
             try:
                 self._client = client(path=url, force_disable_check_same_thread=True)
             except (RuntimeError, OSError) as error:  # for example, another process has opened the folder
-                raise UserError(f"{self.name} cannot be opened: {one_line(error)}") from error
+                raise UserError(f"{self.name} cannot be opened: {excerpt(error)}") from error
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Returns language -> the metadata that `store` has written."""
@@ -98,7 +96,7 @@ class Qdrant:
 
         Returns the number of passages that this call has stored; `progress` gets (passages stored, total).
         """
-        folder = readable(folder)
+        folder = readable_folder(folder)
         meta = read_meta(folder)
         total, name = meta.count, self.prefix + meta.language
         noted = {"fingerprint": meta.fingerprint, "encoder": meta.encoder_fingerprint, "count": total}
@@ -149,11 +147,11 @@ class Qdrant:
             return retrying(getattr(self._client, method), *arguments, **options)
         except exceptions.ResponseHandlingException as error:
             raise ServiceUnavailable(
-                f"{self.name} does not answer after {patience.attempts} attempts ({one_line(error)}): start it, or"
+                f"{self.name} does not answer after {patience.attempts} attempts ({excerpt(error)}): start it, or"
                 " correct Qdrant.url"
             ) from error
         except exceptions.UnexpectedResponse as error:
-            reason = f"{self.name} answers with status {error.status_code}: {one_line(error.reason_phrase)}"
+            reason = f"{self.name} answers with status {error.status_code}: {excerpt(error.reason_phrase)}"
             if error.status_code in _LATER:
                 raise ServiceUnavailable(reason) from error
             if error.status_code in (401, 403):

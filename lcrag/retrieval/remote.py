@@ -7,6 +7,7 @@ the service rejects a request (`ServiceRefusal`), only this request fails. A fai
 """
 
 import dataclasses
+import hashlib
 import logging
 import os
 import re
@@ -14,7 +15,7 @@ import threading
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeAlias, runtime_checkable
 
 import cachetools
 import gin
@@ -22,10 +23,13 @@ import httpx2
 import pydantic
 import tenacity
 
-from lcrag.errors import UserError, typed, without_secrets
-from lcrag.retrieval import wire
-from lcrag.retrieval.passages import Hit
+from lcrag.errors import UserError, excerpt, first_problem, typed, without_secrets
+from lcrag.retrieval.passages import Hit, Passage
 
+# Header of answers with the digest of the searched content; see `digest`.
+CONTENT_HEADER = "lcrag-content"
+# The longest tag that RFC 5646 expects.
+LanguageCode: TypeAlias = Annotated[str, pydantic.Field(max_length=35)]
 Pair: TypeAlias = tuple[str, str]  # query, language
 # Retried: the service may answer later.
 LATER = frozenset({408, 425, 429, 502, 503, 504})
@@ -39,6 +43,124 @@ _WRONG_KEY = "API_KEY_INVALID"
 # A client started before its server should fail soon.
 _FIRST_ATTEMPTS = 3
 _QUERIES, _CONNECTIONS = 256, 4  # of a request; concurrent requests, which a service batches into one search
+
+
+# --- The `/retrieve` API in JSON, as Search-R1's retrieval server defined it, with languages added ---
+#
+# Source: Search-R1 (Jin et al. 2025, arXiv:2503.09516). A request is `{"queries", "topk", "return_scores"}`, here with
+# an optional `"languages"`, one per query; an answer is `{"result": [[{"document": {"id", "contents"}, "score"}]]}`, or
+# bare documents without `return_scores`. The first line of `contents` is the title in double quotes.
+
+
+class RetrieveRequest(pydantic.BaseModel, strict=True, extra="forbid"):
+    """Body of `POST /retrieve`; unknown fields are rejected, since they may be misspelt."""
+
+    queries: list[str]
+    topk: int | None = None
+    return_scores: bool = False
+    languages: list[LanguageCode] | None = None
+
+
+class Description(pydantic.BaseModel):
+    """Answer of `GET /collections`: what can be searched, hashes of the content, and limits of a request."""
+
+    languages: list[str]
+    default_language: str | None  # None: requests must name languages
+    hashes: dict[str, str]
+    most_queries: int
+    most_query_characters: int = 1 << 13
+    most_passages: int
+
+
+class _Document(pydantic.BaseModel):
+    """A document as existing servers send it: `contents`, or `title` and `text`, with or without an id."""
+
+    id: str | int | None = None
+    contents: str | None = None
+    title: str = ""
+    text: str | None = None
+    language: str | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _has_text(self) -> "_Document":
+        if self.contents is None and self.text is None:
+            raise ValueError("it has neither contents nor text")
+        return self
+
+
+class _Scored(pydantic.BaseModel):
+    document: _Document
+    score: float | None = None
+
+
+class _Answer(pydantic.BaseModel):
+    result: list[list[_Scored | _Document]]
+
+
+def contents_of(passage: Passage) -> str:
+    """Joins title and text: the title in double quotes on the first line."""
+    return f'"{passage.title.replace(chr(10), " ")}"\n{passage.text}'
+
+
+def title_and_text(contents: str) -> tuple[str, str]:
+    """Splits contents into title and text; quotes around the title are optional, and a single line is text."""
+    head, newline, text = contents.partition("\n")
+    if not newline:
+        return "", contents
+    quoted = len(head) > 1 and head.startswith('"') and head.endswith('"')
+    return head[1:-1] if quoted else head, text
+
+
+def answer_of(results: Sequence[Sequence[Hit]], return_scores: bool) -> dict[str, Any]:
+    """Returns the answer to a request: one list of documents per query."""
+
+    def sent(hit: Hit) -> dict[str, Any]:
+        document = {"id": hit.id, "contents": contents_of(hit), "language": hit.language}
+        return {"document": document, "score": hit.score} if return_scores else document
+
+    return {"result": [[sent(hit) for hit in hits] for hits in results]}
+
+
+def hits_of(answer: bytes, languages: Sequence[str], k: int) -> list[list[Hit]]:
+    """Reads the answer of any `/retrieve` service, at most `k` hits per query; a ValueError says that it is not one.
+
+    A missing score is the reciprocal of the rank, a missing id a hash of the contents, a missing language the requested
+    one.
+    """
+    try:
+        result = _Answer.model_validate_json(answer).result
+    except pydantic.ValidationError as error:
+        raise ValueError(first_problem(error)) from error
+    if len(result) != len(languages):
+        raise ValueError(f"it answers {len(result)} queries of {len(languages)}")
+
+    def hit(received: _Scored | _Document, language: str, rank: int) -> Hit:
+        document = received.document if isinstance(received, _Scored) else received
+        score = received.score if isinstance(received, _Scored) else None
+        title, text = document.title, document.text or ""
+        if document.contents is not None:
+            title, text = title_and_text(document.contents)
+        return Hit(
+            id=digest({"title": title, "text": text}) if document.id is None else str(document.id),
+            title=title,
+            text=text,
+            score=1.0 / rank if score is None else score,
+            language=document.language or language,
+        )
+
+    return [
+        [hit(received, language, rank) for rank, received in enumerate(hits[:k], start=1)]
+        for hits, language in zip(result, languages, strict=True)
+    ]
+
+
+def digest(values: Mapping[str, str]) -> str:
+    """Returns 16 hexadecimal digits of a hash of named texts."""
+    parts = (f"{len(text)}:{text}" for item in sorted(values.items()) for text in item)
+    return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
+
+
+# --- Requests with retries ---
 
 
 @gin.register
@@ -171,7 +293,7 @@ class HttpService:
             detail = detail.get("message", detail) if isinstance(detail, dict) else detail
         except ValueError:
             detail = response.text
-        reason = f"status {response.status_code}: {wire.one_line(detail)}"
+        reason = f"status {response.status_code}: {excerpt(detail)}"
         if response.status_code in LATER:
             after = response.headers.get("retry-after", "")  # seconds, or a date, which is not understood
             raise _TemporaryFailure(reason, wait_seconds=float(after) if re.fullmatch(r"[0-9]+", after) else 0.0)
@@ -180,6 +302,9 @@ class HttpService:
         if response.status_code in _MISCONFIGURED or response.is_redirect or _WRONG_KEY in response.text:
             raise UserError(f"{self.name} rejects the request ({reason}): check its address and key")
         raise ServiceRefusal(f"{self.name} refuses ({reason})")
+
+
+# --- Collections at a service ---
 
 
 @runtime_checkable
@@ -269,12 +394,12 @@ class LcragService:
         name = self._service.name
         try:
             response = HttpService(name, patience.at_the_start()).request("GET", f"{self._url}/collections")
-            self._described = wire.Description.model_validate_json(response.content)
+            self._described = Description.model_validate_json(response.content)
         except ServiceRefusal as error:
             raise UserError(f"{error}: it cannot list its collections: look at its log") from error
         except pydantic.ValidationError as error:
             raise UserError(
-                f"{name} does not describe its collections ({wire.first_problem(error)}): is it a Search-R1 server,"
+                f"{name} does not describe its collections ({first_problem(error)}): is it a Search-R1 server,"
                 " which search_r1_collections is for?"
             ) from error
         present = self._described.languages
@@ -283,7 +408,7 @@ class LcragService:
             raise UserError(f"{name} has no collection in {missing[0]!r}: there are {', '.join(present)}")
         self.max_passages: int | None = self._described.most_passages
         self.max_queries = min(_QUERIES, self._described.most_queries)
-        self._content = wire.digest(self._described.hashes)
+        self._content = digest(self._described.hashes)
 
     def content_hashes(self) -> dict[str, str]:
         """Returns the service's hashes of its encoder and of the collections in use."""
@@ -295,7 +420,7 @@ class LcragService:
         cut = [(query[: self._described.most_query_characters], language) for query, language in pairs]
         languages = {"languages": [language for _, language in pairs]}
         response, hits = _retrieve(self._service, f"{self._url}/retrieve", cut, k, languages)
-        if response.headers.get(wire.CONTENT_HEADER, self._content) != self._content:
+        if response.headers.get(CONTENT_HEADER, self._content) != self._content:
             raise UserError(
                 f"the collections of {self._service.name} have changed since this command began: serve the earlier"
                 " ones, or start again"
@@ -343,7 +468,7 @@ def _retrieve(
     body = {"queries": [query for query, _ in pairs], "topk": k, "return_scores": True, **more}
     response = service.request("POST", url, json=body)
     try:
-        return response, wire.hits_of(response.content, [language for _, language in pairs], k)
+        return response, hits_of(response.content, [language for _, language in pairs], k)
     except ValueError as error:
         raise UserError(f"{service.name} does not implement the /retrieve API ({error}): check its address") from error
 

@@ -26,10 +26,16 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lcrag.errors import UserError, typed
-from lcrag.retrieval import wire
+from lcrag.errors import UserError, excerpt, first_problem, typed
 from lcrag.retrieval.passages import SearchableCollections
-from lcrag.retrieval.remote import ServiceUnavailable
+from lcrag.retrieval.remote import (
+    CONTENT_HEADER,
+    Description,
+    RetrieveRequest,
+    ServiceUnavailable,
+    answer_of,
+    digest,
+)
 
 RequestModel = TypeVar("RequestModel", bound=pydantic.BaseModel)
 # The number of passages for a request that names none, as in Search-R1's server.
@@ -186,7 +192,7 @@ def make_application(
     others to share its search, of at most `batch_queries`.
     """
     languages = list(collections.languages)
-    description = wire.Description(
+    description = Description(
         languages=languages,
         default_language=default_among(languages, default_language),
         hashes=collections.content_hashes(),
@@ -194,7 +200,7 @@ def make_application(
         most_query_characters=limits.query_characters,
         most_passages=limits.passages,
     )
-    content = wire.digest(description.hashes)
+    content = digest(description.hashes)
     batcher = Batcher(
         lambda pairs, passages: collections.search(
             [query for query, _ in pairs], [code for _, code in pairs], passages
@@ -208,7 +214,7 @@ def make_application(
     application.add_middleware(WholeRequests, body_bytes=limits.body_bytes, arrival_seconds=limits.arrival_seconds)
     application.state.batchers = [batcher]
 
-    async def retrieve(asked: wire.RetrieveRequest) -> dict[str, Any]:
+    async def retrieve(asked: RetrieveRequest) -> dict[str, Any]:
         queries = asked.queries
         passages = min(PASSAGES, limits.passages) if asked.topk is None else asked.topk
         if len(queries) > limits.queries:
@@ -232,12 +238,12 @@ def make_application(
             raise HTTPException(422, f"no collection in language {missing[0]!r}: there are {present}")
         async with refusing("the search failed", limits.search_seconds):
             hits = await batcher.ask(list(zip(queries, wanted, strict=True)), passages)
-        return wire.answer_of(hits, asked.return_scores)
+        return answer_of(hits, asked.return_scores)
 
-    add_json_route(application, "/retrieve", wire.RetrieveRequest, retrieve, headers={wire.CONTENT_HEADER: content})
+    add_json_route(application, "/retrieve", RetrieveRequest, retrieve, headers={CONTENT_HEADER: content})
 
     @application.get("/collections")
-    async def describe_collections() -> wire.Description:
+    async def describe_collections() -> Description:
         return description
 
     @application.get("/healthz")
@@ -279,7 +285,7 @@ def add_json_route(
         try:
             asked = request.model_validate_json(await http.body())
         except pydantic.ValidationError as error:
-            raise HTTPException(422, wire.first_problem(error)) from error
+            raise HTTPException(422, first_problem(error)) from error
         return JSONResponse(await answer(asked), headers=headers)
 
     content = {"application/json": {"schema": request.model_json_schema()}}
@@ -301,9 +307,9 @@ async def refusing(failure: str, seconds: float) -> AsyncIterator[None]:
     except TimeoutError as error:
         raise HTTPException(504, f"no answer within {seconds} seconds") from error
     except ServiceUnavailable as error:
-        raise HTTPException(503, f"{failure}: {wire.one_line(error)}", headers=_RETRY) from error
+        raise HTTPException(503, f"{failure}: {excerpt(error)}", headers=_RETRY) from error
     except Exception as error:  # the batcher has logged it
-        reason = wire.one_line(error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+        reason = excerpt(error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
         raise HTTPException(500, f"{failure}: {reason}") from error
 
 

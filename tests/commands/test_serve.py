@@ -19,7 +19,7 @@ from mcp.client.stdio import StdioServerParameters
 from support.local_server import answered_while_stopping, refuses, served, wait_until
 
 from lcrag import main
-from lcrag.commands.serve.serving import open_search_tool
+from lcrag.commands.serve import open_search_tool
 from lcrag.retrieval import load_collections
 from lcrag.retrieval.service import make_application
 

@@ -13,8 +13,7 @@ import pytest
 from fastapi import FastAPI
 from support.local_server import served, stand_in_chat
 
-from lcrag.commands.serve import TranslationLimits
-from lcrag.commands.serve.routes import add_translate_route
+from lcrag.commands.serve import TranslationLimits, add_translate_route
 from lcrag.data.questions import Question
 from lcrag.episodes import Completion, GenerationFailure, Retries, Translate, TranslationFailure
 from lcrag.episodes.runner import answer_translations

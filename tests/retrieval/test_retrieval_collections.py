@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from support import tiny_tokenizer
 
 from lcrag.errors import UserError
+from lcrag.files import readable_folder, replacing_folder
 from lcrag.retrieval import Corpus, EncoderSettings, Passage, build_collection, initialise_encoder, load_collections
 from lcrag.retrieval import collections as collections_module
 from lcrag.retrieval import index as index_module
-from lcrag.retrieval.corpus import FILE_NAME, ROWS_PER_BATCH, write_passages
-from lcrag.retrieval.folders import readable, replacing
+from lcrag.retrieval.collections import PASSAGES_FILE, ROWS_PER_BATCH, write_passages
 from lcrag.retrieval.passages import passage_text
 
 QUERIES = ["Text of number 7919", "Title 3", "something else"]
@@ -29,7 +29,7 @@ PASSAGES = st.builds(Passage, id=st.text(), title=st.text(), text=st.text())
 @given(st.lists(PASSAGES, min_size=1, max_size=8, unique_by=lambda passage: passage.id))
 def test_any_unicode_is_read_back(passages):
     with tempfile.TemporaryDirectory() as folder:
-        count, _ = write_passages(passages, pathlib.Path(folder) / FILE_NAME)
+        count, _ = write_passages(passages, pathlib.Path(folder) / PASSAGES_FILE)
         corpus = Corpus(folder)
         assert count == len(corpus) == len(passages)
         assert list(corpus) == passages == [corpus[row] for row in range(len(corpus))]
@@ -40,7 +40,7 @@ def test_any_unicode_is_read_back(passages):
 @pytest.mark.parametrize("count", [ROWS_PER_BATCH - 1, ROWS_PER_BATCH, ROWS_PER_BATCH + 1])
 def test_rows_are_found_across_batches(tmp_path, count):
     passages = [Passage(id=str(row), title="", text=f"text {row}") for row in range(count)]
-    write_passages(iter(passages), tmp_path / FILE_NAME)
+    write_passages(iter(passages), tmp_path / PASSAGES_FILE)
     corpus = Corpus(tmp_path)
     assert len(corpus) == count
     for row in (0, ROWS_PER_BATCH - 2, count - 1):
@@ -54,11 +54,11 @@ def _made(*texts):
 
 
 def test_fingerprints_tell_contents_apart_and_bad_passages_are_named(tmp_path):
-    one, other = (write_passages(passages, tmp_path / FILE_NAME)[1] for passages in (_made("1a"), _made("1ab")))
-    assert one == write_passages(_made("1a"), tmp_path / FILE_NAME)[1] != other
+    one, other = (write_passages(passages, tmp_path / PASSAGES_FILE)[1] for passages in (_made("1a"), _made("1ab")))
+    assert one == write_passages(_made("1a"), tmp_path / PASSAGES_FILE)[1] != other
     for passages, named in ((_made("a", "b\ud800"), "'b'"), (_made("a", "b", "c", "b"), "'b'"), ([], "at least one")):
         with pytest.raises(UserError, match=named):
-            write_passages(passages, tmp_path / FILE_NAME)
+            write_passages(passages, tmp_path / PASSAGES_FILE)
 
 
 @pytest.fixture(scope="module")
@@ -229,7 +229,7 @@ assert "tensorflow" not in sys.modules
 
 
 def _write(folder, text):
-    with replacing(folder) as temporary:
+    with replacing_folder(folder) as temporary:
         (temporary / "file").write_text(text)
 
 
@@ -244,13 +244,13 @@ def test_replacing_is_whole_or_nothing(tmp_path):
     for text in ("one", "two"):
         _write(folder, text)
         assert _content(folder) == text
-    with pytest.raises(RuntimeError), replacing(folder) as temporary:
+    with pytest.raises(RuntimeError), replacing_folder(folder) as temporary:
         (temporary / "file").write_text("half")
         raise RuntimeError
     assert _content(folder) == "two"
-    with replacing(folder) as temporary:
+    with replacing_folder(folder) as temporary:
         (temporary / "file").write_text("three")
-        with pytest.raises(UserError, match="another process"), replacing(folder):
+        with pytest.raises(UserError, match="another process"), replacing_folder(folder):
             pass
     assert _content(folder) == "three"
 
@@ -260,14 +260,14 @@ def test_killed_at_any_moment_something_whole_is_readable(tmp_path, dies_before)
     folder = tmp_path / "a"
     _write(folder, "old")
     assert subprocess.run([sys.executable, "-c", _DYING_WRITER, folder, dies_before]).returncode == -signal.SIGKILL
-    assert (readable(folder) / "file").read_text() == ("new" if dies_before == "removal" else "old")
+    assert (readable_folder(folder) / "file").read_text() == ("new" if dies_before == "removal" else "old")
     _write(folder, "newest")
     assert _content(folder) == "newest"
 
 
 _DYING_WRITER = """
 import os, pathlib, signal, sys
-from lcrag.retrieval import folders
+from lcrag import files
 
 folder, moment = pathlib.Path(sys.argv[1]), sys.argv[2]
 original = pathlib.Path.rename
@@ -281,10 +281,10 @@ def rename(path, target):
 
 if moment.endswith("rename"):
     pathlib.Path.rename = rename
-with folders.replacing(folder) as temporary:
+with files.replacing_folder(folder) as temporary:
     (temporary / "file").write_text("half" if moment == "write" else "new")
     if moment == "write":
         kill()
     if moment == "removal":
-        folders.shutil.rmtree = kill
+        files.shutil.rmtree = kill
 """

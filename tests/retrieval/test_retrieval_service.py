@@ -21,7 +21,7 @@ from support.pretended_collections import PretendedCollections
 
 from lcrag.atlas.world import atlas_collections
 from lcrag.errors import UserError
-from lcrag.retrieval import Passage, wire
+from lcrag.retrieval import Passage, remote
 from lcrag.retrieval.service import Batcher, ServiceLimits, default_among, is_loopback, listen, make_application
 
 LIMITS = ServiceLimits(body_bytes=2000, queries=5, passages=4, waiting_queries=6, search_seconds=0.5)
@@ -60,7 +60,7 @@ def test_search_r1s_client_is_served(url):
         "when? in en,\n0",
         "when? in en,\n1",
     ]
-    assert wire.hits_of(answer.content, ["en"] * 2, 2)[1] == PretendedCollections().hits("when?", "en", 2)
+    assert remote.hits_of(answer.content, ["en"] * 2, 2)[1] == PretendedCollections().hits("when?", "en", 2)
 
 
 def test_what_a_request_leaves_out(url):
@@ -137,7 +137,7 @@ def test_time_outs_and_overload():
 
 
 def test_health_and_description(url):
-    content = wire.digest(PretendedCollections().content_hashes())
+    content = remote.digest(PretendedCollections().content_hashes())
     health = {"status": "ok", "languages": ["en", "fi", "zh"], "unanswered": 0, "content": content}
     assert httpx2.get(f"{url}/healthz").json() == health
     assert httpx2.get(f"{url}/collections").json() == {
@@ -165,10 +165,10 @@ def test_addresses():
 
 @given(title=st.text().filter(lambda text: "\n" not in text), text=st.text())
 def test_contents_are_read_back(title, text):
-    assert wire.title_and_text(wire.contents_of(Passage(id="p", title=title, text=text))) == (title, text)
-    assert wire.title_and_text("Title\ntext") == ("Title", "text")
-    assert wire.title_and_text("only text") == ("", "only text")
-    assert wire.title_and_text('"\ntext') == ('"', "text")
+    assert remote.title_and_text(remote.contents_of(Passage(id="p", title=title, text=text))) == (title, text)
+    assert remote.title_and_text("Title\ntext") == ("Title", "text")
+    assert remote.title_and_text("only text") == ("", "only text")
+    assert remote.title_and_text('"\ntext') == ('"', "text")
 
 
 def batched(collections, *requests, **options):
@@ -239,7 +239,7 @@ def latencies(url, clients, requests, expected, seconds=float("inf")):
             start = time.monotonic()
             answer = await connections.post(f"{url}/retrieve", json=body)
             taken.append(time.monotonic() - start)
-            [hits] = wire.hits_of(answer.raise_for_status().content, [language], PASSAGES)
+            [hits] = remote.hits_of(answer.raise_for_status().content, [language], PASSAGES)
             assert [(hit.id, hit.language) for hit in hits] == [(name, language) for name in ids], query
         return taken
 

@@ -11,7 +11,7 @@ from lcrag.config import configure
 from lcrag.data.english import english_questions
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.rewards import globalrag_reward
-from lcrag.models.local import QuestionEncoder
+from lcrag.models.completers import QuestionEncoder
 from lcrag.retrieval import load_encoder
 from lcrag.train.setup import check_rewarded
 

@@ -13,7 +13,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Chat
 from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.methods.r_search import EvidenceReader, r_search, r_search_reward
-from lcrag.models.local import LocalModel
+from lcrag.models.completers import LocalModel
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face
 from lcrag.rewards import token_f1
 from lcrag.sampling import generate

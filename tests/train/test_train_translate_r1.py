@@ -9,7 +9,6 @@ from fastapi.testclient import TestClient
 
 from lcrag import main
 from lcrag.atlas import build_world
-from lcrag.commands.serve import serving
 from lcrag.commands.studies import TRANSLATE_R1 as VARIANTS
 from lcrag.commands.studies import WITH_SEARCH
 from lcrag.data.constructed import substitution, vocabulary_of
@@ -79,7 +78,7 @@ def test_a_translator_is_served_alone(monkeypatch, capsys, tmp_path):
             answers.extend([client.post("/translate", json=body).json(), client.get("/healthz").json(), longest])
             answers.append(client.post("/retrieve", json={"queries": ["who"]}).json()["detail"])
 
-    monkeypatch.setattr(serving, "run_until_stopped", ask)
+    monkeypatch.setattr("lcrag.commands.serve.run_until_stopped", ask)
     (tmp_path / "words.txt").write_text("who\nwhere\n")
     gin.clear_config()
     bindings = (

@@ -11,9 +11,14 @@ from support.local_server import served, wait_until
 from support.pretended_collections import PretendedCollections
 from tool_parts import scripted_tool
 
-from lcrag.commands.serve import ToolLimits, ToolService, TranslationLimits
-from lcrag.commands.serve.mcp_server import add_mcp_route
-from lcrag.commands.serve.routes import add_tool_route, add_translate_route
+from lcrag.commands.serve import (
+    ToolLimits,
+    ToolService,
+    TranslationLimits,
+    add_mcp_route,
+    add_tool_route,
+    add_translate_route,
+)
 from lcrag.retrieval import service as service_module
 from lcrag.retrieval.service import ServiceLimits, make_application
 

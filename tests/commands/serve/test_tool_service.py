@@ -5,7 +5,6 @@ import builtins
 import concurrent.futures
 import contextlib
 import json
-import sys
 
 import httpx2
 import mcp
@@ -13,10 +12,7 @@ import pytest
 from support.local_server import served
 from tool_parts import LCRL, scripted_tool
 
-from lcrag.commands.serve import ToolLimits, ToolService
-from lcrag.commands.serve.mcp_server import add_mcp_route, make_server
-from lcrag.commands.serve.routes import add_tool_route
-from lcrag.commands.serve.serving import serve
+from lcrag.commands.serve import ToolLimits, ToolService, add_mcp_route, add_tool_route, make_mcp_server, serve
 from lcrag.errors import UserError
 from lcrag.retrieval.service import make_application
 
@@ -148,7 +144,7 @@ def test_calls_of_one_agent_share_a_run():
     service = ToolService(tool := scripted_tool(), window_seconds=0.2)
 
     async def agent():
-        async with mcp.Client(make_server(service)) as client:
+        async with mcp.Client(make_mcp_server(service)) as client:
             asked = ({"question": f"q{number}?"} for number in range(4))
             return await asyncio.gather(*(client.call_tool("search", each) for each in asked))
 
@@ -180,7 +176,6 @@ def test_without_the_sdk(monkeypatch):
             raise ModuleNotFoundError("No module named 'mcp'", name="mcp")
         return importing(name, *arguments)
 
-    monkeypatch.delitem(sys.modules, "lcrag.commands.serve.mcp_server")
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UserError, match="needs its SDK"):
         serve(None, tool=scripted_tool(), transport="stdio")
