@@ -40,8 +40,8 @@ from lcrag.policy import (
     unembed_log_probabilities,
 )
 from lcrag.policy.attention import attended_positions
-from lcrag.policy.flops import causal_mean, update_flops
-from lcrag.policy.unembedding import keeps_logits
+from lcrag.policy.decoder import keeps_logits
+from lcrag.policy.parameters import causal_mean, update_flops
 
 MODEL = DecoderConfig(
     vocabulary_size=4096,

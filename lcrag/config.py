@@ -66,7 +66,7 @@ def register() -> None:
     from lcrag import episodes, learning, policy, sampling
     from lcrag.data.rows import judged_questions
     from lcrag.learning.update import adamw
-    from lcrag.policy.policy import Computation
+    from lcrag.policy.config import Computation
     from lcrag.rewards.domains import domain_reward
     from lcrag.rewards.terms import answer_only
     from lcrag.runs.folder import Trackers

@@ -156,6 +156,24 @@ def _previous(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.previous")
 
 
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Reads a file that holds one JSON object; anything else is a UserError."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): copy the file again") from error
+    except ValueError as error:
+        raise UserError(f"{path} is not JSON ({error}): copy or write the file again") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{path} is not a JSON object: copy or write the file again")
+    return value
+
+
+def read_optional_json(path: Path) -> dict[str, Any]:
+    """Reads a file that holds one JSON object; returns an empty object if the file does not exist."""
+    return read_json_object(path) if path.is_file() else {}
+
+
 def write_json(path: Path, value: Any) -> None:
     """Replaces a file with indented JSON."""
     write_text(path, json.dumps(plain(value), ensure_ascii=False, indent=2) + "\n")

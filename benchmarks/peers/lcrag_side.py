@@ -33,7 +33,7 @@ from lcrag.policy import (
     make_mesh,
     unembed_log_probabilities,
 )
-from lcrag.policy.flops import causal_mean, decode_bytes, forward_flops, update_flops
+from lcrag.policy.parameters import causal_mean, decode_bytes, forward_flops, update_flops
 from lcrag.retrieval.index import VECTORS, read_index, write_index
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
 

@@ -27,7 +27,7 @@ from lcrag.evaluation.tables import Cell, Table, to_markdown, to_rich
 from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory
 from lcrag.learning.learners import Learner, needs_reference
 from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, Policy, initialise, parameter_count
-from lcrag.policy.flops import cache_bytes, causal_mean, decode_bytes, forward_flops, update_flops
+from lcrag.policy.parameters import cache_bytes, causal_mean, decode_bytes, forward_flops, update_flops
 from lcrag.runs import check_used, mark_used, write_json, write_text
 from lcrag.runs.display import make_console
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters

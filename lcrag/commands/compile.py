@@ -53,9 +53,8 @@ from lcrag.policy import (
     replicated,
     split_trainable,
 )
-from lcrag.policy.accelerators import GIB, accelerator_named, accelerator_of
-from lcrag.policy.lanes import lane_config, one_lane
-from lcrag.policy.policy import Computation
+from lcrag.policy.config import GIB, Computation, accelerator_named, accelerator_of
+from lcrag.policy.parameters import lane_config, one_lane
 from lcrag.runs import check_used, write_json
 from lcrag.runs.display import make_console, size_text
 from lcrag.sampling.slots import CompiledFunctions, empty_slots, slot_shardings

@@ -32,7 +32,7 @@ from lcrag.files import resolved_folder
 from lcrag.learning import Layout, PolicyGradient
 from lcrag.learning.update import adamw
 from lcrag.policy import check_mesh_sizes, load_tokenizer, make_mesh, parameter_count, read_config
-from lcrag.policy.sharding import MESH_AXES
+from lcrag.policy.config import MESH_AXES
 from lcrag.retrieval.collections import META, read_meta
 from lcrag.rewards import TermSum
 from lcrag.runs import check_used, mark_used

@@ -27,7 +27,7 @@ from lcrag.errors import UserError, typed
 from lcrag.learning.losses import MAXIMA, Metrics, Scalar, token_mean
 from lcrag.learning.sequence_packing import ROWS, Batch
 from lcrag.policy import AnyMesh, join, replicated
-from lcrag.policy.accelerators import update_options
+from lcrag.policy.config import update_options
 
 # --- The optimizer ---
 

@@ -19,12 +19,12 @@ from lcrag.episodes.tags import THINK, closing, opening, without_surrogates
 from lcrag.errors import UserError, excerpt, typed
 from lcrag.files import resolved_folder
 from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
-from lcrag.policy.policy import DEFAULT_COMPUTATION, Computation
+from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
 from lcrag.retrieval import Encoder
 from lcrag.retrieval.encoder import configured_encoder, read_encoder_config
 from lcrag.retrieval.remote import hide_addresses, shown
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, continue_contexts
-from lcrag.sampling.stop import text_until_stop
+from lcrag.sampling.choice import text_until_stop
 
 KEY = "OPENAI_API_KEY"
 LOCAL = "http://127.0.0.1:8000/v1"

@@ -15,10 +15,29 @@ Public:
 """
 
 from lcrag.policy.attention import BlockCache, KeyValueCache, empty_cache
-from lcrag.policy.config import DecoderConfig, Lora, RopeScaling
-from lcrag.policy.decoder import forward, forward_layers, hidden_states, log_probabilities, logits
+from lcrag.policy.config import (
+    AnyMesh,
+    DecoderConfig,
+    Lora,
+    RopeScaling,
+    check_mesh_sizes,
+    gathered,
+    logical_sharding,
+    make_mesh,
+    replicated,
+)
+from lcrag.policy.decoder import (
+    forward,
+    forward_layers,
+    hidden_states,
+    log_probabilities,
+    logits,
+    unembed,
+    unembed_log_probabilities,
+)
 from lcrag.policy.hugging_face import load_hugging_face, read_config, save_hugging_face, stored_dtype
 from lcrag.policy.parameters import (
+    Policy,
     abstract_parameters,
     add_lora,
     compute_parameters,
@@ -30,8 +49,6 @@ from lcrag.policy.parameters import (
     parameter_fingerprint,
     split_trainable,
 )
-from lcrag.policy.policy import Policy
-from lcrag.policy.sharding import AnyMesh, check_mesh_sizes, gathered, logical_sharding, make_mesh, replicated
 from lcrag.policy.tokenizer import (
     ChatPrompt,
     ChatTemplate,
@@ -42,4 +59,3 @@ from lcrag.policy.tokenizer import (
     load_tokenizer,
     vocabulary_tokenizer,
 )
-from lcrag.policy.unembedding import unembed, unembed_log_probabilities

@@ -19,8 +19,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int
 
 from lcrag.errors import UserError
-from lcrag.policy.config import DecoderConfig
-from lcrag.policy.sharding import AnyMesh, logical_spec, spread_kv_heads
+from lcrag.policy.config import AnyMesh, DecoderConfig, logical_spec, spread_kv_heads
 
 Kernel = Literal["xla", "cudnn", "splash"]
 

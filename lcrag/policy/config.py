@@ -1,12 +1,18 @@
-"""The configuration of a decoder and of its LoRA adapters, as frozen dataclasses."""
+"""The decoder's shape and platform settings, the mesh of devices, and the table by which arrays are divided over it."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from lcrag.errors import UserError, typed
+
+# --- Shape ---
 
 Family = Literal["qwen2", "qwen3", "llama"]
 ComputeDtype = Literal["float32", "bfloat16"]
@@ -131,3 +137,196 @@ class DecoderConfig:
     @property
     def dtype(self) -> jnp.dtype:
         return jnp.dtype(self.compute_dtype)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Computation:
+    """Platform settings of a decoder: the fields of a `DecoderConfig` that no `config.json` holds.
+
+    Attributes:
+      compute_dtype, remat, attention, unroll_layers: See `DecoderConfig`.
+      lora: LoRA adapters, which are then the only trained parameters; the frozen weights are held in the compute
+        dtype. None: no adapters.
+    """
+
+    compute_dtype: ComputeDtype = "float32"
+    remat: Remat = "none"
+    attention: AttentionChoice = "auto"
+    unroll_layers: bool = False
+    lora: Lora | None = None
+
+    def of(self, config: DecoderConfig) -> DecoderConfig:
+        """Returns the decoder configuration with these settings."""
+        return dataclasses.replace(config, **vars(self))
+
+
+DEFAULT_COMPUTATION = Computation()
+
+
+def computation_of(config: DecoderConfig) -> Computation:
+    """Returns the platform settings of a decoder."""
+    return Computation(**{name: getattr(config, name) for name in vars(DEFAULT_COMPUTATION)})
+
+
+# --- Sharding ---
+
+MESH_AXES = ("data", "fsdp", "tensor")
+AnyMesh: TypeAlias = Mesh | AbstractMesh  # an abstract mesh has sizes, and no devices
+
+# Logical axis -> mesh axis. Rows of a batch are spread over every replica of the parameters.
+AXIS_RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
+    ("batch", ("data", "fsdp")),
+    ("slots", ("data", "fsdp")),
+    ("vocabulary", "tensor"),
+    ("embed", "fsdp"),
+    ("heads", "tensor"),
+    ("mlp", "tensor"),
+    ("norm", None),
+    ("rank", None),
+    ("layers", None),
+)
+
+
+def make_mesh(
+    data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[jax.Device | int] | None = None
+) -> Mesh:
+    """Makes a mesh over (data, fsdp, tensor); with `data=-1` the size of data follows from the other two.
+
+    `devices` are devices, or their places among all; None: all.
+    """
+    present = jax.devices()
+    devices = list(present if devices is None else devices)
+    for place, device in enumerate(devices):
+        if isinstance(device, int) and not 0 <= device < len(present):
+            raise UserError(
+                f"mesh.devices names device {device}, but there are {len(present)}, numbered from 0: name these"
+            )
+        devices[place] = present[device] if isinstance(device, int) else device
+    check_mesh_sizes(data, fsdp, tensor)
+    if data == -1:
+        data = max(1, len(devices) // (fsdp * tensor))
+    if data * fsdp * tensor != len(devices):
+        raise UserError(
+            f"a mesh of data={data} x fsdp={fsdp} x tensor={tensor} needs {data * fsdp * tensor} devices,"
+            f" but {len(devices)} are present: change the mesh bindings"
+        )
+    return Mesh(np.asarray(devices).reshape(data, fsdp, tensor), MESH_AXES)
+
+
+def check_mesh_sizes(data: int, fsdp: int, tensor: int) -> None:
+    """Raises a UserError if a size that `make_mesh` takes is below 1, and is not `data=-1`."""
+    for name, size in (("data", data), ("fsdp", fsdp), ("tensor", tensor)):
+        if size < 1 and (name, size) != ("data", -1):
+            raise UserError(f"mesh.{name} is {size}: give it a value of 1 or more")
+
+
+def logical_spec(*axes: str | None) -> PartitionSpec:
+    """Returns the mesh axes of an array with these logical axes."""
+    rules = dict(AXIS_RULES)
+    return PartitionSpec(*(rules[axis] if axis else None for axis in axes))
+
+
+def logical_sharding(mesh: AnyMesh, *axes: str | None) -> NamedSharding:
+    """Returns the sharding of an array with these logical axes."""
+    return NamedSharding(mesh, logical_spec(*axes))
+
+
+def constrain(array: jax.Array, mesh: Mesh | None, *axes: str | None) -> jax.Array:
+    """Constrains the sharding of an activation; without a mesh, XLA decides."""
+    return array if mesh is None else jax.lax.with_sharding_constraint(array, logical_sharding(mesh, *axes))
+
+
+def spread_kv_heads(config: DecoderConfig, mesh: AnyMesh | None) -> int:
+    """Returns the number of key-value heads when each device of the axis "tensor" has those that its queries read."""
+    return config.kv_heads if mesh is None else math.lcm(config.kv_heads, mesh.shape["tensor"])
+
+
+def gathered(shardings):
+    """Returns the same tree of shardings, replicated along the mesh axis "fsdp"."""
+    spec = lambda sharding: PartitionSpec(*(None if axis == "fsdp" else axis for axis in sharding.spec))  # noqa: E731
+    return jax.tree.map(lambda sharding: NamedSharding(sharding.mesh, spec(sharding)), shardings)
+
+
+def check_mesh(config: DecoderConfig, mesh: AnyMesh) -> None:
+    """Checks that a mesh divides a decoder's parameters evenly; the UserError names the sizes that would."""
+    shared = {
+        "fsdp": {"width": config.width},
+        "tensor": {
+            "vocabulary_size": config.vocabulary_size,
+            "heads": config.heads,
+            "kv_heads x head_width": config.kv_heads * config.head_width,
+            "mlp_width": config.mlp_width,
+        },
+    }
+    for axis, sizes in shared.items():
+        for name, size in sizes.items():
+            if size % mesh.shape[axis]:
+                common = math.gcd(*sizes.values())
+                possible = [str(n) for n in range(1, mesh.size + 1) if common % n == 0]
+                raise UserError(
+                    f"the mesh has {axis}={mesh.shape[axis]}, which does not divide the policy's {name} of {size}:"
+                    f" choose {axis} among {', '.join(possible)}"
+                )
+
+
+def replicated(mesh: AnyMesh) -> NamedSharding:
+    return NamedSharding(mesh, PartitionSpec())
+
+
+# --- Accelerators ---
+
+GIB = 2**30
+
+
+@dataclasses.dataclass(frozen=True)
+class Accelerator:
+    """Data sheet of one device as JAX counts them: a chip, or one core of a chip that it lists as two devices."""
+
+    name: str  # as `--topology` writes it
+    kind: str  # prefix of JAX's `device_kind`
+    memory_bytes: float  # available to programs
+    flops_per_second: float  # dense bfloat16 operations; a multiplication and an addition are two
+    bytes_per_second: float  # memory bandwidth
+
+
+# TPU memory is what XLA 0.10.2 reports as available when a program does not fit; rates are from Google's data sheets.
+# GPU memory is 95 % of what the driver reports (XLA_PYTHON_CLIENT_MEM_FRACTION=0.95); rates are NVIDIA's, SXM, dense.
+ACCELERATORS = (
+    Accelerator("v4", "TPU v4", 15.25 * GIB, 137.5e12, 614e9),
+    Accelerator("v5e", "TPU v5 lite", 15.75 * GIB, 197e12, 819e9),
+    Accelerator("v5p", "TPU v5", 95.74 * GIB, 459e12, 2765e9),
+    Accelerator("v6e", "TPU v6 lite", 31.25 * GIB, 918e12, 1640e9),
+    Accelerator("tpu7x", "TPU7x", 94.75 * GIB, 1153e12, 3690e9),
+    Accelerator("a100", "NVIDIA A100", 75 * GIB, 312e12, 2039e9),
+    Accelerator("h100", "NVIDIA H100", 75 * GIB, 989e12, 3350e9),
+    Accelerator("h200", "NVIDIA H200", 132 * GIB, 989e12, 4800e9),
+)
+
+
+def update_options(mesh: Mesh) -> dict[str, str] | None:
+    """Returns XLA's options for an update on a mesh; None: its defaults.
+
+    XLA for TPUs would split products with weights that are sharded over "fsdp", to overlap them with gathers. By the
+    compiler's model an update then takes 1.76 times as long (docs/describe.md).
+    """
+    if mesh.devices.flat[0].platform != "tpu" or mesh.shape["fsdp"] == 1:
+        return None
+    return {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"}  # no operand of a product is as large
+
+
+def accelerator_of(device: Any) -> Accelerator | None:
+    """Returns the entry of a JAX device, with the memory that the device reports, or None if it is not listed."""
+    matches = [accelerator for accelerator in ACCELERATORS if device.device_kind.startswith(accelerator.kind)]
+    if not matches:
+        return None
+    accelerator = max(matches, key=lambda match: len(match.kind))  # "TPU v5 lite" is not "TPU v5"
+    try:
+        statistics = device.memory_stats() or {}
+    except (AttributeError, NotImplementedError, RuntimeError):  # devices of a topology have no memory statistics
+        statistics = {}
+    return dataclasses.replace(accelerator, memory_bytes=float(statistics.get("bytes_limit", accelerator.memory_bytes)))
+
+
+def accelerator_named(name: str) -> Accelerator | None:
+    """Returns the entry with this name, ignoring case."""
+    return next((accelerator for accelerator in ACCELERATORS if accelerator.name == name.lower()), None)

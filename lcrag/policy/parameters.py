@@ -1,4 +1,4 @@
-"""The decoder's parameters: initialised, sharded, cast for sampling, fingerprinted, and split into adapters and base.
+"""The decoder's parameters: initialised, sharded, cast, fingerprinted, adapted, copied to lanes, and what they cost.
 
 Parameters are nested dictionaries of arrays. With LoRA the adapters are next to the kernels that they adapt.
 """
@@ -6,6 +6,7 @@ Parameters are nested dictionaries of arrays. With LoRA the adapters are next to
 import dataclasses
 import functools
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -13,15 +14,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import traverse_util
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree, UInt
 
-from lcrag.policy.config import DecoderConfig, Lora
+from lcrag.errors import UserError
+from lcrag.policy.config import AXIS_RULES, MESH_AXES, AnyMesh, ComputeDtype, DecoderConfig, Lora, check_mesh, make_mesh
 from lcrag.policy.decoder import ADAPTERS, Decoder
-from lcrag.policy.sharding import AXIS_RULES, AnyMesh, check_mesh, make_mesh
+from lcrag.policy.tokenizer import HuggingFaceTokenizer
 
 Params = Any  # a nested dict of arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """A decoder with its parameters, tokenizer and devices."""
+
+    name: str  # the folder that it was loaded from
+    config: DecoderConfig
+    params: Any
+    tokenizer: HuggingFaceTokenizer
+    mesh: Mesh
+    saved_dtype: ComputeDtype | None = None  # of a saved copy; with adapters, its folder's; None: the parameters'
 
 
 def _boxed_parameters(config: DecoderConfig, key):
@@ -154,3 +168,159 @@ def _checksums(flat: dict[str, Array]) -> dict[str, UInt[Array, ""]]:
         mixed = (bits ^ (places * np.uint32(0x9E3779B1))) * np.uint32(0x85EBCA77)
         sums[path] = jnp.sum((mixed ^ (mixed >> 15)) * np.uint32(0xC2B2AE3D), dtype=jnp.uint32)
     return sums
+
+
+# --- Lanes ---
+
+
+def lane_meshes(mesh: Mesh, count: int, tensor: int = 1) -> list[Mesh]:
+    """Cuts the devices of a mesh into lanes, process after process, and returns the mesh of each lane.
+
+    A lane divides its parameters over `tensor` devices and its slots over the others. More lanes than devices share
+    these: lane l samples on device l mod devices.
+    """
+    parts = lane_devices(mesh.devices.ravel(), count, tensor)
+    return [Mesh(parts[number % len(parts)], MESH_AXES) for number in range(count)]
+
+
+def lane_devices(devices: np.ndarray, count: int, tensor: int) -> np.ndarray:
+    """Returns the devices of the distinct lanes, [lanes, data, fsdp, tensor]; see `lane_meshes`."""
+    size = max(1, devices.size // count)
+    if count < devices.size and devices.size % count:
+        raise UserError(
+            f"Lanes.count is {count}, which does not divide the {devices.size} devices of the mesh: choose a divisor of"
+            f" {devices.size}, or more lanes than devices"
+        )
+    if size % tensor:
+        raise UserError(
+            f"Lanes.tensor is {tensor}, which does not divide the devices of a lane: choose among"
+            f" {', '.join(str(n) for n in range(1, size + 1) if size % n == 0)}"
+        )
+    parts = np.array(sorted(devices, key=lambda device: device.process_index)).reshape(-1, size // tensor, 1, tensor)
+    for number, part in enumerate(parts):
+        processes = sorted({device.process_index for device in part.flat})
+        if len(processes) > 1:
+            raise UserError(
+                f"lane {number} of {count} would lie in processes {processes[0]} and {processes[-1]}, but a lane holds"
+                " whole parameters on devices of one process: raise Lanes.count to the number of processes or a"
+                " multiple of it"
+            )
+    return parts
+
+
+def one_lane(mesh: AnyMesh, count: int, tensor: int = 1) -> AnyMesh:
+    """Returns the mesh of the first lane (abstract if `mesh` is); the whole mesh if there is one lane."""
+    if count == 1:
+        return mesh
+    if isinstance(mesh, Mesh):
+        return lane_meshes(mesh, count, tensor)[0]
+    return AbstractMesh((max(1, mesh.size // count // tensor), 1, tensor), MESH_AXES)
+
+
+def lane_config(config: DecoderConfig) -> DecoderConfig:
+    """Returns the decoder that lanes sample with, whose adapters are merged."""
+    return dataclasses.replace(config, lora=None)
+
+
+def hand_over(config: DecoderConfig, params: Params, mesh: Mesh, lanes: Sequence[Mesh]) -> list[Params | None]:
+    """Copies parameters on `mesh` to its lanes (see `lane_meshes`); all processes must call it together.
+
+    Adapters are merged and the result is cast to the compute dtype before it is gathered, over the devices' own links:
+    no copy passes through the host. The copies share no buffer with `params`.
+
+    Returns:
+      The parameters of each lane; None for lanes of other processes. Lanes on the same devices share them.
+    """
+    distinct, merged = list(dict.fromkeys(lanes)), lane_config(config)
+    every_lane = Mesh(np.stack([lane.devices for lane in distinct]), ("lane", *MESH_AXES))
+    wide = jax.device_put(_cast(config, mesh)(params), param_shardings(merged, every_lane))
+    shardings = param_shardings(merged, lanes[0])
+
+    def on_lane(lane: Mesh, array: jax.Array, sharding: NamedSharding) -> jax.Array:
+        """Returns the pieces of an array that a lane's devices hold, as the lane's array."""
+        pieces = {shard.device: shard.data for shard in array.addressable_shards}
+        held = [pieces[device] for device in lane.devices.flat]
+        return jax.make_array_from_single_device_arrays(array.shape, NamedSharding(lane, sharding.spec), held)
+
+    placed: dict[Mesh, Params] = {}
+    for lane in distinct:
+        if lane.devices.flat[0].process_index == jax.process_index():
+            placed[lane] = jax.tree.map(functools.partial(on_lane, lane), wide, shardings)
+    return [placed.get(lane) for lane in lanes]
+
+
+@functools.lru_cache(8)
+def _cast(config: DecoderConfig, mesh: Mesh) -> jax.stages.Wrapped:
+    """Compiles the merging of adapters and the cast, as `lane_config` reads the parameters."""
+    merged = lane_config(config)
+    shardings = param_shardings(merged, mesh)
+
+    def prepared(params: Params) -> Params:
+        cast = compute_parameters(merged, merge_lora(config, params)[1])
+        # the constraint also keeps JAX from returning a parameter that needs no cast as it is
+        return jax.lax.with_sharding_constraint(cast, shardings)
+
+    return jax.jit(prepared, out_shardings=shardings)
+
+
+# --- Costs by formula ---
+
+
+def layer_parameters(config: DecoderConfig) -> tuple[int, int]:
+    """Counts the parameters of the layers' matrices, without the unembedding, and those of their adapters."""
+    flat = traverse_util.flatten_dict(abstract_parameters(config))
+    kernels, adapters = (
+        sum(leaf.size for path, leaf in flat.items() if path[-1] in names) for names in (("kernel",), ADAPTERS)
+    )
+    return kernels, adapters
+
+
+def causal_mean(length: int) -> float:
+    """Returns the mean number of positions that a token of a causal text attends to, itself included."""
+    return (length + 1) / 2
+
+
+def forward_flops(config: DecoderConfig, tokens: float, *, attended: float, unembedded: float | None = None) -> float:
+    """Counts the operations of one forward pass.
+
+    Args:
+      config: The decoder.
+      tokens: Tokens that pass through the layers.
+      attended: Positions that a token attends to on average: `causal_mean(length)` for whole texts, the mean context
+        length in a decode step.
+      unembedded: Tokens whose logits are computed; None: all. Learning needs only the policy's own.
+    """
+    unembedded = tokens if unembedded is None else unembedded
+    scores_and_values = 4.0 * config.layers * config.heads * config.head_width * tokens * attended
+    logits = 2.0 * config.width * config.vocabulary_size * unembedded
+    return 2.0 * sum(layer_parameters(config)) * tokens + scores_and_values + logits
+
+
+def update_flops(config: DecoderConfig, tokens: float, *, attended: float, unembedded: float | None = None) -> float:
+    """Counts the operations of a forward and backward pass, without recomputation; arguments as in `forward_flops`.
+
+    The backward pass has two products for each product of the forward pass, for the gradients of its two operands, and
+    one for a frozen matrix. This is the numerator of model FLOPs utilisation (Chowdhery et al., 2022).
+    """
+    frozen = 0.0
+    if config.lora is not None:
+        logits = 2.0 * config.width * config.vocabulary_size * (tokens if unembedded is None else unembedded)
+        frozen = 2.0 * layer_parameters(config)[0] * tokens + logits
+    return 3.0 * forward_flops(config, tokens, attended=attended, unembedded=unembedded) - frozen
+
+
+def cache_bytes(config: DecoderConfig, slots: int, positions: float) -> float:
+    """Returns the size of the keys and values of `positions` positions in every slot."""
+    return 2.0 * config.layers * slots * config.kv_heads * positions * config.head_width * config.dtype.itemsize
+
+
+def decode_bytes(config: DecoderConfig, slots: int, window: float, *, dtype: str | None = None) -> float:
+    """Returns the bytes that one decode step (one token in every slot) must at least read and write.
+
+    Every parameter is read once (of an untied embedding only the slots' rows), the cache of `window` positions is read
+    and one position is written. Divided by seconds x measured copy bandwidth, it is the share of bandwidth reached.
+    `dtype` is that of the stored parameters; None: the compute dtype.
+    """
+    itemsize = jnp.dtype(dtype or config.compute_dtype).itemsize
+    unread = 0 if config.tie_embeddings else max(0, config.vocabulary_size - slots) * config.width
+    return (parameter_count(config) - unread) * itemsize + cache_bytes(config, slots, window + 1)

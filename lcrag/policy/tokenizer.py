@@ -19,7 +19,7 @@ import tokenizers
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
 from lcrag.errors import UserError
-from lcrag.policy.model_files import read_optional_json, write_json_object
+from lcrag.files import read_optional_json, write_json
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray
 Message: TypeAlias = Mapping[str, str]
@@ -252,7 +252,7 @@ class HuggingFaceTokenizer:
         # without a class, transformers would build its own tokenizer of the model's family
         eos_token = self.backend.id_to_token(self.eos_ids[0])
         settings = dict(self.settings) or {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": eos_token}
-        write_json_object(folder / "tokenizer_config.json", settings)
+        write_json(folder / "tokenizer_config.json", settings)
         if self.chat_template is not None:
             (folder / "chat_template.jinja").write_text(self.chat_template.source, encoding="utf-8")
 

@@ -30,8 +30,8 @@ from jaxtyping import Array, Bool, Float, Int
 from tokenizers import normalizers
 
 from lcrag.errors import UserError, first_problem, typed
-from lcrag.files import readable_folder, replacing_folder, resolved_folder
-from lcrag.policy.model_files import SINGLE_FILE, TensorFolder, read_json_object, read_optional_json
+from lcrag.files import read_json_object, read_optional_json, readable_folder, replacing_folder, resolved_folder
+from lcrag.policy.hugging_face import SINGLE_FILE, TensorFolder
 
 # --- The body: BERT and XLM-R in Flax, whose parameters have Hugging Face's names in files ---
 

@@ -7,6 +7,13 @@ Public:
   SamplingParameters, Sampled, FinishReason: How to continue a context, and the result.
 """
 
-from lcrag.sampling.generate import continue_contexts, generate
-from lcrag.sampling.sampler import Sampler
-from lcrag.sampling.settings import FinishReason, Sampled, SamplerConfig, SamplerStatistics, SamplingParameters
+from lcrag.sampling.sampler import (
+    FinishReason,
+    Sampled,
+    Sampler,
+    SamplerConfig,
+    SamplerStatistics,
+    SamplingParameters,
+    continue_contexts,
+    generate,
+)

@@ -1,4 +1,4 @@
-"""The host side of the slots: batches requests into the compiled shapes and collects what was sampled.
+"""The host side of sampling: batches requests into the slots' compiled shapes, and collects what was sampled.
 
 One device program serves a whole shape, so this file is about choosing shapes: how many rows, how many tokens and which
 window of the cache a call computes. No choice changes a token.
@@ -9,24 +9,159 @@ import functools
 import itertools
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import jax
 import numpy as np
-from jax import Array
 from jax.sharding import Mesh
+from jaxtyping import Array
 
-from lcrag.errors import UserError
-from lcrag.policy import DecoderConfig, TokenIds, Tokenizer, logical_sharding, make_mesh, replicated
-from lcrag.sampling.settings import (
-    FINISH_REASONS,
-    Sampled,
-    SamplerConfig,
-    SamplerStatistics,
-    SamplingParameters,
-    SlotParameters,
-)
-from lcrag.sampling.slots import CONTINUES, DecodeReport, compiled_functions
-from lcrag.sampling.stop import StopTable, text_until_stop
+from lcrag.errors import UserError, typed
+from lcrag.policy import AnyMesh, DecoderConfig, TokenIds, Tokenizer, logical_sharding, make_mesh, replicated
+from lcrag.sampling.choice import StopTable, text_until_stop
+from lcrag.sampling.slots import CONTINUES, DecodeReport, LayersForm, SamplerForm, SlotParameters, compiled_functions
+
+# --- Settings ---
+
+FinishReason = Literal["stop", "eos", "length"]
+FINISH_REASONS: tuple[FinishReason, ...] = ("stop", "eos", "length")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingParameters:
+    """How to continue one context.
+
+    Attributes:
+      stop: Strings that end the generation, wherever token boundaries fall.
+      max_tokens: Maximum number of tokens; fewer if the context fills up first.
+      temperature: Divides the logits; 0 is greedy.
+      top_p: Nucleus mass (Holtzman et al., 2020); 1 samples the whole distribution.
+      seed: With `episode`, selects the random stream: a token's random number is a function of
+        (seed, episode, position) only. From 0 to 2**32 - 1.
+      episode: See `seed`.
+      unscaled_scores: Whether log-probabilities are those at temperature 1, and not at the sampling temperature.
+    """
+
+    stop: tuple[str, ...] = ()
+    max_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 0
+    episode: int = 0
+    unscaled_scores: bool = False
+
+    def __post_init__(self):
+        if self.max_tokens < 1:
+            raise UserError(f"max_tokens is {self.max_tokens}: sample at least 1")
+        if not (self.temperature >= 0 and 0 < self.top_p <= 1):
+            raise UserError(
+                f"temperature is {self.temperature} and top_p is {self.top_p}: set temperature to at least 0, and"
+                " top_p above 0 and to at most 1"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampled:
+    """A finished generation.
+
+    Attributes:
+      tokens: int32[n], as sampled; training uses exactly these.
+      log_probabilities: float32[n], under the untruncated distribution at the sampling temperature (at temperature 1
+        where the choice was greedy, and with `unscaled_scores`).
+      text: Up to and including the stop string; the rest of the last token is dropped.
+      finish_reason: "stop", "eos" or "length" (`max_tokens` reached or context full).
+    """
+
+    tokens: np.ndarray
+    log_probabilities: np.ndarray
+    text: str
+    finish_reason: FinishReason
+
+
+@typed
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplerConfig:
+    """Settings of a `Sampler`: the number and size of its slots, and the shapes that it compiles.
+
+    Attributes:
+      slots: Number of contexts held at once.
+      context: Maximum length of a context, in tokens.
+      block: Maximum number of tokens sampled per slot in one `decode`.
+      min_finished_share: A block ends before its last token once this share of the slots that began it has finished;
+        fewer are not worth the call that refills them.
+      windows: Cache lengths to compile, in addition to `context`: a block reads the shortest that covers the contexts
+        of the sampling slots and the block.
+      decode_rows: Numbers of slots to compile `decode` for, in addition to all slots: a block computes the smallest
+        that fits the sampling slots, and continues with fewer as slots finish. It copies their contexts first.
+      append_rows: Numbers of slots to compile `append` for, over all devices; empty: 8, and all slots. Slots are
+        split over them with the least padding. Memory for a chunk grows with rows x tokens x context.
+      append_tokens: Chunk lengths to compile `append` for; texts are cut into them with the least padding.
+      gather_parameters: Whether every device along the mesh axis "fsdp" holds all parameters. Otherwise each decode
+        step gathers them, which takes longer than reading them; set it wherever they fit.
+      layers: Whether the sampler keeps each layer's parameters and cache "apart" or "stacked"; see `SamplerForm`.
+      merge_adapters: Whether LoRA adapters are merged into a copy of their kernels, which takes the memory of these
+        kernels; False reads base and adapters in place.
+    """
+
+    slots: int = 64
+    context: int = 512
+    block: int = 32
+    min_finished_share: float = 0.25
+    windows: Sequence[int] = ()
+    decode_rows: Sequence[int] = ()
+    append_rows: Sequence[int] = ()
+    append_tokens: Sequence[int] = (32, 128)
+    gather_parameters: bool = False
+    layers: LayersForm = "auto"
+    merge_adapters: bool = True
+
+    def __post_init__(self):
+        for name in ("slots", "context", "block", "windows", "decode_rows", "append_rows", "append_tokens"):
+            value = getattr(self, name)
+            if min(value if isinstance(value, Sequence) else (value,), default=1) < 1:
+                raise UserError(f"Sampler.{name} is {value}: set it to at least 1")
+
+    def form(self, config: DecoderConfig, mesh: AnyMesh) -> SamplerForm:
+        """Returns the form in which a sampler of these settings keeps a decoder's parameters and cache."""
+        return SamplerForm(config, mesh, self.gather_parameters, self.layers, self.merge_adapters and bool(config.lora))
+
+    @property
+    def largest_append(self) -> tuple[int, int]:
+        """The largest number of slots, and of tokens, of one `append`."""
+        return min(self.slots, max(self.append_rows or (self.slots,))), max(self.append_tokens)
+
+
+@dataclasses.dataclass
+class SamplerStatistics:
+    """Counters since the sampler was created.
+
+    Attributes:
+      sampled_tokens: Tokens sampled by the policy.
+      appended_tokens: Tokens that were prefilled: those of the environment, and contexts that gave up their slot.
+      append_positions: Positions computed for that, padding included.
+      append_seconds: Time spent appending, forks included, until the devices had finished.
+      decode_seconds: Time spent decoding.
+      decode_steps: Steps of the decode loop.
+      slot_steps: Decode steps x computed slots: the largest possible number of sampled tokens.
+      compiled_shapes: Compiled functions so far, those of earlier samplers of the same sizes included.
+    """
+
+    sampled_tokens: int = 0
+    appended_tokens: int = 0
+    append_positions: int = 0
+    append_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    decode_steps: int = 0
+    slot_steps: int = 0
+    compiled_shapes: int = 0
+
+    @property
+    def occupancy(self) -> float:
+        """Share of slot-steps that sampled."""
+        return self.sampled_tokens / max(1, self.slot_steps)
+
+
+# --- The sampler ---
 
 
 @dataclasses.dataclass
@@ -305,3 +440,89 @@ def _split(count: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     choices = [(size, *_split(count - size, sizes)) for size in sizes if size <= enough]
     best = min(choices, key=lambda parts: (sum(parts) + len(parts) * sizes[0], len(parts)))
     return tuple(sorted(best, reverse=True))
+
+
+# --- Many contexts ---
+
+CONTEXT_STEP = 64  # tokens
+SMALLEST_WINDOWS = (96, 128)  # the others are these times powers of two; only those that are reached are compiled
+
+
+def generate(
+    config: DecoderConfig,
+    params,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str | Sequence[int]],
+    stop: Sequence[str] = (),
+    *,
+    max_tokens: int,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    seed: int = 0,
+    slots: int = 64,
+) -> list[Sampled]:
+    """Continues every prompt; see `SamplingParameters`, where `episode` is the index of the prompt.
+
+    Calls of similar sizes share their compiled functions: the number of slots is rounded up to a power of two, the
+    context to a multiple of 64.
+
+    Args:
+      config: The decoder.
+      params: Its parameters.
+      tokenizer: Its tokenizer.
+      prompts: Texts, which may contain control tokens, or token ids.
+      stop, max_tokens, temperature, top_p, seed: Sampling parameters of all prompts.
+      slots: Maximum number of prompts sampled at once.
+
+    Returns:
+      One result per prompt, in order.
+    """
+    if not prompts:
+        return []
+    ids, beginning = [], list(tokenizer.beginning_ids)
+    for prompt in prompts:
+        tokens = tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        begun = not isinstance(prompt, str) or tokens[: len(beginning)] == beginning  # the text may contain them
+        ids.append(tokens if begun else beginning + tokens)
+    needed = max(map(len, ids)) + max_tokens
+    context = min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, config.max_positions)
+    windows = [size << doublings for doublings in range(16) for size in SMALLEST_WINDOWS if size << doublings < context]
+    settings = SamplerConfig(slots=min(slots, 1 << (len(ids) - 1).bit_length()), context=context, windows=windows)
+    requests = [
+        SamplingParameters(
+            stop=tuple(stop), max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, episode=index
+        )
+        for index in range(len(ids))
+    ]
+    sampler = Sampler(config, params, tokenizer, settings)
+    return continue_contexts(sampler, list(zip(ids, requests, strict=True)))
+
+
+def continue_contexts(sampler: Sampler, contexts: Sequence[tuple[TokenIds, SamplingParameters]]) -> list[Sampled]:
+    """Samples a continuation of each context; a slot that finishes takes the next context at once.
+
+    The slots of the sampler are all free, before and after. Contexts are tokens, at least one, and how to continue
+    them; the results are in their order.
+    """
+    lengths = [len(tokens) for tokens, _ in contexts]
+    if 0 in lengths:
+        raise UserError(f"prompt {lengths.index(0)} is empty: give at least one token to continue from")
+    longest = max(lengths, default=0)
+    if longest >= sampler.context:
+        raise UserError(
+            f"a prompt of {longest} tokens leaves no room in a sampler's context of {sampler.context}: raise the"
+            " context, or shorten the prompt"
+        )
+    results: dict[int, Sampled] = {}
+    owners: dict[int, int] = {}
+    queue = list(range(len(contexts)))[::-1]
+    while queue or owners:
+        admitted = {slot: queue.pop() for slot in range(sampler.slots) if queue and slot not in owners}
+        owners |= admitted
+        if admitted:
+            sampler.append({slot: contexts[index][0] for slot, index in admitted.items()})
+            sampler.begin({slot: contexts[index][1] for slot, index in admitted.items()})
+        for slot, sampled in sampler.decode().items():
+            results[owners.pop(slot)] = sampled
+            sampler.free([slot])
+    return [results[index] for index in range(len(contexts))]

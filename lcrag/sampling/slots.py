@@ -3,27 +3,165 @@
 Invariant: a slot's last token is `pending`; the cache holds the keys and values of all tokens before it. Appending and
 decoding both start by feeding the pending token. Positions beyond a slot's length hold arbitrary values, which are
 overwritten before anything attends to them.
+
+Slots are divided into equal consecutive shares, one for each group of devices that divides them. `rows` numbers slots
+within each share; the size of a share marks padding.
 """
 
+import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import Mesh
+import numpy as np
+from flax import traverse_util
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.stages import Lowered
-from jaxtyping import Array, Bool, Float, Int, UInt
+from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 
-from lcrag.policy import DecoderConfig, KeyValueCache, logical_sharding, replicated, unembed
-from lcrag.sampling.caches import Rows, appended, in_place, per_layer, per_slot, with_per_slot
-from lcrag.sampling.choice import sample_token, streams, uniforms
-from lcrag.sampling.forms import Cache, SamplerForm
-from lcrag.sampling.settings import SlotParameters
-from lcrag.sampling.stop import FOUND
+from lcrag.policy import (
+    AnyMesh,
+    BlockCache,
+    DecoderConfig,
+    KeyValueCache,
+    compute_parameters,
+    empty_cache,
+    forward,
+    forward_layers,
+    gathered,
+    logical_sharding,
+    merge_lora,
+    param_shardings,
+    replicated,
+    unembed,
+)
+from lcrag.policy.attention import ChunkCache, has_chunk_kernel
+from lcrag.sampling.choice import FOUND, sample_token, streams, uniforms
+
+# --- The form of parameters and cache ---
+
+LayersForm: TypeAlias = Literal["auto", "stacked", "apart"]
+Rows: TypeAlias = Int[Array, "shares rows"] | None  # None: all slots
+Cache: TypeAlias = KeyValueCache | tuple[KeyValueCache, ...]  # of all layers, or each of one
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplerForm:
+    """The form of a sampler's parameters and cache.
+
+    Attributes:
+      policy: The decoder in training.
+      mesh: The sampler's devices.
+      gather: Whether parameters are replicated along the mesh axis "fsdp".
+      layers: Whether each layer's parameters and cache are separate arrays ("apart") or slices of stacked arrays. XLA
+        for GPUs copies such a slice before every use, XLA for TPUs reads it in place; "auto" follows the platform.
+      merge: Whether adapters are merged into the kernels: this saves small products, and costs a copy of the kernels.
+    """
+
+    policy: DecoderConfig
+    mesh: AnyMesh
+    gather: bool = False
+    layers: LayersForm = "auto"
+    merge: bool = False
+
+    @property
+    def apart(self) -> bool:
+        """Whether each layer has separate arrays."""
+        if self.layers == "auto":
+            devices = self.mesh.devices if isinstance(self.mesh, Mesh) else None  # an abstract mesh has none
+            return devices is not None and devices.flat[0].platform in ("gpu", "cuda", "rocm")
+        return self.layers == "apart"
+
+    @functools.cached_property
+    def decoder(self) -> DecoderConfig:
+        """The decoder that samples, without adapters where they are merged."""
+        return dataclasses.replace(self.policy, lora=None) if self.merge else self.policy
+
+    @property
+    def parameter_shardings(self) -> Any:
+        shardings = param_shardings(self.decoder, self.mesh)
+        shardings = gathered(shardings) if self.gather else shardings
+        without_first = lambda each, layer: NamedSharding(each.mesh, PartitionSpec(*each.spec[1:]))  # noqa: E731
+        return self._separated(shardings, without_first) if self.apart else shardings
+
+    @property
+    def cache_shardings(self) -> Cache:
+        """Slots are spread over the mesh's batch axes, key-value heads over its tensor axis."""
+        each = logical_sharding(self.mesh, "slots", "heads", None, None)
+        if self.apart:
+            return (KeyValueCache(each, each),) * self.decoder.layers
+        stacked = logical_sharding(self.mesh, "layers", "slots", "heads", None, None)
+        return KeyValueCache(stacked, stacked)
+
+    def empty_cache(self, slots: int, positions: int) -> Cache:
+        """Returns a cache of zeros; see `lcrag.policy.empty_cache`."""
+        whole = functools.partial(empty_cache, self.decoder, slots, positions, self.mesh)
+        if not self.apart:
+            return whole()
+        return tuple(jax.tree.map(lambda x: x[0], whole(layers=1)) for _ in range(self.decoder.layers))
+
+    def parameters(self, params: Any) -> Any:
+        """Converts parameters to this form, without copying arrays that have it; also under `jax.eval_shape`."""
+        merged = merge_lora(self.policy, params, self.policy.dtype)[1] if self.merge else params
+        own = compute_parameters(self.decoder, merged)
+        return self._separated(own, lambda stack, layer: stack[layer]) if self.apart else own
+
+    def placed(self, params: Any) -> Any:
+        """Converts parameters and places them on the mesh; arrays already in place are not copied."""
+        given = jax.device_put(params, param_shardings(self.policy, self.mesh))
+        if self.apart:
+            return self._separate(given)
+        return jax.device_put(self.parameters(given), self.parameter_shardings)
+
+    @functools.cached_property
+    def _separate(self):
+        """Casts and separates in one program, without a copy of the whole stack in between."""
+        return jax.jit(self.parameters, out_shardings=self.parameter_shardings)
+
+    def own_leaves(self, given: Any, own: Any) -> list[Any]:
+        """Returns the leaves of `own` that are not shared with `given`: the additional memory of this form."""
+        theirs, lora = traverse_util.flatten_dict(given), self.policy.lora if self.merge else None
+        leaves = jax.tree.leaves(own["layers"]) if self.apart else []  # all layers are copies
+        shared = {name: tree for name, tree in own.items() if not (self.apart and name == "layers")}
+        for path, leaf in traverse_util.flatten_dict(shared).items():
+            is_merged = lora is not None and "/".join(path[-3:-1]) in lora.targets
+            if is_merged or theirs.get(path) != leaf:
+                leaves.append(leaf)
+        return leaves
+
+    def _separated(self, tree: Any, slice_of: Any) -> Any:
+        """Splits stacked layers into a list of layers."""
+        parts = [
+            jax.tree.map(functools.partial(slice_of, layer=layer), tree["layers"])
+            for layer in range(self.policy.layers)
+        ]
+        return {**tree, "layers": parts}
+
+
+# --- The state of the slots, and its functions ---
 
 CONTINUES, STOPPED, ENDED, FULL = range(4)  # why a slot left a block; the last three in the order of FINISH_REASONS
 CHECK_EVERY = 4  # on several devices, decode steps between checks whether enough slots have finished
+
+
+class SlotParameters(NamedTuple):
+    """The `SamplingParameters` of all slots as arrays."""
+
+    stop: UInt[Array, "slots"]  # state of the stop automaton, which advances with every sampled token
+    limit: Int[Array, "slots"]  # context length at which sampling ends, from `max_tokens`
+    temperature: Float[Array, "slots"]
+    top_p: Float[Array, "slots"]
+    seed: UInt[Array, "slots"]
+    episode: UInt[Array, "slots"]
+    unscaled_scores: Bool[Array, "slots"]
+
+    @classmethod
+    def empty(cls, slots: int) -> "SlotParameters":
+        """NumPy zeros of the right dtypes."""
+        dtypes = (np.uint8, np.int32, np.float32, np.float32, np.uint32, np.uint32, np.bool_)
+        return cls(*(np.zeros(slots, dtype) for dtype in dtypes))
 
 
 class Slots(NamedTuple):
@@ -269,3 +407,176 @@ class CompiledFunctions:
 def compiled_functions(form: SamplerForm, slots: int, context: int, block: int) -> CompiledFunctions:
     """Returns the compiled functions, which all samplers of these sizes share."""
     return CompiledFunctions(form, block)
+
+
+# --- The cache in the decode loop ---
+
+
+def per_slot(x: Shaped[Array, "slots *rest"], rows: Int[Array, "shares rows"]) -> Shaped[Array, "chosen *rest"]:
+    """Selects the slots' entries, in order."""
+    return _by_share(lambda mine, rows: mine[rows], x, rows).reshape(-1, *x.shape[1:])
+
+
+def with_per_slot(
+    x: Shaped[Array, "slots *rest"], rows: Int[Array, "shares rows"], new: Shaped[Array, "chosen *rest"]
+) -> Shaped[Array, "slots *rest"]:
+    """The inverse of `per_slot`: writes the slots' entries."""
+    parts = new.reshape(*rows.shape, *x.shape[1:])
+    put = _by_share(lambda mine, rows, new: mine.at[rows].set(new, mode="drop"), x, rows, parts)
+    return put.reshape(x.shape)
+
+
+def _by_share(function: Callable[..., Array], x: Array, rows: Array, *others: Array) -> Array:
+    return jax.vmap(function)(x.reshape(rows.shape[0], -1, *x.shape[1:]), rows, *others)
+
+
+def window_of(
+    x: Float[Array, "*layers slots heads positions width"], rows: Rows, window: int
+) -> Float[Array, "*layers chosen heads window width"]:
+    """Selects the first positions of the slots in `rows`, or of all slots if `rows` is None."""
+    if rows is None:
+        return x[..., :window, :]
+    *layers, _, heads, _, width = x.shape
+    shared = x.reshape(*layers, rows.shape[0], -1, *x.shape[-3:])
+    axis = len(layers)
+    taken = jax.vmap(lambda mine, rows: mine[..., rows, :, :window, :], in_axes=(axis, 0), out_axes=axis)(shared, rows)
+    return taken.reshape(*layers, -1, heads, window, width)
+
+
+def numbered(rows: Rows, slots: int, shares: int) -> Int[Array, "shares rows"]:
+    """Returns `rows`, or those of all slots if it is None."""
+    return jnp.tile(jnp.arange(slots // shares), (shares, 1)) if rows is None else rows
+
+
+def columns_of(
+    x: Float[Array, "chosen heads _ _"], starts: Int[Array, "chosen"], count: int, axis: int = -2
+) -> Float[Array, "chosen heads _ _"]:
+    """Selects `count` positions of each row, from its own start on; `axis` is that of the positions."""
+    return jax.vmap(lambda x, start: jax.lax.dynamic_slice_in_dim(x, start, count, axis))(x, starts)
+
+
+def with_columns(
+    x: Float[Array, "*layers slots heads positions width"],
+    rows: Int[Array, "shares rows"],
+    starts: Int[Array, "chosen"],
+    new: Float[Array, "*layers chosen heads count width"],
+) -> Float[Array, "*layers slots heads positions width"]:
+    """Writes `new` into some slots in place, into the positions from each slot's start on."""
+    if x.ndim == 4:
+        return with_columns(x[None], rows, starts, new[None])[0]
+    shared = x.reshape(x.shape[0], rows.shape[0], -1, *x.shape[2:])
+    parts = new.reshape(x.shape[0], *rows.shape, *new.shape[2:])
+    numbers = jax.lax.ScatterDimensionNumbers((0, 2, 3, 4), (1,), (1, 3))
+
+    def put_rows(mine, rows, starts, new):
+        places = jnp.stack([rows, starts], axis=-1)
+        return jax.lax.scatter(mine, places, new, numbers, mode="drop")
+
+    return jax.vmap(put_rows, (1, 0, 0, 1), 1)(shared, rows, starts.reshape(rows.shape), parts).reshape(x.shape)
+
+
+def with_new_columns(
+    cache: Cache, seen: Cache, rows: Int[Array, "shares rows"], first: Int[Array, "chosen"], count: int
+) -> Cache:
+    """Writes the new positions in the windows of some slots back into the cache of all slots.
+
+    The windows `seen` differ from `cache` only in the `count` positions from each row's `first` on.
+    """
+    starts, count = starts_within(jax.tree.leaves(seen)[0].shape[-2], first, count)
+
+    def columns(new: Float[Array, "*layers chosen heads window width"]):
+        return jax.vmap(columns)(new) if new.ndim > 4 else columns_of(new, starts, count)
+
+    return jax.tree.map(lambda x, new: with_columns(x, rows, starts, columns(new)), cache, seen)
+
+
+def starts_within(window: int, first: Int[Array, "chosen"], count: int) -> tuple[Int[Array, "chosen"], int]:
+    """Returns starts and a count of positions within the window that include the `count` positions from `first` on."""
+    count = min(count, window)
+    return jnp.minimum(first, window - count), count
+
+
+class DecodeCache(NamedTuple):
+    """The cache of a decode loop, and the functions that the loop applies to it; see `in_place` and `per_layer`."""
+
+    start: Any  # initial carry of the loop
+    # (cache, tokens [slots, time], positions [slots, time]) -> (hidden states, the new cache)
+    feed: Callable[..., tuple[Float[Array, "slots time width"], Any]]
+    # (cache, first [slots], count) -> all slots' cache, after up to `count` tokens were fed to each from `first` on
+    end: Callable[..., Cache]
+
+
+def extended(config: DecoderConfig, params, tokens, positions, cache: Cache) -> tuple[Array, Cache]:
+    """Computes final hidden states of new tokens and the extended cache, for either form of the cache."""
+    if isinstance(cache, KeyValueCache):
+        return forward(config, params, tokens, positions, cache)
+    return forward_layers(config, params, params["layers"], tokens, positions, cache)
+
+
+def appended(
+    config: DecoderConfig,
+    window: int,
+    params,
+    cache: Cache,
+    rows: Int[Array, "shares rows"],
+    tokens: Int[Array, "chosen chunk"],
+    first: Int[Array, "chosen"],
+    mesh: Mesh | None,
+) -> Cache:
+    """Returns the cache of all slots after a chunk of tokens was fed to some from their first positions on."""
+    chunk = tokens.shape[1]
+    positions, held = first[:, None] + jnp.arange(chunk), jax.tree.map(lambda x: window_of(x, rows, window), cache)
+    if not isinstance(cache, KeyValueCache) or mesh is None or not has_chunk_kernel(mesh, chunk, window):
+        _, seen = extended(config, params, tokens, positions, held)
+        return with_new_columns(cache, seen, rows, first, chunk)
+    _, grown = forward(config, params, tokens, positions, ChunkCache.of(held.keys, held.values, chunk, mesh))
+    assert isinstance(grown, ChunkCache)
+    starts, _ = starts_within(window, first, chunk)
+    columns = zip(cache, grown.columns(first, starts), strict=True)
+    return KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
+
+
+def in_place(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int) -> DecodeCache:
+    """Keeps the form of the cache: all layers in one array, the carry of a scan over layers, or each in its own.
+
+    `window` is the number of positions that the loop reads: only those that the longest running slot needs are carried.
+    `cache` has all slots and all positions, `rows` are the slots to compute, of `shares` shares.
+    """
+    positions = jax.tree.leaves(cache)[0].shape[-2]
+
+    def feed(seen: Cache, tokens, positions):
+        return extended(config, params, tokens, positions, seen)
+
+    def end(seen: Cache, first: Int[Array, "slots"], count: int) -> Cache:
+        if rows is None and window == positions:
+            return seen  # the loop has updated it in place
+        return with_new_columns(cache, seen, numbered(rows, len(first), shares), first, count)
+
+    return DecodeCache(jax.tree.map(lambda x: window_of(x, rows, window), cache), feed, end)
+
+
+def per_layer(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int) -> DecodeCache:
+    """Like `in_place`, but slices every layer's parameters and window from the stacked arrays once for the whole block.
+
+    This is several times as fast on CPUs, where XLA would copy the slices at every step.
+    """
+    assert isinstance(cache, KeyValueCache), "the layers are apart already"
+    layers = [jax.tree.map(lambda x, layer=layer: x[layer], params["layers"]) for layer in range(config.layers)]
+    seen = [
+        jax.tree.map(lambda x, layer=layer: window_of(x[layer], rows, window), cache) for layer in range(config.layers)
+    ]
+
+    def feed(caches: Sequence[BlockCache], tokens, positions):
+        hidden, fed = forward_layers(config, params, layers, tokens, positions, caches)
+        return hidden, list(fed)
+
+    def end(caches: Sequence[BlockCache], first: Int[Array, "slots"], count: int) -> KeyValueCache:
+        starts, count = starts_within(window, first, count)
+        keys = jnp.stack([columns_of(each.keys, starts, count, axis=-1).swapaxes(2, 3) for each in caches])
+        values = jnp.stack([columns_of(each.values, starts, count) for each in caches])
+        written = numbered(rows, len(first), shares)
+        return KeyValueCache(
+            with_columns(cache.keys, written, starts, keys), with_columns(cache.values, written, starts, values)
+        )
+
+    return DecodeCache([BlockCache(each.keys.swapaxes(2, 3), each.values) for each in seen], feed, end)

@@ -34,7 +34,7 @@ from lcrag.evaluation.tables import wall_time_table
 from lcrag.files import file_name
 from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, phase_table, plan_diversity
 from lcrag.methods.translate_r1.program import CALLS
-from lcrag.policy.policy import computation_of
+from lcrag.policy.config import computation_of
 from lcrag.rewards import Reward
 from lcrag.rewards.matching import holds_answer
 from lcrag.runs import is_writer, read_configured, write_json_lines

@@ -21,8 +21,8 @@ from lcrag.evaluation.metrics import Answered, correct_language
 from lcrag.learning import Trajectory
 from lcrag.methods.translate_r1.program import tool_rates
 from lcrag.policy import DecoderConfig, Policy
-from lcrag.policy.accelerators import accelerator_of
-from lcrag.policy.flops import causal_mean, forward_flops, update_flops
+from lcrag.policy.config import accelerator_of
+from lcrag.policy.parameters import causal_mean, forward_flops, update_flops
 from lcrag.train.method import Episode, GroupStatistics, group_ids, values_of
 
 REPEATED_TOKENS = 4

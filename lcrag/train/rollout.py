@@ -28,7 +28,7 @@ from lcrag.episodes import EpisodeRecord, Programs, Runner
 from lcrag.episodes.runner import allgather_bytes, is_collective, without_collectives
 from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
-from lcrag.policy.lanes import hand_over, lane_config, lane_meshes
+from lcrag.policy.parameters import hand_over, lane_config, lane_meshes
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs.display import ProgressDisplay
 from lcrag.sampling import Sampler, SamplerConfig, SamplerStatistics

@@ -30,9 +30,8 @@ from lcrag.policy import (
     save_hugging_face,
     stored_dtype,
 )
-from lcrag.policy.config import ComputeDtype
-from lcrag.policy.model_files import sampled_fingerprint
-from lcrag.policy.policy import DEFAULT_COMPUTATION, Computation, computation_of
+from lcrag.policy.config import DEFAULT_COMPUTATION, Computation, ComputeDtype, computation_of
+from lcrag.policy.hugging_face import sampled_fingerprint
 from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Reward, TermSum
 from lcrag.runs.folder import upload_copies

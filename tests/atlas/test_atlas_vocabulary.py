@@ -15,7 +15,7 @@ from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
 from lcrag.errors import UserError
 from lcrag.policy import Tokenizer, load_tokenizer, vocabulary_tokenizer
-from lcrag.sampling.stop import FOUND, StopTable
+from lcrag.sampling.choice import FOUND, StopTable
 
 WORLD = build_world(seed=0)
 FACTS = {fact.id: fact for fact in WORLD.facts}

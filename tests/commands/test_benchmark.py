@@ -14,7 +14,7 @@ from lcrag.commands import benchmark as benchmarking
 from lcrag.commands.benchmark import Machine, check_as_fast, drawn_episodes, measured_machine, read_result, timed
 from lcrag.errors import UserError
 from lcrag.policy import make_mesh
-from lcrag.policy.flops import causal_mean, forward_flops
+from lcrag.policy.parameters import causal_mean, forward_flops
 
 TINY = """compile.decoder=@DecoderConfig() DecoderConfig.vocabulary_size=384 DecoderConfig.width=32
 DecoderConfig.layers=2 DecoderConfig.heads=4 DecoderConfig.kv_heads=2 DecoderConfig.head_width=8

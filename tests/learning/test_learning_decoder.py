@@ -30,7 +30,7 @@ from lcrag.policy import (
     split_trainable,
 )
 from lcrag.policy.attention import attended_positions
-from lcrag.policy.flops import update_flops
+from lcrag.policy.parameters import update_flops
 
 CONFIG = tiny_config(vocabulary_size=64)
 ALONE = make_mesh(devices=jax.devices()[:1])

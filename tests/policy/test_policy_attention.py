@@ -27,7 +27,7 @@ from lcrag.policy import (
 )
 from lcrag.policy import attention as module
 from lcrag.policy.attention import attended_positions, attention_kernel, flash_attention, query_blocks
-from lcrag.policy.sharding import MESH_AXES, spread_kv_heads
+from lcrag.policy.config import MESH_AXES, spread_kv_heads
 
 
 def plain_attention(queries, keys, values, segments):

@@ -10,7 +10,7 @@ from support import tiny_config
 from torch.utils.flop_counter import FlopCounterMode
 
 from lcrag.policy import Lora, abstract_parameters, empty_cache, read_config, split_trainable
-from lcrag.policy.flops import cache_bytes, decode_bytes, forward_flops, layer_parameters, update_flops
+from lcrag.policy.parameters import cache_bytes, decode_bytes, forward_flops, layer_parameters, update_flops
 
 TIME = 16
 SHAPES = {

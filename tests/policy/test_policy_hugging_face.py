@@ -25,8 +25,7 @@ from lcrag.policy import (
     param_shardings,
     save_hugging_face,
 )
-from lcrag.policy.hugging_face import flat_parameters, stored_parameters
-from lcrag.policy.model_files import TensorFolder
+from lcrag.policy.hugging_face import TensorFolder, flat_parameters, stored_parameters
 
 MESHES = {
     "one axis": {"data": 1, "fsdp": 8},

@@ -9,7 +9,7 @@ from support import tiny_config
 
 from lcrag.errors import UserError
 from lcrag.policy import Lora, add_lora, compute_parameters, initialise, make_mesh, merge_lora
-from lcrag.policy.lanes import hand_over, lane_config, lane_devices, lane_meshes
+from lcrag.policy.parameters import hand_over, lane_config, lane_devices, lane_meshes
 
 
 def buffers(params):

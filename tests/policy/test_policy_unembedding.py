@@ -9,13 +9,13 @@ import pytest
 from support import tiny_config
 
 from lcrag.policy import (
+    decoder,
     initialise,
     logical_sharding,
     make_mesh,
     param_shardings,
     unembed,
     unembed_log_probabilities,
-    unembedding,
 )
 
 UNTIED, TIED = tiny_config(tie_embeddings=False), tiny_config()
@@ -50,8 +50,8 @@ def scores(function, config, params, hidden, targets, *more):
 
 
 def small_blocks(monkeypatch, words_of_a_block, positions=BATCH * TIME):
-    monkeypatch.setattr(unembedding, "WORDS_OF_A_TILE", 1)
-    monkeypatch.setattr(unembedding, "MAX_LOGITS", words_of_a_block * positions)
+    monkeypatch.setattr(decoder, "WORDS_OF_A_TILE", 1)
+    monkeypatch.setattr(decoder, "MAX_LOGITS", words_of_a_block * positions)
 
 
 def assert_close(found, expected, atol=1e-5):
@@ -102,7 +102,7 @@ def compiled_gradient(config, function, batch=8, time=64, mesh=None):
 
 def test_no_more_than_a_few_blocks_of_logits_are_held(monkeypatch):
     config = tiny_config(vocabulary_size=8192)
-    monkeypatch.setattr(unembedding, "MAX_LOGITS", 8 * 64 * 256)
+    monkeypatch.setattr(decoder, "MAX_LOGITS", 8 * 64 * 256)
     blocks, everything = (compiled_gradient(config, f).memory_analysis() for f in (unembed_log_probabilities, plain))
     logits_bytes = 8 * 64 * 8192 * 4
     assert everything.temp_size_in_bytes > 1.5 * logits_bytes
@@ -112,7 +112,7 @@ def test_no_more_than_a_few_blocks_of_logits_are_held(monkeypatch):
 def test_the_vocabulary_stays_where_it_is(monkeypatch):
     """On a mesh no device holds other devices' words or all rows' logits; what it gathers are blocks of the table."""
     config, mesh = tiny_config(vocabulary_size=8192, compute_dtype="bfloat16"), make_mesh(data=1, fsdp=2, tensor=4)
-    monkeypatch.setattr(unembedding, "MAX_LOGITS", 4 * 64 * 256)
+    monkeypatch.setattr(decoder, "MAX_LOGITS", 4 * 64 * 256)
 
     def spread(*arguments):
         return unembed_log_probabilities(*arguments, mesh=mesh)
@@ -125,7 +125,7 @@ def test_the_vocabulary_stays_where_it_is(monkeypatch):
 
 def test_only_what_is_learned_costs_memory(monkeypatch):
     """Where the table is frozen, its gradient is never made."""
-    monkeypatch.setattr(unembedding, "MAX_LOGITS", 2 * 8 * 256)
+    monkeypatch.setattr(decoder, "MAX_LOGITS", 2 * 8 * 256)
     config = tiny_config(vocabulary_size=8192, width=64)
     params, targets = {"embedding": jnp.zeros((8192, 64))}, jnp.zeros((2, 8), jnp.int32)
     loss = lambda hidden: unembed_log_probabilities(config, params, hidden, targets)[0].sum()  # noqa: E731

@@ -22,7 +22,8 @@ from lcrag.policy import (
     make_mesh,
     unembed,
 )
-from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, caches
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
+from lcrag.sampling import slots as slots_module
 from lcrag.sampling.sampler import _split
 from lcrag.sampling.slots import compiled_functions
 
@@ -149,7 +150,7 @@ def test_a_tpus_kernel_appends_the_same(monkeypatch, mesh):
     sizes = {"slots": 4, "context": 256, "windows": (), "append_rows": (4,), "append_tokens": (128,)}
     sampled = []
     for kernel in (False, True):
-        monkeypatch.setattr(caches, "has_chunk_kernel", lambda *_, kernel=kernel: kernel)
+        monkeypatch.setattr(slots_module, "has_chunk_kernel", lambda *_, kernel=kernel: kernel)
         compiled_functions.cache_clear()
         sampler = make(model, mesh=make_mesh(devices=devices, **mesh), **sizes)
         for lengths in ((100, 3, 128, 1), (90, 2, 100, 60)):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support import tiny_tokenizer
 from support.tokenizer_families import FAMILIES
 
-from lcrag.sampling.stop import FOUND, NEVER, StopTable, byte_automaton, text_until_stop, token_table
+from lcrag.sampling.choice import FOUND, NEVER, StopTable, byte_automaton, text_until_stop, token_table
 
 STOP = ("</search>", "</answer>")
 

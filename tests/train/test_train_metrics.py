@@ -15,8 +15,8 @@ from lcrag.episodes import Outcome
 from lcrag.evaluation.tables import PARTS, wall_time_table
 from lcrag.learning import Trajectory
 from lcrag.policy import Policy, make_mesh
-from lcrag.policy.accelerators import accelerator_named
-from lcrag.policy.flops import causal_mean, forward_flops, update_flops
+from lcrag.policy.config import accelerator_named
+from lcrag.policy.parameters import causal_mean, forward_flops, update_flops
 from lcrag.train import metrics as step_metrics
 from lcrag.train.metrics import has_no_signal, learning_flops, memory_metrics, rate_metrics, rollout_flops, wall_time
 
