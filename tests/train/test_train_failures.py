@@ -1,12 +1,138 @@
-"""What may fail in the middle of a run and must not end it: searches, and numbers that are not finite."""
+"""What ends a run and what must not: mistakes, failing searches, numbers that are not finite, and signals."""
+
+import shutil
+import signal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
-from experiment_parts import assert_mistake, json_lines, run, written_episodes
+from experiment_parts import (
+    assert_mistake,
+    assert_same_bits,
+    contents,
+    json_lines,
+    measured,
+    one_device,
+    run,
+    saved_state,
+    written_episodes,
+)
+from jax.experimental import multihost_utils
 
+from lcrag.errors import UserError
+from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner
-from lcrag.retrieval import Collections
+from lcrag.retrieval import Collections, load_collections
+from lcrag.runs.processes import Stopped
+from lcrag.train.setup import StepCheckpoints, policy
+
+# --- A user's mistake is one line, and nothing written before is touched ---
+
+
+@pytest.fixture
+def refused(tiny, capfd):
+    """Runs a command that must be refused, and gives its one line."""
+
+    def runs(command, *bindings, **options):
+        assert run(command, tiny, *bindings, **options) == 2
+        error = capfd.readouterr().err
+        assert error.startswith("lcrag: error: "), error
+        assert error.count("\n") == 1, error
+        return error
+
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("bindings", "part"),
+    [
+        (("language_coupled.answer='bleu'",), "'bleu'"),
+        (("policy.mesh=@mesh()", "mesh.data=3"), "mesh of data=3"),
+        (("policy.folder='nowhere'",), "nowhere"),
+        (("Sampler.context=100000",), "context=100000"),
+        (("Sampler.context=20",), "the context holds 20"),
+        (("Sampler.context=200",), "Layout.row_lengths"),
+        (("TRAINING_LANGUAGES=('fi',)",), "groups of one"),
+        (("train.questions_per_step=7",), "a step of 7"),
+        (("train.checkpoint_every=0",), "train.checkpoint_every is 0"),
+        (("train.max_rollouts=2", "train.critic=@critic/Critic()"), "train.max_rollouts is 2"),
+        (("train.staleness=1",), "objective/importance_correction.gin"),
+        (("Runner.temperature=0.0",), "Runner.temperature is 0.0"),
+        (("policy.mesh=@mesh()", "Sampler.slots=8"), "Layout.rows is 4 for 8 devices"),
+        (("Evaluation.references={'other': 'atlas/long_sft'}",), "atlas/long_sft has another shape"),
+        (("hierarchical_search.prompt='lcrll'",), "'lcrll'"),
+    ],
+)
+def test_impossible_configurations(refused, tmp_path, bindings, part):
+    files = ("objective/ppo.gin",) if "critic" in str(bindings) else ()
+    assert part in refused("train", *bindings, gin_files=files, output=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_language_without_a_collection_in_which_only_the_evaluation_asks(refused, tiny, tmp_path):
+    shutil.copytree(tiny / "collections", tmp_path / "some")
+    shutil.rmtree(tmp_path / "some" / "th")
+    error = refused("train", f"load_collections.folder='{tmp_path / 'some'}'", output=tmp_path / "run")
+    assert "questions in th but collections only in ar, de, en" in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        *("collections/fi/vectors.npy", "collections/fi/passages.arrow", "collections/fi/meta.json"),
+        *("collections/encoder/model.safetensors", "policy/model.safetensors", "policy/tokenizer.json"),
+    ],
+)
+def test_a_truncated_file_is_named(tiny, tmp_path, file):
+    kind, _, name = file.partition("/")
+    folder = shutil.copytree(tiny / kind, tmp_path / "damaged")
+    (folder / name).write_bytes((folder / name).read_bytes()[:100])
+    with pytest.raises(UserError, match=str(folder)):
+        load_collections(folder) if kind == "collections" else policy(str(folder), one_device())
+
+
+def test_the_folder_of_another_run_or_of_none(refused, finished, tmp_path):
+    before = contents(finished)
+    bindings = ("SEED=1", "Runner.temperature=0.5", "BUDGET=1", "Method.coupling='pivot'", "STEPS=9")
+    error = refused("train", "train.checkpoint_every=1", *bindings, output=finished)
+    assert "holds another run: Method.coupling is 'parallel' there and 'pivot' here, " in error
+    for part in ("train.seed is 0 there and 1 here", "Runner.temperature is 1.0", "hierarchical_search.budget is 2"):
+        assert part in error
+    assert "STEPS" not in error
+    assert "another command than sft" in refused("sft", gin_files=("baselines/sft.gin",), output=finished)
+    assert contents(finished) == before
+
+    (tmp_path / "thesis.tex").write_text("x")
+    assert "thesis.tex" in refused("train", output=tmp_path)
+    assert "is not the folder of a run" in refused("report", output=tmp_path)
+    assert contents(tmp_path) == {tmp_path / "thesis.tex": b"x"}
+
+
+def damage_arrays(checkpoint):
+    """Flips one bit in each."""
+    for path in checkpoint.rglob("d/*"):
+        content = path.read_bytes()
+        path.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
+
+
+def test_a_damaged_checkpoint_is_passed_over_unless_all_are(tiny, refused, finished, tmp_path, capfd):
+    one, both = (shutil.copytree(finished, tmp_path / name) for name in ("one", "both"))
+    for checkpoint in (one / "checkpoints" / "2", *(both / "checkpoints" / step for step in "12")):
+        damage_arrays(checkpoint)
+    assert run("train", tiny, "train.checkpoint_every=1", "STEPS=2", output=one) == 0
+    assert "/2 is damaged and now called damaged_2_1" in capfd.readouterr().err
+    assert_same_bits(saved_state(one, 2), saved_state(finished, 2))
+    assert measured(one) == measured(finished)
+
+    error = refused("train", "train.checkpoint_every=1", "STEPS=3", output=both)
+    assert "no checkpoint in" in error
+    assert [record["step"] for record in json_lines(both / "metrics.jsonl")] == [0, 1]
+
+
+# --- In the middle of a run ---
+
 
 FAILED = " The search failed. No passages could be retrieved.\n"
 BINDINGS = ("train.evaluation=None", "train.episodes_every=1")
@@ -78,3 +204,117 @@ def test_weights_that_break_in_the_middle_end_the_run_in_one_line(tiny, tmp_path
     assert run("train", tiny, *BINDINGS, "STEPS=3", output=tmp_path / "run") == 2
     assert_mistake(capsys, "no episode of this rollout can be scored (the policy gave probabilities that are not")
     assert [record["step"] for record in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0]
+
+
+# --- Signals: which states are saved ---
+
+
+class NotedCheckpoints(Checkpoints):
+    def __init__(self):
+        self.noted = []
+
+    def save(self, step, state, validation_loss=None):
+        self.noted.append((step, state, validation_loss))
+
+    def wait(self):
+        self.noted.append("complete")
+
+
+@pytest.fixture
+def checkpoints():
+    return NotedCheckpoints()
+
+
+def steps(checkpoints, first=0):
+    return StepCheckpoints(checkpoints, lambda: f"state {len(checkpoints.noted)}", first)
+
+
+def test_what_is_due_is_saved_and_complete_at_the_end(checkpoints):
+    with steps(checkpoints, 4) as saved:
+        saved.finish(4, save=False)
+        saved.finish(5, save=True, validation_loss=0.5)
+    assert checkpoints.noted == [(6, "state 0", 0.5), "complete"]
+
+
+def within_a_step(saved):
+    saved.finish(7, save=True)
+    signal.raise_signal(signal.SIGTERM)
+    saved.finish(8, save=False)
+    pytest.fail("the step ended the run")
+
+
+def within_a_rollout(saved):
+    saved.finish(7, save=False)
+    with saved.interruptible():
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the signal ended the rollout")
+
+
+def after_the_last_step(saved):
+    saved.finish(7, save=True)
+    signal.raise_signal(signal.SIGTERM)
+
+
+def before_any_step(saved):
+    with saved.interruptible():
+        signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    ("call", "kept"),
+    [
+        (within_a_step, [(8, "state 0", None), (9, "state 1", None)]),
+        (within_a_rollout, [(8, "state 0", None)]),
+        (after_the_last_step, [(8, "state 0", None)]),
+        (before_any_step, []),
+    ],
+)
+def test_a_signal_saves_the_last_finished_step_once(checkpoints, call, kept):
+    with pytest.raises(Stopped), steps(checkpoints, first=7) as saved:
+        call(saved)
+    assert checkpoints.noted == [*kept, "complete"]
+
+
+def test_an_impatient_end_and_a_mistake_save_nothing(checkpoints):
+    for ending in (KeyboardInterrupt, ValueError):
+        with pytest.raises(ending), steps(checkpoints) as saved:
+            saved.finish(0, save=False)
+            raise ending
+    assert not checkpoints.noted
+
+
+@pytest.fixture
+def agreements(monkeypatch):
+    """Two processes; what this one says, and while it says it for the first time SIGTERM comes to it."""
+    said = []
+
+    def gathered(number):
+        said.append(int(number))
+        if len(said) == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return np.array([number, 0])
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(multihost_utils, "process_allgather", gathered)
+    return said
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_a_signal_that_comes_while_processes_agree_is_known_after_the_next_step_or_at_the_end(
+    checkpoints, agreements, last
+):
+    with pytest.raises(Stopped), steps(checkpoints) as saved:
+        for step in range(last + 1):
+            saved.finish(step, save=step == 0)
+    assert agreements == [0, signal.SIGTERM]
+    assert checkpoints.noted[-1] == "complete"
+    assert [step for step, *_ in checkpoints.noted[:-1]] == list(range(1, last + 2))
+
+
+def test_a_signal_to_another_process_ends_this_one_by_the_same(checkpoints, monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(multihost_utils, "process_allgather", lambda number: np.array([number, signal.SIGTERM]))
+    with pytest.raises(Stopped) as stopped, steps(checkpoints) as saved:
+        saved.finish(0, save=False)
+    assert stopped.value.number == signal.SIGTERM
+    assert checkpoints.noted == [(1, "state 0", None), "complete"]

@@ -1,0 +1,685 @@
+"""The methods end to end: their rewards and counts, their ablations, and their cold starts."""
+
+import collections
+import dataclasses
+import json
+
+import gin
+import jax
+import numpy as np
+import pytest
+from experiment_parts import TOKENIZER, assert_mistake, changed, json_lines, one_device, run
+from fastapi.testclient import TestClient
+from support import gin_files, tiny_config, tiny_tokenizer
+
+from lcrag import main
+from lcrag.atlas import build_world
+from lcrag.atlas.comprehension import LANGUAGES, comprehension_questions
+from lcrag.commands.serve import serving
+from lcrag.commands.study.tables import ABLATIONS, MORE_ABLATIONS, R_SEARCH, TRANSLATE_R1, WITH_SEARCH
+from lcrag.config import configure
+from lcrag.curation.playing import play
+from lcrag.curation.rows import RowContext, spans_of
+from lcrag.data.constructed import CONSTRUCTED, substitution, vocabulary_of
+from lcrag.data.english import english_questions
+from lcrag.data.questions import LCRL_LANGUAGES, Question
+from lcrag.episodes import Chat
+from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.errors import UserError
+from lcrag.methods.globalrag.rewards import globalrag_reward
+from lcrag.methods.r_search import EvidenceReader, r_search, r_search_reward
+from lcrag.methods.translate_r1.oracles import TranslatingSearcher, comprehension_demonstrations
+from lcrag.methods.translate_r1.program import translate_r1
+from lcrag.models.local import LocalModel, QuestionEncoder
+from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face
+from lcrag.retrieval import Collections, NoCollections, load_encoder
+from lcrag.rewards import token_f1
+from lcrag.sampling import generate
+from lcrag.train.method import Method, group_ids, values_of
+from lcrag.train.setup import check_rewarded
+
+# --- LcRL ---
+
+
+LCRL = ABLATIONS | MORE_ABLATIONS
+
+
+@pytest.fixture
+def one_step(tiny, tmp_path, monkeypatch):
+    """Runs a single step with an ablation; gives its episodes, what was scored, and the languages searched."""
+    scored, searched = [], set()
+    set_advantages, search = Method.set_advantages, Collections.search
+
+    def remembering_advantages(self, episodes):
+        set_advantages(self, episodes)
+        scored.append(episodes)
+
+    def remembering_search(self, queries, languages, k):
+        searched.update(languages)
+        return search(self, queries, languages, k)
+
+    monkeypatch.setattr(Method, "set_advantages", remembering_advantages)
+    monkeypatch.setattr(Collections, "search", remembering_search)
+
+    def runs(*bindings, ablation=None):
+        own = changed(LCRL[ablation]) if ablation else ()
+        bindings = (*own, "train.evaluation=None", "STEPS=1", *bindings)
+        assert run("train", tiny, *bindings, output=tmp_path / "run") == 0
+        assert json_lines(tmp_path / "run" / "metrics.jsonl")[0]["sampling_training_gap"] <= 1e-4
+        return json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl"), scored[-1], searched
+
+    return runs
+
+
+def assert_baselines(scored, size):
+    """Groups of `size`, each with advantages around its own mean."""
+    totals, ids = values_of(scored, "total"), group_ids(scored)
+    advantages = np.array([episode.advantage for episode in scored])
+    for group in np.unique(ids):
+        members = ids == group
+        assert members.sum() == size
+        expected = (totals[members] - totals[members].mean()) / (totals[members].std(ddof=1) + 1e-6)
+        np.testing.assert_allclose(advantages[members], expected, atol=1e-4)
+
+
+def test_coupled_groups_by_default(one_step):
+    episodes, scored, searched = one_step("train.questions_per_step=2")
+    assert collections.Counter(episode["group"] for episode in episodes) == {
+        f"atlas/{question}": 8 for question in {episode["question_id"] for episode in episodes}
+    }
+    assert_baselines(scored, 8)
+    assert searched == set(LCRL_LANGUAGES)  # some second search went to all the others
+
+
+def test_independent_groups(one_step):
+    episodes, scored, _ = one_step("Method.samples=4", ablation="independent_groups")
+    prompts = collections.Counter((episode["group"], episode["prompt"]) for episode in episodes)
+    assert list(prompts.values()) == [4] * 8  # a question in eight languages
+    assert all(group.endswith(f"/{e['language']}") for e in episodes for group in [e["group"]])
+    assert_baselines(scored, 4)
+
+
+def test_pivot_coupling(one_step):
+    episodes, scored, _ = one_step("train.questions_per_step=4", ablation="pivot_coupling")
+    assert_baselines(scored, 3)
+    for number in range(4):
+        group = episodes[3 * number : 3 * number + 3]
+        (native,) = {episode["question_id"].partition("@")[2] for episode in group}
+        assert len({episode["group"] for episode in group}) == 1
+        assert len({e["language"] for e in group}) == 3
+        assert {"en", native} <= {episode["language"] for episode in group}
+        assert len({each.record.question.answers for each in scored[3 * number : 3 * number + 3]}) == 1
+        for episode in group:
+            assert episode["prompt"].endswith(f" [{native}]\n") == (episode["language"] != native)
+
+
+def test_no_penalty_and_exact_match(one_step):
+    _, scored, _ = one_step("train.questions_per_step=2", *changed(ABLATIONS["no_penalty"]), ablation="exact_match")
+    assert scored[0].rewards.keys() == {"total", "exact_match", "anti_consistency"}
+    assert set(values_of(scored, "exact_match")) <= {0.0, 1.0}
+    assert values_of(scored, "anti_consistency").min() < 0
+    np.testing.assert_array_equal(values_of(scored, "total"), values_of(scored, "exact_match"))
+
+
+@pytest.mark.parametrize(
+    ("ablation", "bindings", "languages"),
+    [("native_only", (), {"fi", "ja"}), (None, ("hierarchical_search.route=@english_only",), {"en"})],
+)
+def test_routes(one_step, ablation, bindings, languages):
+    bindings += ("TRAINING_LANGUAGES=('fi', 'ja')", "train.questions_per_step=6")
+    _, _, searched = one_step(*bindings, ablation=ablation)
+    assert searched == languages
+
+
+@pytest.mark.parametrize("ablation", LCRL)
+def test_a_step_has_as_many_episodes_as_without(ablation):
+    variant = LCRL[ablation]
+    values = gin_files.values("quickstart.gin", *variant.files, bindings=variant.bindings)
+    languages = len(values["train/atlas_questions.languages"])
+    versions = {"parallel": languages, "pivot": 3, "independent": 1}[values["Method.coupling"]]
+    assert values["train.questions_per_step"] * versions * values["Method.samples"] == 12 * languages
+
+
+# --- R-Search ---
+
+
+R_SEARCH_GIN = "r_search/atlas.gin"
+R_SEARCH_SIZES = (
+    "train.evaluation=None",
+    "STEPS=1",
+    "TRAINING_LANGUAGES=('fi', 'ja')",
+    "train.questions_per_step=2",
+    "Method.samples=4",
+    "Runner.answer_room=16",
+    "r_search.observation_tokens=48",
+    "r_search_reward.reader=@EvidenceReader()",
+    "EvidenceReader.wording='atlas'",
+    "local_model.mesh=@one_device()",
+    "local_model.slots=4",
+    "local_model.context=96",
+    "local_model.block=8",
+    "local_model.append_rows=(4,)",
+    "local_model.append_tokens=(48,)",
+    "EvidenceReader.max_tokens=4",
+)
+
+
+@pytest.fixture(scope="module")
+def reader_folder(tmp_path_factory):
+    """A random Llama with the atlas's tokenizer."""
+    folder, tokenizer = tmp_path_factory.mktemp("reader"), load_tokenizer(TOKENIZER)
+    config = tiny_config(family="llama", vocabulary_size=tokenizer.vocabulary_size, layers=1, tie_embeddings=False)
+    save_hugging_face(folder, config, initialise(config, jax.random.key(5)), eos_ids=tokenizer.eos_ids)
+    tokenizer.backend.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+EVIDENCES = ("Peru: capital: Lima", None, "Peru: capital: Cusco", "Lima")
+
+
+def written(question, turns, request):
+    """A policy that searches, and gives its evidence of `EVIDENCES` if it has one."""
+    evidence = EVIDENCES[int(question.id)]
+    if len(turns) == 1:
+        return "<search> Peru </search>"
+    return f"<original_evidence>{evidence}</original_evidence>" * bool(evidence) + "<answer>Lima</answer>"
+
+
+def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder):
+    """Its answers are those of `generate` with the same checkpoint, and their scores are the evidence reward."""
+    model = LocalModel(str(reader_folder), one_device(), slots=2, context=96, block=8, append_tokens=(48,))
+    batches = []
+
+    def remembered(requests):
+        batches.append(requests)
+        return model(requests)
+
+    reader = EvidenceReader(remembered, "atlas", temperature=0.0, max_tokens=5)
+    method = Method(
+        name="R-Search", program=r_search, reward=r_search_reward(reader), coupling="independent", samples=4
+    )
+    (config, params), tokenizer = load_hugging_face(reader_folder), load_tokenizer(reader_folder)
+    asked = [Question(id=str(n), dataset="d", language="en", text="Capital?", answers=("Lima",)) for n in range(4)]
+    played = [(question, r_search(question, ("en",), wording="atlas")) for question in asked]
+    search = lambda queries, languages, passages: [[] for _ in queries]  # noqa: E731
+    scored = method.score(play(played, written, search, ContextTokenizer(tokenizer, Chat()), context=400), step=3)
+    for batch, stop in zip(batches, (("\n", "</answer>"), ("</answer>",)), strict=True):
+        prompts = [prompt for prompt, _ in batch]
+        assert [prompt.split("\n")[2].strip() for prompt in prompts] == [text for text in EVIDENCES if text]
+        texts = generate(config, params, tokenizer, prompts, stop=stop, max_tokens=5, temperature=0.0)
+        assert [completion.text for completion in model(batch)] == [completion.text for completion in texts]
+    answers = [completion.text.partition("</answer>")[0].strip() for completion in texts]
+    expected = token_f1(answers, [["Lima"]] * 3)
+    assert values_of(scored, "evidence").tolist() == [expected[0], 0.0, *expected[1:]]
+    assert values_of(scored, "format").tolist() == pytest.approx([0.4, 0.2, 0.4, 0.4])
+
+
+def trained(tiny, folder, output, *bindings, gin_files=()):
+    reader = f"local_model.folder='{folder}'"
+    assert (
+        run("train", tiny, *R_SEARCH_SIZES, reader, *bindings, gin_files=(R_SEARCH_GIN, *gin_files), output=output)
+        == 0
+    )
+    return json_lines(output / "metrics.jsonl")[0]
+
+
+def test_r_search_trains_and_logs_every_reward_and_count(tiny, reader_folder, tmp_path):
+    measured = trained(tiny, reader_folder, tmp_path / "run")
+    terms = ("mixed_f1", "evidence", "format")
+    assert measured["reward/total"] == pytest.approx(sum(measured[f"reward/{name}"] for name in terms))
+    counts = {"evidence", "unfounded_evidence", "malformed_evidence", "malformed_answer", "malformed_search"}
+    assert {f"episode/{name}" for name in (*counts, "forged_observation")} <= set(measured)
+    assert measured["sampling_training_gap"] <= 1e-4
+    assert measured["episode/valid_searches"] > 0
+    (episode, *_) = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
+    assert set(episode["rewards"]) == {"total", *terms}
+    hashes = json.loads((tmp_path / "run" / "run.json").read_text())["hashes"]
+    expected = parameter_fingerprint(load_hugging_face(reader_folder)[1])
+    assert hashes["reader/parameters"] == expected != hashes["policy"]
+    assert hashes["reader/tokenizer"] == hashes["tokenizer"]
+
+
+@pytest.mark.parametrize(
+    ("name", "terms"), [("without_evidence", {"mixed_f1", "format"}), ("ppo", {"mixed_f1", "evidence", "format"})]
+)
+def test_the_ablation_and_ppo(tiny, reader_folder, tmp_path, name, terms):
+    bindings = [binding for binding in changed(R_SEARCH[name]) if not binding.startswith("train.questions_per_step")]
+    measured = trained(tiny, reader_folder, tmp_path / "run", *bindings, gin_files=R_SEARCH[name].files)
+    rewards = {metric for metric in measured if metric.startswith("reward/")} - {"reward/kl_penalty"}
+    assert rewards == {f"reward/{term}" for term in ("total", *terms)}
+    assert ("loss/value" in measured) == (name == "ppo")
+
+
+def test_a_reader_is_needed_to_train_and_not_to_evaluate(tiny, tmp_path, capfd):
+    nowhere = "local_model.folder='nowhere'"
+    assert run("train", tiny, *R_SEARCH_SIZES, nowhere, gin_files=(R_SEARCH_GIN,), output=tmp_path / "run") == 2
+    assert "no model in nowhere" in capfd.readouterr().err  # before anything is sampled
+    assert not (tmp_path / "run").exists()
+    bindings = (*R_SEARCH_SIZES[1:], nowhere, "held_out/atlas_questions.languages=('fi',)")
+    assert run("evaluate", tiny, *bindings, gin_files=(R_SEARCH_GIN,), output=tmp_path / "asked") == 0
+
+
+@pytest.mark.parametrize("evidence", [True, False])
+def test_the_cold_start_is_learned_from_a_player_that_gives_evidence(tiny, tmp_path, evidence):
+    bindings = (
+        "SFT_STEPS=2",
+        "TRAINING_LANGUAGES=('en', 'fi')",
+        "sft.rows_per_step=4",
+        "sft.collections=@exact_collections()",
+        "r_search.observation_tokens=48",
+        "train/oracle_demonstrations.count=12",
+        "validation/oracle_demonstrations.count=4",
+        "train/atlas_questions.copyable=None",
+        "train/atlas_questions.limit=40",
+    )
+    if not evidence:
+        bindings += (*changed(R_SEARCH["without_evidence"]), "RandomReasoner.evidence=False")
+    assert run("sft", tiny, *bindings, gin_files=("r_search/atlas_sft.gin",), output=tmp_path / "run") == 0
+    spans = [span for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"]]
+    learned, given = ("".join(span["text"] for span in spans if span["learned"] is side) for side in (True, False))
+    assert "<observation>" in given
+    assert "<observation>" not in learned
+    assert "<search>" in learned
+    assert ("</original_evidence><answer>" in learned) is evidence
+
+
+# --- GlobalRAG ---
+
+
+GLOBALRAG = "globalrag/atlas.gin"
+GLOBALRAG_SIZES = (
+    "train.evaluation=None",
+    "STEPS=1",
+    "train.questions_per_step=2",
+    "Method.samples=4",
+    "Runner.answer_room=16",
+    "globalrag.observation_tokens=48",
+    "train/one_fact/atlas_questions.copyable=None",
+)
+REWARDS = ("total", "squad_exact_match", "format", "semantic", "structural", "sub_goal", "annealing", "matches_cut")
+
+
+def test_globalrag_trains_and_logs_every_reward_and_count(tiny, tmp_path):
+    assert run("train", tiny, *GLOBALRAG_SIZES, gin_files=(GLOBALRAG,), output=tmp_path / "run") == 0
+    measured = json_lines(tmp_path / "run" / "metrics.jsonl")[0]
+    assert {name for name in measured if name.startswith("reward/")} == {f"reward/{name}" for name in REWARDS}
+    assert measured["reward/annealing"] == pytest.approx(0.9890, abs=1e-3)  # 1 / (1 + exp(-.9 * 10 / 2))
+    counts = ("plan", "plan_missing", "plan_late", "missing_sub_answers", "malformed_tags", "well_formed")
+    assert {f"episode/{name}" for name in counts} <= set(measured)
+    assert measured["episode/plan"] == 0  # what the tiny policy writes
+    assert measured["episode/plan_missing"] == 1
+    assert measured["seconds/rewards"] > 0
+    assert measured["sampling_training_gap"] <= 1e-4
+    (episode, *_) = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
+    assert set(episode["rewards"]) == set(REWARDS)
+    assert episode["outcome"]["extra"]["plan_fault"] == "missing"
+
+
+def test_who_only_evaluates_needs_no_encoder(tiny, tmp_path):
+    bindings = (*GLOBALRAG_SIZES[1:], "question_encoder.folder='nowhere'", "held_out/chains/atlas_questions.limit=2")
+    assert run("evaluate", tiny, *bindings, gin_files=(GLOBALRAG,), output=tmp_path / "asked") == 0
+
+
+def test_a_missing_encoder_or_golden_plan_is_said_before_anything_is_sampled(tiny, tmp_path, capfd):
+    file = tmp_path / "mine.jsonl"
+    rows = [{"id": str(n), "language": "en", "question": f"Who is {n}?", "answers": ["x"]} for n in range(4)]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    of_file = ("train.questions=@train/jsonl_questions()", f"train/jsonl_questions.files=('{file}',)")
+    for bindings, said in ((("question_encoder.folder='nowhere'",), "nowhere"), (of_file, "jsonl/0 in en")):
+        assert run("train", tiny, *GLOBALRAG_SIZES, *bindings, gin_files=(GLOBALRAG,), output=tmp_path / "run") == 2
+        assert said in capfd.readouterr().err
+        assert not (tmp_path / "run").exists()
+
+
+def test_musique_s_own_plans_need_no_teacher(tmp_path):
+    steps = [
+        {"question": "Jaws >> director", "answer": "Steven Spielberg"},
+        {"question": "Where was #1 born?", "answer": "Cincinnati"},
+    ]
+    row = {"question": "Where was its director born?", "answer": "Cincinnati", "paragraphs": []}
+    rows = [row | {"id": f"2hop__{n}", "question_decomposition": steps} for n in range(4)]
+    file = tmp_path / "musique_ans_v1.0_train.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    configure((GLOBALRAG, "data/musique_golden_plans.gin"), ())
+    assert gin.query_parameter("train.questions").config_key[-1] == "lcrag.data.english.english_questions"
+    with gin.config_scope("train"):
+        questions = english_questions(folder=str(tmp_path))
+        plain = english_questions(folder=str(tmp_path), golden_plans=None)
+    reward = globalrag_reward(encoder=np.eye)
+    check_rewarded(reward, questions)
+    with pytest.raises(UserError, match="musique/2hop__0 in en"):
+        check_rewarded(reward, plain)
+
+
+def taught(tiny, tmp_path, *bindings):
+    sizes = (
+        "SFT_STEPS=1",
+        "sft.rows_per_step=4",
+        "train/one_fact/atlas_questions.limit=1",
+        "train/several_questions.parts=(@train/one_fact/atlas_questions(), @train/chains/atlas_questions())",
+        "train/chains/atlas_questions.hops=(2,)",
+        "train/chains/atlas_questions.limit=8",
+        "OBSERVATION_TOKENS=40",
+        "train/oracle_demonstrations.count=12",
+        "validation/oracle_demonstrations.questions=@train/several_questions()",
+        "validation/oracle_demonstrations.count=4",
+    )
+    return run("sft", tiny, *sizes, *bindings, gin_files=("globalrag/atlas_sft.gin",), output=tmp_path / "run")
+
+
+def test_the_cold_start_is_learned_from_an_oracle_that_plans(tiny, tmp_path):
+    assert taught(tiny, tmp_path, "sft.collections=@exact_collections()") == 0
+    shown = [span for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"]]
+    learned, given = ("".join(span["text"] for span in shown if span["learned"] is side) for side in (True, False))
+    assert "<information>" in given
+    assert "<information>" not in learned
+    assert "<plan>" in learned
+    assert "<subAnswer> #2 =" in learned
+    assert "<plan>" not in given
+
+
+def test_an_oracle_that_finds_nothing_stops(tiny, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("lcrag.curation.rows.MAX_FRUITLESS", 1)
+    correct = "oracle_demonstrations.only_correct=True"
+    assert taught(tiny, tmp_path, correct, "sft.collections=@load_collections()") == 2
+    assert "the oracle made no demonstration to keep" in capfd.readouterr().err
+
+
+def test_the_encoder_embeds_as_queries(tiny):
+    folder = tiny / "collections" / "encoder"
+    encoder, texts = QuestionEncoder(str(folder)), ["Who is something?", "Where?"]
+    assert (encoder(texts) == load_encoder(folder).encode(texts, kind="query")).all()
+    assert encoder.hashes == {"encoder": load_encoder(folder).fingerprint()}
+
+
+# --- Translate-R1 ---
+
+
+FILES = ("translate_r1/method.gin", "translator/lookup.gin")
+TRANSLATE_SIZES = (
+    "train.collections=@NoCollections()",
+    "evaluate.collections=@NoCollections()",
+    "train.evaluation=None",
+    "STEPS=1",
+    "train.questions_per_step=2",
+    "train.questions=@constructed_questions()",
+    "constructed_questions.questions=@train/atlas_questions()",
+    "constructed_questions.vocabulary=@english_vocabulary()",
+    "english_vocabulary.questions=@train/atlas_questions()",
+    "TRAINING_LANGUAGES=('en',)",
+    "translate_r1.wording='atlas'",
+    "cost.reward=@answer_only()",
+)
+
+
+def test_a_step_with_the_gated_cost(tiny, tmp_path):
+    assert run("train", tiny, *TRANSLATE_SIZES, gin_files=FILES, output=tmp_path / "run") == 0
+    [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert {"reward/total", "reward/task", "reward/exact_match", "reward/cost", "reward/cost_fired"} <= set(measured)
+    assert {"episode/tool_calls", "episode/tool_errors", "episode/tool_error_unknown_tool"} <= set(measured)
+    assert measured["episode/searches"] == 0
+    assert measured["sampling_training_gap"] <= 1e-4
+    episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
+    assert len(episodes) == 16
+    assert len({episode["group"] for episode in episodes}) == 2
+    assert {episode["language"] for episode in episodes} <= {"qki", "qto"}
+    assert all(episode["outcome"]["extra"] == {"tool_calls": 0} for episode in episodes)
+    config = (tmp_path / "run" / "config.gin").read_text()
+    assert "PolicyGradient.ratio = 'sequence'" in config
+    assert "cost.minimum_native_correct = 6" in config
+
+
+@pytest.mark.parametrize(
+    ("files", "bindings", "clue"),
+    [
+        (FILES[:1], (), "gin/translator"),
+        (FILES, ("Method.samples=4",), "cost.minimum_native_correct"),
+        (FILES, ("translate_r1.targets=('en', 'xx')",), "no language 'xx'"),
+    ],
+)
+def test_mistakes_are_said_before_the_folder_is_claimed(files, bindings, clue, tiny, tmp_path, capfd):
+    assert run("train", tiny, *TRANSLATE_SIZES, *bindings, gin_files=files, output=tmp_path / "run") == 2
+    error = capfd.readouterr().err
+    assert error.startswith("lcrag: error: ")
+    assert clue in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_the_tool_no_translator_is_needed(tiny, tmp_path):
+    none = changed(TRANSLATE_R1["no_tool"])
+    assert run("train", tiny, *TRANSLATE_SIZES, *none, gin_files=FILES[:1], output=tmp_path / "none") == 0
+
+
+def test_a_translator_is_served_alone(monkeypatch, capsys, tmp_path):
+    answers = []
+
+    def ask(application, listener, longest):
+        with TestClient(application) as client:
+            body = {"texts": ["Vok", "3 + 4"], "target": "en"}
+            answers.extend([client.post("/translate", json=body).json(), client.get("/healthz").json(), longest])
+            answers.append(client.post("/retrieve", json={"queries": ["who"]}).json()["detail"])
+
+    monkeypatch.setattr(serving, "run_until_stopped", ask)
+    (tmp_path / "words.txt").write_text("who\nwhere\n")
+    gin.clear_config()
+    bindings = (
+        "serve.translator=@LookUpTranslator()",
+        "serve.port=0",
+        "serve.collections=None",
+        "LookUpTranslator.vocabulary=@english_vocabulary()",
+        f"english_vocabulary.file='{tmp_path / 'words.txt'}'",
+    )
+    assert main.run(["serve", "--gin_file=serve.gin", *(f"--gin.{each}" for each in bindings)]) == 0
+    said = capsys.readouterr().out
+    assert "translations at http://127.0.0.1:" in said
+    assert "/retrieve" not in said
+    translated, health, longest, refusal = answers
+    assert translated["translations"][1] == {"text": "3 + 4"}
+    assert set(translated["translations"][0]) == {"failure"}
+    assert health["status"] == "ok"
+    assert longest == 300.0
+    assert refusal == "the request names no languages and there is no default: there are none"
+
+
+SEARCH, SEARCH_SFT = "translate_r1/with_search_atlas.gin", "translate_r1/with_search_atlas_sft.gin"
+ABLATION = changed(WITH_SEARCH["search_alone"])
+ABLATION_SFT = tuple(each.replace(" = ", "=", 1) for each in WITH_SEARCH["search_alone"].sft_bindings)
+SEARCH_SIZES = (
+    "train.evaluation=None",
+    "STEPS=1",
+    "train.questions_per_step=4",
+    "train/atlas_questions.copyable=True",
+    "held_out/atlas_questions.limit=1",
+    "translate_and_search.observation_tokens=48",
+)
+
+
+def test_the_player_has_questions_translated_and_then_searches():
+    english = build_world(0).questions("train", ("en",), (1,), True)[0]
+    table = substitution("qki", vocabulary_of([english.text]))
+    asked = dataclasses.replace(english, language="qki", text=table.constructed(english.text))
+    opening = ("environment", asked.text)
+    always, never = TranslatingSearcher(calls=1.0), TranslatingSearcher(calls=0.0)
+    called = always.next_text(asked, [opening])
+    assert called.startswith('<tool_call>{"name":"translate"')
+    assert asked.text in called
+    told = ("environment", f"<tool_response>\n{english.text}\n</tool_response>\n")
+    assert always.next_text(asked, [opening, ("policy", called), told]) == f"<search> {english.extra['query']}</search>"
+    # Without a call it answers unknown to what it cannot read.
+    searched = never.next_text(asked, [opening])
+    assert searched == f"<search> {asked.text}</search>"
+    turns = [opening, ("policy", searched), ("environment", "<information>\n\n</information>\n")]
+    assert never.next_text(asked, turns) == "<answer> unknown</answer>"
+    assert never.next_text(english, [("environment", english.text)]) == f"<search> {english.extra['query']}</search>"
+
+
+@pytest.mark.parametrize("ablation", [(), ABLATION])
+def test_a_step_of_translation_and_search(tiny, tmp_path, ablation):
+    assert run("train", tiny, *SEARCH_SIZES, *ablation, gin_files=(SEARCH,), output=tmp_path / "run") == 0
+    [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert {"reward/c3_recall", "reward/task", "reward/cost", "episode/tool_calls", "episode/searches"} <= set(measured)
+    episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
+    assert len(episodes) == 32
+    assert {episode["language"] for episode in episodes} <= {"en", "fr", "fi", "qki"}
+    assert len({episode["group"] for episode in episodes}) == 4
+
+
+@pytest.mark.parametrize("ablation", [(), (*ABLATION, *ABLATION_SFT)])
+def test_the_cold_start_of_translation_and_search(tiny, tmp_path, ablation):
+    bindings = (
+        "SFT_STEPS=1",
+        "sft.rows_per_step=12",
+        "sft.collections=@exact_collections()",
+        "train/oracle_demonstrations.count=48",
+        "validation/oracle_demonstrations.count=4",
+        "train/atlas_questions.copyable=True",
+        "translate_and_search.observation_tokens=200",
+    )
+    assert run("sft", tiny, *bindings, *ablation, gin_files=(SEARCH_SFT,), output=tmp_path / "run") == 0
+    rows = json_lines(tmp_path / "run" / "rows.jsonl")
+    texts = ["".join(span["text"] for span in row["spans"] if span["learned"]) for row in rows]
+    given = ["".join(span["text"] for span in row["spans"] if not span["learned"]) for row in rows]
+    translated = [text for text in texts if "<tool_call>" in text]
+    assert bool(translated) is not bool(ablation)
+    assert all(text.index("</tool_call>") < text.index("<search>") for text in translated if "<search>" in text)
+    assert any("<tool_response>" in text for text in given) is not bool(ablation)
+    natural = build_world(0).questions("train", ("en", "fr", "fi"), (1,), True)
+    asked = {each.language for each in natural if any(f'"{each.text}"' in text for text in translated)}
+    assert asked == (set() if ablation else {"en", "fr", "fi"}), "questions in every language are translated"
+
+
+# --- Translate-R1 on comprehension questions ---
+
+
+@pytest.fixture(scope="module")
+def row_context():
+    return RowContext(
+        tokenizer=load_tokenizer(TOKENIZER),
+        chat=Chat(),
+        longest_tokens=256,
+        program=lambda question: translate_r1(question, (), wording="atlas"),
+        search=NoCollections().search,
+    )
+
+
+@pytest.fixture(scope="module")
+def demonstrated(row_context):
+    """Rows of one question of each domain in every language, with and without translation."""
+    questions = comprehension_questions("demonstrations", limit=1)
+    rows = {calls: comprehension_demonstrations(row_context, questions, calls=calls) for calls in (0.0, 1.0)}
+    spans = {calls: [spans_of(row, row_context.tokenizer) for row in made] for calls, made in rows.items()}
+    return {calls: list(zip(questions, shown, strict=True)) for calls, shown in spans.items()}
+
+
+def test_rows_answer_at_once_or_copy_the_question_into_a_call_and_answer_the_english_one(demonstrated):
+    for question, (shown, answer) in demonstrated[0.0]:
+        assert (shown["learned"], answer["learned"]) == (False, True)
+        assert shown["text"] == f"{question.text}\n"
+        assert answer["text"].endswith("}<eos>")
+        right = f"\\boxed{{{question.answers[0]}}}" in answer["text"]
+        assert right or question.language in CONSTRUCTED
+    english = {question.id: question.text for question, _ in demonstrated[1.0] if question.language == "en"}
+    for question, (shown, call, response, answer) in demonstrated[1.0]:
+        content = json.loads(call["text"].removeprefix("<tool_call>").removesuffix("</tool_call>"))
+        assert content["arguments"] == {"text": question.text, "target": "en"}
+        assert shown["text"] == f"{question.text}\n"
+        assert response["text"] == f"<tool_response>\n{english[question.id]}\n</tool_response>\n"
+        assert not response["learned"]
+        assert answer["text"].endswith(f"\\boxed{{{question.answers[0]}}}<eos>")
+
+
+def test_an_undecided_row_learns_all_of_a_call_but_that_it_begins(row_context):
+    questions = comprehension_questions("demonstrations", limit=20)
+    rows = comprehension_demonstrations(row_context, questions, calls=0.0, undecided=0.5)
+    undecided = [spans_of(row, row_context.tokenizer) for row in rows[len(questions) :]]
+    assert 0.3 < len(undecided) / len(questions) < 0.7
+    for shown, call, response, answer in undecided:
+        assert [span["learned"] for span in (shown, call, response, answer)] == [False, True, False, True]
+        assert shown["text"].endswith("<tool_call>")
+        assert call["text"].startswith("{")
+        assert call["text"].endswith("</tool_call>")
+        assert answer["text"].endswith("}<eos>")
+    other = dataclasses.replace(row_context, tokenizer=tiny_tokenizer(), longest_tokens=2000)
+    with pytest.raises(UserError, match="<tool_call>"):  # several tokens cannot be hidden
+        comprehension_demonstrations(other, questions[:1], calls=1.0, undecided=1.0)
+
+
+def test_a_step_of_the_cold_start(tiny, tmp_path):
+    few = [f"{tier}/comprehension_questions.limit=4" for tier in ("known", "half_known", "constructed", "validation")]
+    steps = ("SFT_STEPS=1", "sft.rows_per_step=8")
+    files = ("translate_r1/atlas_sft.gin",)
+    assert run("sft", tiny, *few, *steps, gin_files=files, output=tmp_path / "sft") == 0
+    [measured] = json_lines(tmp_path / "sft" / "metrics.jsonl")
+    assert measured["loss/supervised"] > 0
+    assert (tmp_path / "sft" / "policy" / "model.safetensors").is_file()
+
+
+def test_a_step_with_the_gate(tiny, tmp_path):
+    bindings = ("STEPS=1", "train.questions_per_step=4", "held_out/comprehension_questions.limit=1")
+    assert run("train", tiny, *bindings, gin_files=("translate_r1/atlas.gin",), output=tmp_path / "run") == 0
+    [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert {"reward/domain", "reward/cost", "reward/cost_fired", "episode/tool_calls"} <= set(measured)
+    assert measured["sampling_training_gap"] <= 1e-4
+    episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
+    assert len(episodes) == 32
+    assert len({episode["group"] for episode in episodes}) == 4
+    assert {episode["language"] for episode in episodes} <= set(LANGUAGES)
+    answers = json_lines(tmp_path / "run" / "answers" / "after_sampled.jsonl")
+    assert len(answers) == 2 * len(LANGUAGES)
+    assert "comprehension_translator" in gin.operative_config_str()
+
+
+# --- Baselines ---
+
+
+def test_d_rag_is_fine_tuned_on_arguments_and_answers(tiny, tmp_path):
+    """A row for the argument of each language that found something, and one for the answer."""
+    bindings = ("sft.collections=@load_collections()", "sft.evaluation=None", "SFT_STEPS=1", "sft.rows_per_step=56",
+                "sft/d_rag/Layout.rows=2", "sft/d_rag/Layout.row_lengths=(480,)",
+                "TRAINING_LANGUAGES=('fi', 'ja')", "train/atlas_questions.limit=2",
+                "validation/atlas_questions.limit=1")  # fmt: skip
+    assert run("sft", tiny, *bindings, gin_files=("baselines/d_rag_sft.gin",), output=tmp_path / "run") == 0
+    rows = [row["spans"] for row in json_lines(tmp_path / "run" / "rows.jsonl")]
+    assert len(rows) == 2 * 2 * (13 + 1)
+    assert {tuple(span["learned"] for span in spans) for spans in rows} == {(False, True)}
+    blocks = [spans[0]["text"].count(":") for spans in rows]
+    assert max(blocks) > 10, "an answer is given after the arguments of all languages"
+    assert (tmp_path / "run" / "policy" / "model.safetensors").is_file()
+
+
+def train(tiny, output, questions, *bindings):
+    given = ("train.evaluation=None", "STEPS=1", "train.questions=@jsonl_questions()", "Method.coupling='independent'",
+             f"jsonl_questions.files=('{questions}',)", "jsonl_questions.dataset='own'", "train.questions_per_step=4",
+             "step_search.observation_tokens=48", *bindings)  # fmt: skip
+    return run("train", tiny, *given, gin_files=("baselines/step_search.gin",), output=output)
+
+
+def test_step_search_rewards_searches_where_they_end_and_needs_annotations_and_a_critic(
+    tiny, tmp_path, monkeypatch, capsys
+):
+    passage = build_world(0).passages("en")[0]
+    steps = [{"question": "Where is Botswana?", "answer": "Africa", "support": None}]
+    row = {"language": "en", "question": "What about it?", "answers": ["Botswana"]}
+    extra = {"golden_passages": [passage.text], "decomposition": steps}
+    annotated, plain = tmp_path / "annotated.jsonl", tmp_path / "plain.jsonl"
+    rows = [row | {"id": str(number), "extra": extra} for number in range(4)]
+    annotated.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    plain.write_text(json.dumps(row | {"id": "1"}) + "\n", encoding="utf-8")
+    scored, set_advantages = [], Method.set_advantages
+
+    def remembering_advantages(self, episodes):
+        set_advantages(self, episodes)
+        scored.append(episodes)
+
+    monkeypatch.setattr(Method, "set_advantages", remembering_advantages)
+    assert train(tiny, tmp_path / "run", annotated) == 0
+    (measured,) = json_lines(tmp_path / "run" / "metrics.jsonl")
+    assert {"reward/token_f1", "reward/search_keys", "reward/search_steps", "loss/value"} <= measured.keys()
+    sums = [float(episode.trajectory().step_rewards.sum()) for episode in scored[0]]
+    np.testing.assert_allclose(sums, values_of(scored[0], "search_steps"), atol=1e-6)
+    assert measured["update/skipped"] == 0
+    capsys.readouterr()
+    assert train(tiny, tmp_path / "other", annotated, "train.critic=None", "Method.samples=2") == 2
+    assert_mistake(capsys, "critic")
+    assert train(tiny, tmp_path / "other", plain, "train.questions_per_step=1") == 2
+    assert_mistake(capsys, "step_search_reward", "golden_passages")
