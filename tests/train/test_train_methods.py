@@ -217,8 +217,7 @@ def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder)
 def trained(tiny, folder, output, *bindings, gin_files=()):
     reader = f"local_model.folder='{folder}'"
     assert (
-        run("train", tiny, *R_SEARCH_SIZES, reader, *bindings, gin_files=(R_SEARCH_GIN, *gin_files), output=output)
-        == 0
+        run("train", tiny, *R_SEARCH_SIZES, reader, *bindings, gin_files=(R_SEARCH_GIN, *gin_files), output=output) == 0
     )
     return json_lines(output / "metrics.jsonl")[0]
 

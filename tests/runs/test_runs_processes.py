@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: at once, deferred, let through; handlers are restored after the block."""
+"""Signals, the compilation cache, and how little is imported."""
 
 import signal
 import subprocess
@@ -7,7 +7,18 @@ import threading
 
 import pytest
 
-from lcrag.runs.processes import SIGNALS, HeldSignals, Stopped, exit_status, stopped_by_signals
+from lcrag import main
+from lcrag.runs.processes import (
+    FOLDER,
+    SETTINGS,
+    SIGNALS,
+    SWITCH,
+    HeldSignals,
+    Stopped,
+    exit_status,
+    set_compilation_cache,
+    stopped_by_signals,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -89,3 +100,43 @@ def test_an_ended_process_waits_for_no_thread():
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
     assert (ended.returncode, ended.stdout) == (143, "said\n")
+
+
+def test_every_program_is_kept_in_the_users_cache_for_one_kind_of_processor(tmp_path, monkeypatch):
+    folders = set()
+    for machine in ("x86_64", "aarch64"):
+        monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
+        set_compilation_cache(environment := {"XDG_CACHE_HOME": str(tmp_path)}, enabled=True)
+        assert environment.items() >= SETTINGS.items()
+        folders.add(environment[FOLDER])
+    assert len(folders) == 2
+    assert all(folder.startswith(str(tmp_path / "lcrag" / "compiled")) for folder in folders)
+
+
+def test_what_the_user_has_set_stays():
+    environment = {FOLDER: "/elsewhere"}
+    set_compilation_cache(environment, enabled=True)
+    assert environment == {FOLDER: "/elsewhere"}
+
+
+@pytest.mark.parametrize(("words", "switched"), [((), None), (("--no_compilation_cache",), "false")])
+def test_every_command_uses_it_unless_a_switch_says_no(words, switched, tmp_path, monkeypatch, capsys):
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    monkeypatch.setattr(main.os, "environ", environment)
+    assert main.run(["sample", "Why?", f"--gin_file={tmp_path / 'absent.gin'}", *words]) == 2
+    assert environment.get(SWITCH) == switched
+    assert (FOLDER in environment) == (switched is None)
+    assert "absent.gin" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("work", "absent"),
+    [
+        ("main.run(['train', '--help'])", {"jax", "numpy", "tensorboard", "fastapi", "lcrag.train"}),
+        ("config.register()", {"matplotlib", "scipy.stats"}),  # which take two of a command's first seconds
+    ],
+)
+def test_little_is_imported(work, absent):
+    code = f"import sys; from lcrag import config, main; {work}; print({absent} & set(sys.modules))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.splitlines()[-1] == "set()"
