@@ -15,10 +15,11 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 import gin
 import numpy as np
@@ -59,6 +60,7 @@ _HELD_OUT_SHARE, _VALIDATION_SHARE, _UNSEEN_SHARE = 0.09, 0.04, 0.08
 _CHAIN_VALIDATION, _CHAIN_HELD_OUT = 0.05, 0.15
 _KEPT_TRAINING_FACTS = 2  # minimum for an entity with a held-out fact, to learn its names from
 
+Item = TypeVar("Item")
 HOME_SHARE, ENGLISH_SHARE, FOREIGN_SHARE = 0.95, 0.5, 0.38  # of the sections about an entity
 STATED_SHARE = 0.93  # of the facts of a section
 STALE_SHARE = 0.3
@@ -125,6 +127,7 @@ class World:
         languages: Iterable[str] | None = None,
         hops: Sequence[int] = (1,),
         copyable: bool | None = None,
+        limit: int | None = None,
     ) -> list[Question]:
         """Returns the questions of a split with all language versions adjacent, in the order of `languages`.
 
@@ -133,17 +136,18 @@ class World:
           languages: Codes of the languages to ask in; None: all thirteen.
           hops: Numbers of facts, 1 to 4.
           copyable: Only answers that are the same in every language (True) or not (False).
+          limit: At most this many questions, each in all languages, spread evenly over the split.
         """
         lookup(dict.fromkeys(SPLITS), split, "split of the atlas")
         codes = known_languages(languages)
-        return [
-            self.question(chain, language)
+        chains = [
+            chain
             for chain in (*(Chain((fact,)) for fact in self.facts), *self.chains)
             if len(chain.facts) in hops
             and self.splits[chain.id] == split
             and copyable in (None, RELATIONS[chain.last.relation].copyable)
-            for language in codes
         ]
+        return [self.question(chain, language) for chain in spread(chains, limit) for language in codes]
 
     def question(self, chain: Chain, language: str) -> Question:
         """Returns the question over a chain of facts in one language.
@@ -470,22 +474,16 @@ def atlas_questions(
     limit: int | None = None,
     world: Callable[[], World] = atlas_world,
 ) -> list[Question]:
-    """The atlas's questions of a split, every language version of a question together; see `World.questions`.
-
-    Args:
-      limit: At most this many questions, each in all languages, spread evenly over the split.
-    """
-    return spread(world().questions(split, languages, hops, copyable), limit)
+    """The atlas's questions of a split, every language version of a question together; see `World.questions`."""
+    return world().questions(split, languages, hops, copyable, limit)
 
 
-def spread(questions: Sequence[Question], limit: int | None) -> list[Question]:
-    """Returns at most `limit` questions, each in all its languages, evenly spaced; None: all."""
+def spread(items: Sequence[Item], limit: int | None) -> list[Item]:
+    """Returns at most `limit` items, evenly spaced; None: all."""
     if limit is not None and limit < 1:
         raise UserError(f"a limit of {limit} leaves no questions: give 1 or more, or None for all")
-    table = coupled(questions)
-    count = min(len(table) if limit is None else limit, len(table))
-    chosen = (table[index * len(table) // count] for index in range(count))
-    return [question for versions in chosen for question in versions]
+    count = len(items) if limit is None else min(limit, len(items))
+    return [items[index * len(items) // count] for index in range(count)]
 
 
 @gin.configurable
@@ -627,7 +625,7 @@ def atlas_comparisons(
     world: Callable[[], World] = atlas_world,
 ) -> list[Question]:
     """The atlas's comparison questions of a split; at most `limit`, each in all languages, spread over the split."""
-    return spread(comparison_questions(world(), split, languages), limit)
+    return list(itertools.chain(*spread(coupled(comparison_questions(world(), split, languages)), limit)))
 
 
 @gin.configurable
@@ -639,4 +637,4 @@ def atlas_conjunctions(
     world: Callable[[], World] = atlas_world,
 ) -> list[Question]:
     """The atlas's questions over three independent facts; at most `limit`, each in all languages, spread over them."""
-    return spread(conjunction_questions(world(), split, languages), limit)
+    return list(itertools.chain(*spread(coupled(conjunction_questions(world(), split, languages)), limit)))

@@ -16,8 +16,8 @@ from support import tiny_config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lcrag.errors import UserError
-from lcrag.evaluation import Row, write_report, write_rows
-from lcrag.evaluation.plots import draw_training_curves
+from lcrag.evaluation import Row, write_rows
+from lcrag.evaluation.plots import draw_training_curves, write_report
 from lcrag.files import full_disk
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.policy import initialise, load_hugging_face, save_hugging_face

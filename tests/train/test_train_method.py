@@ -14,7 +14,7 @@ from support import tiny_config, tiny_tokenizer
 from lcrag.data.questions import Question
 from lcrag.episodes import Outcome
 from lcrag.errors import UserError
-from lcrag.evaluation.training_log import PARTS, wall_time_table
+from lcrag.evaluation.tables import PARTS, wall_time_table
 from lcrag.learning import Trajectory
 from lcrag.methods.lcrl import language_coupled
 from lcrag.methods.r_search import r_search_reward

@@ -16,7 +16,7 @@ from lcrag import main
 from lcrag.atlas import build_world
 from lcrag.atlas.comprehension import LANGUAGES, comprehension_questions
 from lcrag.commands.serve import serving
-from lcrag.commands.study.tables import ABLATIONS, MORE_ABLATIONS, R_SEARCH, TRANSLATE_R1, WITH_SEARCH
+from lcrag.commands.studies import ABLATIONS, MORE_ABLATIONS, R_SEARCH, TRANSLATE_R1, WITH_SEARCH
 from lcrag.config import configure
 from lcrag.curation.playing import play
 from lcrag.curation.rows import RowContext, spans_of
@@ -24,7 +24,7 @@ from lcrag.data.constructed import CONSTRUCTED, substitution, vocabulary_of
 from lcrag.data.english import english_questions
 from lcrag.data.questions import LCRL_LANGUAGES, Question
 from lcrag.episodes import Chat
-from lcrag.episodes.context_text import ContextTokenizer
+from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.methods.r_search import EvidenceReader, r_search, r_search_reward
