@@ -19,8 +19,8 @@ from lcrag.learning import Trajectory
 from lcrag.methods.lcrl import language_coupled
 from lcrag.methods.r_search import r_search_reward
 from lcrag.policy import Policy, make_mesh
-from lcrag.policy.accelerators import accelerator_named
-from lcrag.policy.flops import causal_mean, forward_flops, update_flops
+from lcrag.policy.config import accelerator_named
+from lcrag.policy.parameters import causal_mean, forward_flops, update_flops
 from lcrag.rewards import Term, TermSum
 from lcrag.train import metrics as step_metrics
 from lcrag.train.method import Method, extremes, kept_for_update, values_of

@@ -15,7 +15,6 @@ from support import gin_files, tiny_config, tiny_tokenizer
 from lcrag import main
 from lcrag.atlas import build_world
 from lcrag.atlas.comprehension import LANGUAGES, comprehension_questions
-from lcrag.commands.serve import serving
 from lcrag.commands.studies import ABLATIONS, MORE_ABLATIONS, R_SEARCH, TRANSLATE_R1, WITH_SEARCH
 from lcrag.config import configure
 from lcrag.curation.playing import play
@@ -30,7 +29,7 @@ from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.methods.r_search import EvidenceReader, r_search, r_search_reward
 from lcrag.methods.translate_r1.oracles import TranslatingSearcher, comprehension_demonstrations
 from lcrag.methods.translate_r1.program import translate_r1
-from lcrag.models.local import LocalModel, QuestionEncoder
+from lcrag.models.completers import LocalModel, QuestionEncoder
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face
 from lcrag.retrieval import Collections, NoCollections, load_encoder
 from lcrag.rewards import token_f1
@@ -458,7 +457,7 @@ def test_a_translator_is_served_alone(monkeypatch, capsys, tmp_path):
             answers.extend([client.post("/translate", json=body).json(), client.get("/healthz").json(), longest])
             answers.append(client.post("/retrieve", json={"queries": ["who"]}).json()["detail"])
 
-    monkeypatch.setattr(serving, "run_until_stopped", ask)
+    monkeypatch.setattr("lcrag.commands.serve.run_until_stopped", ask)
     (tmp_path / "words.txt").write_text("who\nwhere\n")
     gin.clear_config()
     bindings = (
