@@ -6,14 +6,10 @@ NQ-open: Lee et al., 2019: https://arxiv.org/abs/1906.00300), TriviaQA (Joshi et
 https://arxiv.org/abs/1705.03551), PopQA (Mallen et al., 2023: https://arxiv.org/abs/2212.10511), Bamboogle (Press et
 al., 2023: https://arxiv.org/abs/2210.03350).
 
-Other publishers' formats are recognised by their content: DPR's tables of the first two; FlashRAG (Jin et al., 2024:
-https://arxiv.org/abs/2405.13576), JSON lines `{"id", "question", "golden_answers", "metadata"}`; KILT (Petroni et al.,
-2021: https://arxiv.org/abs/2009.02252), JSON lines `{"id", "input", "output"}`; SimpleDeepSearcher, a JSON list of
-`{"id", "Question", "answer", "source"}`; ReAct's list of HotpotQA's questions.
+In place of an official file, FlashRAG's version (Jin et al., 2024: https://arxiv.org/abs/2405.13576) is recognised by
+its content: JSON lines `{"id", "question", "golden_answers", "metadata"}`.
 """
 
-import ast
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -75,7 +71,7 @@ def _raw_question(
     id: str, text: str, answers: Iterable[str], passages: Iterable[Passage] = (), **extra: Any
 ) -> RawQuestion:
     """Returns a question without a data set name; empty values of `extra` are dropped."""
-    if not (golds := tuple(_distinct(answers))):
+    if not (golds := tuple(dict.fromkeys(filter(None, map(str.strip, answers))))):
         raise ValueError("every answer is blank")
     extra = {name: value for name, value in extra.items() if value not in (None, "", [])}
     text = with_question_mark(text)
@@ -100,19 +96,14 @@ def _with_titles(passages: Iterable[Passage], titles: Iterable[str]) -> list[str
     return [passage.id for passage in passages if passage.title in wanted]
 
 
-def _distinct(texts: Iterable[str]) -> list[str]:
-    """Returns the distinct non-blank texts, stripped."""
-    return list(dict.fromkeys(filter(None, map(str.strip, texts))))
-
-
 def _parsed_list(value: Any) -> Any:
-    """Parses the list in a table's cell: PopQA writes JSON, DPR Python."""
-    for parse in (json.loads, ast.literal_eval) if isinstance(value, str) else ():
-        with contextlib.suppress(ValueError, SyntaxError):
-            return parse(value)
-    if isinstance(value, str):
-        raise ValueError("expected a list of answers")
-    return value
+    """Parses the JSON list in a cell of PopQA's table."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise ValueError("expected a list of answers") from error
 
 
 def _if_valid(value: Any, check: Callable[[Any], Any]) -> Any:
@@ -158,10 +149,10 @@ class MultiHopRow(_SetRow):
 
 
 class PlainRow(_SetRow):
-    """A question and its answers, in the columns of NQ-open, TriviaQA, Bamboogle, PopQA, DPR and others.
+    """A question and its answers, in the columns of NQ-open, TriviaQA, Bamboogle and PopQA.
 
-    Rows without an id have their line number, in a list their index, as their id. PopQA's `prop` is the relation, its
-    `s_pop` the monthly views of the subject's page.
+    Rows without an id have their line number as their id. PopQA's `prop` is the relation, its `s_pop` the monthly views
+    of the subject's page.
     """
 
     id: Annotated[Text | None, _named("id", "QuestionId")] = None
@@ -306,22 +297,6 @@ class FlashRagRow(_SetRow):
         )
 
 
-class KiltRow(_SetRow):
-    """One line of KILT. TriviaQA's rows have no `input` until KILT's script adds it.
-
-    `extra["pages"]` holds the titles of the pages that answer the question.
-    """
-
-    id: Text
-    input: Text
-    output: list[dict[str, Any]]  # an output without an answer only names another page
-
-    def raw_question(self, number: int) -> RawQuestion:
-        places = [place for output in self.output for place in output.get("provenance", ())]
-        golds = [output.get("answer") or "" for output in self.output]
-        return _raw_question(self.id, self.input, golds, pages=_distinct(place.get("title") or "" for place in places))
-
-
 @dataclasses.dataclass(frozen=True)
 class QuestionSet:
     """A published question set."""
@@ -329,10 +304,8 @@ class QuestionSet:
     name: str  # also the name of its folder
     files: Mapping[str, tuple[str, ...]]  # split -> possible names of its file, the official one first
     source: str  # download address of the official files
-    row: type[_SetRow] | None = None  # of its JSON files, if it has any
+    row: type[_SetRow] | None = None  # of its JSON files; None: it has a table
     list_under: str | None = None  # key of a file's JSON list; empty: the file is the list; None: it has JSON lines
-    delimiter: str | None = None  # separator of the fields of its tables, or DPR's, if there are any
-    columns: tuple[str, ...] | None = None  # column names of the tables; None: their first line
     decomposed: bool = False  # whether its rows contain the reasoning steps
 
     def file(self, folder: pathlib.Path, split: str, name: str | None = None) -> pathlib.Path:
@@ -343,7 +316,7 @@ class QuestionSet:
     def read(
         self, path: pathlib.Path, bad_rows: BadRows, *, add_plan: Callable[[Question], Question] | None = None
     ) -> list[RawQuestion]:
-        """Returns the questions of a file in any known format, in order.
+        """Returns the questions of an official file or FlashRAG's, in order.
 
         Args:
           add_plan: Adds a golden plan made from the question's decomposition; a row for which it raises
@@ -354,28 +327,19 @@ class QuestionSet:
                 f"the rows of {self.name} have no decompositions to make golden plans of: make plans with"
                 " `lcrag curate golden_plans`, and leave english_questions.golden_plans None"
             )
-        # The format is recognised by the beginning of the file.
         with opened(path) as (content, _):
             beginning = content.read(1 << 17).decode(errors="replace").lstrip("\ufeff \t\r\n")
-        keys = {key for key in ("golden_answers", "output", "Question", "source", "_id") if f'"{key}"' in beginning}
-        schema, key, table = self.row, self.list_under, dict[str, Any]()
-        if not beginning.startswith(("{", "[")):
-            schema, key = (PlainRow if self.delimiter else None), None
-            table = {"delimiter": self.delimiter, "columns": self.columns}
-        elif beginning.startswith("{") and keys & {"golden_answers", "output"}:
-            schema, key = (FlashRagRow if "golden_answers" in keys else KiltRow), None
-        elif beginning.startswith("[") and (
-            {"Question", "source"} <= keys or (schema is MultiHopRow and "_id" not in keys)
-        ):
-            schema, key = PlainRow, ""  # SimpleDeepSearcher's list, or ReAct's
-        if schema is None:
-            known = " or ".join(name for name, has in (("JSON", self.row), ("a table", self.delimiter)) if has)
+        schema, key, is_json = self.row, self.list_under, beginning.startswith(("{", "["))
+        if beginning.startswith("{") and '"golden_answers"' in beginning:
+            schema, key = FlashRagRow, None
+        elif is_json == (schema is None):
+            known = "JSON" if schema else "a table"
             raise UserError(f"{path} has no known format of {self.name}, which is {known}: see docs/data.md")
         rows: Iterable[tuple[int, _SetRow]]
         if key is None:
-            rows = read_rows(path, schema, bad_rows, **table)
+            rows = read_rows(path, schema or PlainRow, bad_rows)
         else:
-            rows = list_rows(path, schema, bad_rows, key)
+            rows = list_rows(path, schema or PlainRow, bad_rows, key)
 
         found: dict[str, RawQuestion] = {}
         for number, row in rows:
@@ -450,7 +414,6 @@ def english_collections(
     limit: int | None = None,
     seed: int = 0,
     encoder: str | None = None,
-    kept: str | None = None,
 ) -> Collections:
     """Opens one English collection of the paragraphs in data sets' rows, built on first use and kept in the cache.
 
@@ -459,8 +422,6 @@ def english_collections(
       splits: Splits whose paragraphs are used; splits that a set does not have are ignored.
       folder: The folder that holds the sets' folders; None: `$LCRAG_DATA`.
       limit: Maximum number of questions per split whose paragraphs are used; `english_questions` selects the same ones.
-      kept: Folder of the built collection; None: a folder of the cache, named by the fingerprints of the passages and
-        the encoder.
     """
     opened = named_encoder(encoder, "english_collections.encoder")
     with counted_bad_rows() as bad_rows:
@@ -480,12 +441,10 @@ def english_collections(
                 )
             by_id |= {passage.id: passage for passage in of_set}
     passages = list(by_id.values())
-    content = records_fingerprint(passages)
-    root = pathlib.Path(kept) if kept else cache_folder() / f"english-{content}-{opened.fingerprint()}"
+    root = cache_folder() / f"english-{records_fingerprint(passages)}-{opened.fingerprint()}"
     return kept_collections(root, opened, (LANGUAGE,), lambda _: passages)
 
 
-_DPR: dict[str, Any] = {"delimiter": "\t", "columns": ("question", "answers")}
 _GITHUB = "https://github.com"
 _ALL = (
     QuestionSet(
@@ -517,9 +476,8 @@ _ALL = (
     ),
     QuestionSet(
         "bamboogle",
-        files={"test": ("Bamboogle Prerelease - Sheet1.csv", "test.jsonl", "bamboogle.json")},
+        files={"test": ("Bamboogle Prerelease - Sheet1.csv", "test.jsonl")},
         source=f"{_GITHUB}/ofirpress/self-ask (the spreadsheet as CSV)",
-        delimiter=",",
     ),
     QuestionSet(
         "wikihop",
@@ -531,31 +489,28 @@ _ALL = (
     QuestionSet(
         "nq_open",
         files={
-            "train": ("NQ-open.train.jsonl", "train.jsonl", "nq-train.qa.csv"),
-            "validation": ("dev.jsonl", "nq-dev.qa.csv"),
-            "test": ("NQ-open.dev.jsonl", "test.jsonl", "nq-test.qa.csv"),
+            "train": ("NQ-open.train.jsonl", "train.jsonl"),
+            "validation": ("dev.jsonl",),
+            "test": ("NQ-open.dev.jsonl", "test.jsonl"),
         },
         source=f"{_GITHUB}/google-research-datasets/natural-questions/tree/master/nq_open",
         row=PlainRow,
-        **_DPR,
     ),
     QuestionSet(
         "triviaqa",
         files={
-            "train": ("unfiltered-web-train.json", "train.jsonl", "trivia-train.qa.csv"),
-            "validation": ("dev.jsonl", "trivia-dev.qa.csv"),
-            "test": ("unfiltered-web-dev.json", "test.jsonl", "trivia-test.qa.csv"),
+            "train": ("unfiltered-web-train.json", "train.jsonl"),
+            "validation": ("dev.jsonl",),
+            "test": ("unfiltered-web-dev.json", "test.jsonl"),
         },
         source="https://nlp.cs.washington.edu/triviaqa/ (triviaqa-unfiltered.tar.gz)",
         row=PlainRow,
         list_under="Data",
-        **_DPR,
     ),
     QuestionSet(
         "popqa",
         files={"test": ("popQA.tsv", "test.tsv", "test.jsonl")},
         source=f"{_GITHUB}/AlexTMallen/adaptive-retrieval (data/popQA.tsv)",
-        delimiter="\t",
     ),
 )
 QUESTION_SETS: Mapping[str, QuestionSet] = {each.name: each for each in _ALL}

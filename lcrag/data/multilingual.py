@@ -287,21 +287,19 @@ def xquad_collections(
     languages: Sequence[str] = XQUAD_LANGUAGES,
     folder: str | None = None,
     encoder: str | None = None,
-    kept: str | None = None,
 ) -> Collections:
     """Opens collections of XQuAD's paragraphs, one per language; built on first use and kept in the user's cache.
 
     Args:
       folder: Folder of XQuAD's files; None: `$LCRAG_DATA/xquad`.
-      kept: Folder of the built collections; None: a folder of the cache, named by the fingerprints of the passages
-        and the encoder.
     """
     opened, root = named_encoder(encoder, "xquad_collections.encoder"), dataset_folder("xquad", folder)
     with counted_bad_rows() as bad_rows:
         passages = {language: xquad_passages(root, language, bad_rows) for language in languages}
     content = records_fingerprint(passage for language in languages for passage in passages[language])
-    root = pathlib.Path(kept) if kept else cache_folder() / f"xquad-{content}-{opened.fingerprint()}"
-    return kept_collections(root, opened, languages, passages.__getitem__)
+    return kept_collections(
+        cache_folder() / f"xquad-{content}-{opened.fingerprint()}", opened, languages, passages.__getitem__
+    )
 
 
 MGSM_LANGUAGES = ("en", "bn", "de", "es", "fr", "ja", "ru", "sw", "te", "th", "zh")

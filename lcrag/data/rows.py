@@ -173,46 +173,26 @@ def read_json(path: pathlib.Path) -> Any:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}): download it again") from error
 
 
-def read_rows(
-    path: pathlib.Path,
-    schema: type[Schema],
-    bad_rows: BadRows,
-    *,
-    delimiter: str | None = None,
-    columns: Sequence[str] | None = None,
-) -> Iterator[tuple[int, Schema]]:
-    """Yields (line, row) for a file of JSON lines, a table of strings, or Parquet, whose rows are counted as lines.
-
-    Args:
-      delimiter: Separator of a table's fields; None: by the name's ending, .csv, .tsv, .parquet, else JSON lines.
-      columns: Column names of a table; None: its first line.
-    """
+def read_rows(path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> Iterator[tuple[int, Schema]]:
+    """Yields (line, row) for a file of JSON lines, a table (.csv, .tsv), or Parquet, whose rows are lines."""
     with opened(path) as (content, _):
-        rows = parsed_rows(path, content, schema, bad_rows, delimiter=delimiter, columns=columns)
-        yield from at_least_one(path, rows, bad_rows)
+        yield from at_least_one(path, parsed_rows(path, content, schema, bad_rows), bad_rows)
 
 
 def parsed_rows(
-    path: pathlib.Path,
-    content: Iterable[bytes],
-    schema: type[Schema],
-    bad_rows: BadRows,
-    *,
-    delimiter: str | None = None,
-    columns: Sequence[str] | None = None,
+    path: pathlib.Path, content: Iterable[bytes], schema: type[Schema], bad_rows: BadRows
 ) -> Iterator[tuple[int, Schema]]:
     """Yields (line, row) for the lines of an open file, or an open Parquet file; see `read_rows`. It may be empty."""
     suffix = path.name.removesuffix(".gz").removesuffix(".bz2").rpartition(".")[2]
-    delimiter = delimiter or {"csv": ",", "tsv": "\t"}.get(suffix)
     # Some editors begin a file with a byte order mark.
     lines = (line if number else line.removeprefix(codecs.BOM_UTF8) for number, line in enumerate(content))
     numbered: Iterable[tuple[int, Any]]
     validate: Callable[[Any], Schema] = schema.model_validate
     if suffix == "parquet":
         numbered = enumerate(parquet_values(content), start=1)
-    elif delimiter:
+    elif suffix in ("csv", "tsv"):
         csv.field_size_limit(_MAX_FIELD_CHARACTERS)
-        table = csv.DictReader((line.decode() for line in lines), fieldnames=columns, delimiter=delimiter)
+        table = csv.DictReader((line.decode() for line in lines), delimiter="," if suffix == "csv" else "\t")
         numbered = _table_rows(path, table, bad_rows)
     else:
         numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
