@@ -45,10 +45,10 @@ from lcrag.policy import initialise, log_probabilities
 from lcrag.sampling import Sampler, SamplerConfig
 
 
-def consulting(asked, rounds=3):
+def consulting(asked):
     """Generates, consults two fresh contexts and a search, and reads what they returned."""
     yield Observe(asked.text)
-    for _ in range(rounds):
+    for _ in range(3):
         thought = yield Generate(stop=("</search>",))
         first, found, second = yield (
             Complete(prompt=f"one {thought}"),
@@ -59,9 +59,9 @@ def consulting(asked, rounds=3):
     return Outcome(answer=(yield Generate(stop=())))
 
 
-def programs(count, **arguments):
+def programs(count):
     asked = [question(number, text=f"Q{number}?") for number in range(count)]
-    return [(each, consulting(each, **arguments), number) for number, each in enumerate(asked)]
+    return [(each, consulting(each), number) for number, each in enumerate(asked)]
 
 
 def completing(*requests):
@@ -94,12 +94,11 @@ def test_slots_neighbours_and_timing_change_no_completion():
 
 
 def test_completions_are_counted_recorded_and_not_in_the_dialogue():
-    record = run_alone(consulting(question(), rounds=2))
-    assert record.counts["completions"] == 4 == len(record.completions)
+    record = run_alone(consulting(question()))
+    assert record.counts["completions"] == 6 == len(record.completions)
     assert record.counts["completion_tokens"] == sum(each.tokens for each in record.completions) > 0
-    assert record.counts["generations"] == 3
-    assert record.counts["policy_tokens"] == record.by_policy.sum()
-    assert [(each.prompt[:3], each.model) for each in record.completions] == [("one", None), ("two", None)] * 2
+    assert (record.counts["generations"], record.counts["policy_tokens"]) == (4, record.by_policy.sum())
+    assert [(each.prompt[:3], each.model) for each in record.completions] == [("one", None), ("two", None)] * 3
     line = json.loads(json.dumps(episode_json(record, rewards={"total": np.nan})))
     assert line["completions"][1] == dataclasses.asdict(record.completions[1])
     assert line["rewards"] == {"total": None}
@@ -131,10 +130,8 @@ def test_a_completion_takes_its_own_limits_and_the_runs_defaults():
     own = Complete(prompt="own", stop=("</stop>",), max_tokens=30, temperature=0.3, top_p=0.5)
     limits = {"max_tokens": 4, "temperature": 0.8, "top_p": 0.9, "context": 64}
     [[first, _]] = completed((own, Complete(prompt="default")), script=script, **limits)
-    assert [(g.max_tokens, g.temperature, g.top_p, g.stop) for g in (asked["own"], asked["default"])] == [
-        (30, 0.3, 0.5, ("</stop>",)),
-        (4, 0.8, 0.9, ()),
-    ]
+    own, default = ((g.max_tokens, g.temperature, g.top_p, g.stop) for g in (asked["own"], asked["default"]))
+    assert (own, default) == ((30, 0.3, 0.5, ("</stop>",)), (4, 0.8, 0.9, ()))
     assert first.text == "a b c d e f </stop>"
 
 
@@ -153,9 +150,8 @@ def test_a_completion_has_the_text_and_log_probability_of_each_token():
     assert "" in spread.pieces[:-1]  # a token that holds part of a character only
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.1])
-def test_log_probabilities_are_those_of_the_model(temperature):
-    """What FLARE reads as confidence, at temperature 1 in every evaluation, against a plain forward pass."""
+def test_log_probabilities_are_those_of_the_model_at_temperature_1():
+    """What FLARE reads as confidence, whatever the sampling temperature, against a plain forward pass."""
     tokenizer, config = tiny_tokenizer(), tiny_config()
     params = initialise(config, jax.random.key(0))
     sampler = Sampler(config, params, tokenizer, SamplerConfig(slots=2, context=64, block=8, append_tokens=(32,)))
@@ -169,11 +165,11 @@ def test_log_probabilities_are_those_of_the_model(temperature):
         answers.extend((yield tuple(Complete(prompt="Capital of Peru?", max_tokens=6) for _ in range(3))))
         return Outcome(answer=(yield Generate(stop=(), max_tokens=3)))
 
-    r = Runner(sampler=sampler, tokenizer=tokenizer, search=search, seed=5, temperature=temperature)
+    r = Runner(sampler=sampler, tokenizer=tokenizer, search=search, seed=5, temperature=0.1)
     records = r.run([(question(number), program(), number) for number in range(3)])
     assert len({each.text for each in answers}) > 3
-    policy = records[0].log_probabilities[records[0].by_policy]
-    assert (policy.mean() > np.mean(answers[0].log_probabilities) + 0.1) == (temperature < 1)
+    policy = records[0].log_probabilities[records[0].by_policy]  # at the sampling temperature
+    assert policy.mean() > np.mean(answers[0].log_probabilities) + 0.1
     assert r.statistics.evictions > 0
     prompt = tokenizer.encode("Capital of Peru?")
     for each in answers:
@@ -281,10 +277,10 @@ def test_a_model_on_this_machine_has_its_own_architecture_and_tokenizer():
     own = Sampler(config, initialise(config, jax.random.key(1)), tokenizer, settings)
     reader = SamplerCompleter(own, tokenizer, Chat())
     one, two = (
-        runner(noisy, slots=slots, completers={"reader": reader}, max_tokens=6).run(asked_models(7)) for slots in (2, 7)
+        runner(noisy, slots=slots, completers={"reader": reader}, max_tokens=6).run(asked_models(4)) for slots in (2, 4)
     )
     assert_same(one, two)
-    assert len({record.outcome.answer for record in one}) > 3
+    assert len({record.outcome.answer for record in one}) > 2
     assert all(0 < record.completions[0].tokens <= 6 for record in one)
 
 

@@ -14,7 +14,6 @@ from episode_scripts import (
     question,
     run_alone,
     runner,
-    search,
     searches_then_answers,
 )
 from support import tiny_tokenizer
@@ -23,7 +22,6 @@ from support.tokenizer_families import FAMILIES
 from lcrag.episodes import Chat, Generate, Observe, Outcome, episode_json, token_arrays
 from lcrag.errors import UserError
 from lcrag.methods.lcrl.program import hierarchical_search
-from lcrag.retrieval.passages import Hit
 
 
 def test_the_line_of_json():
@@ -74,9 +72,9 @@ def test_the_tokens_of_a_row_read_back_bit_for_bit():
 ASKED = "<eos>[user]Capital of Peru?\n<eos>[assistant]"
 
 
-def episode(tokenizer, searches=search, **arguments):
+def episode(tokenizer, **arguments):
     program = hierarchical_search(question(), LANGUAGES, prompt="atlas", style="atlas", budget=1)
-    return run_alone(program, searches_then_answers, tokenizer=tokenizer, search=searches, max_tokens=60, **arguments)
+    return run_alone(program, searches_then_answers, tokenizer=tokenizer, max_tokens=60, **arguments)
 
 
 def test_the_opening_is_the_users_turn_and_observations_continue_the_models():
@@ -110,10 +108,7 @@ def test_without_a_template_the_opening_stands_unchanged_after_what_the_tokenize
     assert record.tokens[record.turn == -1].tolist() == [*beginning, *tokenizer.encode("Capital of Peru?\n")]
 
 
-FAMILIES_OF_CHAT = [chat_tokenizer(), FAMILIES["Llama 2"](), FAMILIES["Metaspace"]()]
-
-
-@pytest.mark.parametrize("tokenizer", FAMILIES_OF_CHAT)
+@pytest.mark.parametrize("tokenizer", [chat_tokenizer(), FAMILIES["Llama 2"](), FAMILIES["Metaspace"]()])
 def test_no_observation_holds_a_control_token(tokenizer):
     """Even one that a program did not neutralise."""
 
@@ -131,27 +126,16 @@ def test_no_observation_holds_a_control_token(tokenizer):
     assert tokenizer.decode(observed) == "Ask: <eos></s> then <eos></s><s> more"
 
 
-@pytest.mark.parametrize("tokenizer", FAMILIES_OF_CHAT)
-def test_passages_fit_in_every_family_without_a_space_in_front(tokenizer):
-    def long(queries, languages, passages):
-        return [[Hit("1", "Peru", "Lima is the capital. " * 80, 1.0, language)] for language in languages]
-
-    record = episode(tokenizer, searches=long)
-    assert len(record.tokens) <= 600
-    assert (record.finished, record.outcome.answer) == (True, "Lima")
-    assert tokenizer.decode(record.tokens) == record.prompt + "".join(turn.text for turn in record.turns)
-
-
 @pytest.mark.parametrize(
-    ("tokenizer", "chat", "message"),
+    ("tokenizer", "chat", "name"),
     [
-        (tiny_tokenizer(), Chat(system="a"), "Chat.system is set, but the policy's tokenizer has no chat template"),
-        (chat_tokenizer(), Chat(system="a", template=False), "Chat.system is set, but Chat.template is False"),
-        (chat_tokenizer("{{ messages[0].content }}"), Chat(enable_thinking=True), "template knows no such switch"),
+        (tiny_tokenizer(), Chat(system="a"), "Chat.system"),
+        (chat_tokenizer(), Chat(system="a", template=False), "Chat.system"),
+        (chat_tokenizer("{{ messages[0].content }}"), Chat(enable_thinking=True), "Chat.enable_thinking"),
     ],
 )
-def test_settings_that_a_template_cannot_follow_are_refused(tokenizer, chat, message):
-    with pytest.raises(UserError, match=message):
+def test_settings_that_a_template_cannot_follow_are_refused(tokenizer, chat, name):
+    with pytest.raises(UserError, match=name):
         runner(searches_then_answers, tokenizer=tokenizer, chat=chat)
 
 

@@ -58,18 +58,17 @@ NO_WAIT = Retries(attempts=3, backoff_seconds=0.0)
 
 @functools.cache
 def reference():
-    """The records of 24 programs."""
-    return runner(fickle).run(lcrl_programs(24))
+    """The records of 24 programs, one after the other."""
+    return runner(fickle, slots=1).run(lcrl_programs(24))
 
 
 def test_slots_blocks_order_neighbours_and_slow_searches_change_no_episode():
-    reference = runner(fickle, slots=1).run(lcrl_programs(40))
     for arguments in ({"slots": 3, "block": 5}, {"slots": 64, "search": slow(0.01)}, {"slots": 7, "block": 100}):
-        assert_same(runner(fickle, **arguments).run(lcrl_programs(40)), reference)
-    assert_same(runner(fickle).run(lcrl_programs(40)[11:12]), [reference[11]])
-    assert_same(runner(fickle).run(lcrl_programs(40)[::-1]), reference[::-1])
-    assert len({record.outcome.answer for record in reference}) == 2
-    assert {record.counts["searches"] for record in reference} >= {0, 1, 2, 3}
+        assert_same(runner(fickle, **arguments).run(lcrl_programs(24)), reference())
+    assert_same(runner(fickle).run(lcrl_programs(24)[11:12]), [reference()[11]])
+    assert_same(runner(fickle).run(lcrl_programs(24)[::-1]), reference()[::-1])
+    assert len({record.outcome.answer for record in reference()}) == 2
+    assert {record.counts["searches"] for record in reference()} >= {0, 1, 2, 3}
 
 
 def test_records_are_yielded_as_episodes_finish():
@@ -111,7 +110,6 @@ def test_sampled_ids_are_never_encoded_again():
     """A stop string that ends inside a token leaves the rest of the token in the context."""
     kept = {}
     r = runner(lambda context, _: "<answer>Lima</answer><information> passage")
-    assert any(b">" in each and not each.endswith(b">") for each in r.tokenizer.token_bytes)
     free = r.sampler.free
     r.sampler.free = lambda slots: (
         kept.update({s: r.sampler.tokens(s) for s in slots if r.sampler.length(s)}),
@@ -123,10 +121,11 @@ def test_sampled_ids_are_never_encoded_again():
 
 
 def test_shared_prompts_are_prefilled_once_and_observations_appended_in_one_call():
-    r = runner(searches_then_answers, slots=8)
+    batches = []
+    r = runner(searches_then_answers, slots=8, search=lambda *asked: batches.append(asked[0]) or search(*asked))
     r.run(lcrl_programs(8))
     assert (r.sampler.appends, r.sampler.forks) == ([1, 8], [7])
-    assert r.statistics.retrieval_batches == 1
+    assert [len(queries) for queries in batches] == [4]  # equal searches of a batch are one
 
 
 def test_a_search_need_not_wait_for_the_end_of_another():
@@ -170,8 +169,7 @@ def test_a_search_that_recovers_leaves_no_trace():
             raise ConnectionError("try again")
         return search(*arguments)
 
-    records = runner(fickle, slots=64, search=shaky, retries=NO_WAIT).run(lcrl_programs(40))
-    assert_same(records, runner(fickle).run(lcrl_programs(40)))
+    assert_same(runner(fickle, slots=64, search=shaky, retries=NO_WAIT).run(lcrl_programs(24)), reference())
     assert len(calls) > 3
 
 
@@ -204,7 +202,7 @@ def test_a_user_error_of_the_search_comes_at_once_and_leaves_the_sampler_usable(
     assert len(r.run(lcrl_programs(8))) == 8
 
 
-@pytest.mark.parametrize("context", [40, 60, 80, 100, 150])
+@pytest.mark.parametrize("context", [40, 80, 150])
 def test_a_full_context_ends_the_episode_and_is_marked(context):
     script = lambda *_: "<think>hm hm hm</think><search>capital</search>"  # noqa: E731
     for record in runner(script, context=context, slots=3).run(lcrl_programs(9, budget=20)):
@@ -283,18 +281,18 @@ def iter_once(request, error=None, result=None):
 @pytest.mark.parametrize(
     ("program", "error"),
     [
-        (lambda: iter_once(Observe("a"), error=KeyError("x")), KeyError),
-        (lambda: iter_once("what"), TypeError),
-        (lambda: iter_once(Generate(stop=())), ValueError),
-        (lambda: iter_once(Observe("a"), result="Lima"), TypeError),
-        (lambda: iter_once(Complete(prompt="")), ValueError),
-        (lambda: iter_once(Complete(prompt=information([[[]]]), model="reader")), TypeError),
+        (iter_once(Observe("a"), error=KeyError("x")), KeyError),
+        (iter_once("what"), TypeError),
+        (iter_once(Generate(stop=())), ValueError),
+        (iter_once(Observe("a"), result="Lima"), TypeError),
+        (iter_once(Complete(prompt="")), ValueError),
+        (iter_once(Complete(prompt=information([[[]]]), model="reader")), TypeError),
     ],
     ids=["its own error", "no request", "generates first", "no outcome", "no prompt", "a fitted prompt for others"],
 )
 def test_a_programs_bug_names_its_question(program, error):
     with pytest.raises(error) as caught:
-        run_alone(program(), asked=question(5, "ja"))
+        run_alone(program, asked=question(5, "ja"))
     assert caught.value.__notes__ == ["in the episode program of question d/5 (ja)"]
 
 
@@ -350,10 +348,8 @@ def params():
 
 
 def rollout(params, *, slots: int, search=search):
-    tokenizer = tiny_tokenizer()
-    sampler = Sampler(
-        tiny_config(), params, tokenizer, SamplerConfig(slots=slots, context=192, block=8, append_tokens=(64,))
-    )
+    tokenizer, settings = tiny_tokenizer(), SamplerConfig(slots=slots, context=192, block=8, append_tokens=(64,))
+    sampler = Sampler(tiny_config(), params, tokenizer, settings)
     runner = Runner(sampler=sampler, tokenizer=tokenizer, search=search, max_tokens=12, seed=3)
     return runner.run([(asked, read_twice(asked), number) for asked, _, number in lcrl_programs(10)])
 
@@ -374,17 +370,13 @@ def records(params):
     return rollout(params, slots=4)
 
 
-def assert_scored_by(params, record, mine):
-    """The log-probabilities of some tokens of a record are those of one forward pass over its whole context."""
-    tokens = np.pad(record.tokens, (0, 192 - len(record.tokens)))[None]  # one shape, one program
-    expected = np.asarray(log_probabilities(tiny_config(), params, tokens[:, :-1], tokens[:, 1:]))[0]
-    places = np.flatnonzero(mine)
-    np.testing.assert_allclose(record.log_probabilities[places], expected[places - 1], atol=1e-4)
-
-
 def test_a_token_s_log_probability_is_the_trainers(params, records):
+    """They are those of one forward pass over the whole context."""
     for record in records[:4]:
-        assert_scored_by(params, record, record.by_policy)
+        tokens = np.pad(record.tokens, (0, 192 - len(record.tokens)))[None]  # one shape, one program
+        expected = np.asarray(log_probabilities(tiny_config(), params, tokens[:, :-1], tokens[:, 1:]))[0]
+        places = np.flatnonzero(record.by_policy)
+        np.testing.assert_allclose(record.log_probabilities[places], expected[places - 1], atol=1e-4)
 
 
 def test_slots_and_timing_change_no_token(params, records):
@@ -416,25 +408,16 @@ def other(monkeypatch):
     return contents
 
 
-def compared():
-    return compare_across_processes("the search", lambda: [1, 2], lambda result: result)
-
-
-@pytest.mark.parametrize(("content", "message"), [(b"7" * 32, "0 and 1 differently"), (None, "failed in process 1")])
-def test_another_result_or_a_failure_elsewhere_stops_all(other, content, message):
-    assert compared() == [1, 2]
-    other.append(content)
-    with pytest.raises(UserError, match=message):
-        compared()
-    other[0] = b"x" * 5000
-    assert allgather_bytes("the rollout", b"abc") == [b"abc", other[0]]
-
-
-def test_a_failure_here_is_said_here(other):
+def test_a_failure_in_one_process_stops_all(other):
     with pytest.raises(ZeroDivisionError):
         compare_across_processes("the search", lambda: 1 / 0, repr)
     with pytest.raises(RuntimeError, match="full"):
         allgather_bytes("the rollout", RuntimeError("the disk is full"))
+    other.append(None)
+    with pytest.raises(UserError, match="failed in process 1"):
+        compare_across_processes("the search", lambda: [1, 2], repr)
+    other[0] = b"x" * 5000
+    assert allgather_bytes("the rollout", b"abc") == [b"abc", other[0]]
 
 
 def test_scores_and_reasons_may_differ():
@@ -449,7 +432,7 @@ def test_scores_and_reasons_may_differ():
 def test_a_run_stops_where_another_process_is_answered_differently(other):
     assert len(runner(searches_then_answers).run(lcrl_programs(4))) == 4
     other.append(b"7" * 32)
-    with pytest.raises(UserError, match="the retrieval service answered"):
+    with pytest.raises(UserError, match="the retrieval service answered processes 0 and 1"):
         runner(searches_then_answers).run(lcrl_programs(4))
     with without_collectives():
         assert len(runner(searches_then_answers).run(lcrl_programs(4))) == 4
