@@ -5,7 +5,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-import sacrebleu
 from finished_episodes import finished
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +21,6 @@ from lcrag.rewards.domains import (
     domain_reward,
     instruction_following,
     judged,
-    length_ratio,
     mathematics,
     multiple_choice,
     number,
@@ -37,66 +35,35 @@ from lcrag.rewards.domains import (
 # --- Numbers and options ---
 
 
-@pytest.mark.parametrize(
-    ("text", "content"),
-    [
-        (r"\boxed{1} and then \boxed{2}", "2"),
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"\boxed {7}", "7"),
-        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\boxed{\boxed{5}}", "5"),
-        (r"\boxed{1} but \boxed{2", None),
-        ("42", None),
-        (r"\boxed{}", ""),
-    ],
-)
-def test_the_last_box(text, content):
-    assert boxed(text) == content
+def test_the_last_box():
+    assert boxed(r"\boxed{1} and then \boxed{\frac{1}{2}}") == r"\frac{1}{2}"
+    assert boxed(r"\boxed {\{1, 2\}}") == r"\{1, 2\}"
+    assert boxed(r"\boxed{\boxed{5}}") == "5"
+    assert boxed(r"\boxed{1} but \boxed{2") is boxed("42") is None
 
 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("\u22123", -3),
-        ("+ 7", 7),
-        ("18.", 18),
-        (".5", Fraction(1, 2)),
+        *[("\u22123", -3), ("+ 7", 7), ("18.", 18), (".5", Fraction(1, 2))],
         ("3,5", Fraction(7, 2)),
         ("1,234,567.5", Fraction("1234567.5")),
         ("1 234 567", 1234567),
-        ("1\u202f234", 1234),
-        (r"1\,234", 1234),
-        ("1{,}234", 1234),
-        ("1'234", 1234),
+        *[(text, 1234) for text in ("1\u202f234", r"1\,234", "1{,}234", "1'234")],
         ("1.234,5", Fraction("1234.5")),
         ("1.234.567", 1234567),
         (r"-\dfrac{3}{4}", Fraction(-3, 4)),
         (r"\frac{-3}{4}", Fraction(-3, 4)),
-        (r"\frac34", Fraction(3, 4)),
-        (r"1\frac{3}{4}", Fraction(7, 4)),
-        ("1 3/4", Fraction(7, 4)),
-        ("1½", Fraction(3, 2)),
-        (r"\$18.00", 18),
-        (r"50\%", 50),
-        (r"60 \text{ km/h}", 60),
-        ("5 apples", 5),
-        ("1/2 cup", Fraction(1, 2)),
-        ("x = 12", 12),
-        (r"90^\circ", 90),
-        ("٣٤٫٥", Fraction("34.5")),
-        ("１２", 12),
-        ("๑๒", 12),
+        *[(r"\frac34", Fraction(3, 4)), (r"1\frac{3}{4}", Fraction(7, 4)), ("1 3/4", Fraction(7, 4))],
+        *[("1½", Fraction(3, 2)), (r"\$18.00", 18), (r"50\%", 50), (r"60 \text{ km/h}", 60), ("5 apples", 5)],
+        *[("1/2 cup", Fraction(1, 2)), ("x = 12", 12), (r"90^\circ", 90), ("٣٤٫٥", Fraction("34.5")), ("１２", 12)],
+        *[(text, 3) for text in ("3 m", "3m", "3 km/h", "3 Stunden", "3円", "3 л", "3 °C", "3 m per second")],
+        *[(text, None) for text in ("", "x", "5²", "10^2", "1,23,4", "3/0", "1/2/3", "1 2", "twelve", "2, 3")],
+        ("12 per 3 days", None),
     ],
 )
 def test_numbers(text, value):
     assert number(text) == value
-
-
-@pytest.mark.parametrize(
-    "text", ["", "x", "5²", "10^2", "1,23,4", "3/0", "1/2/3", "1 2", "twelve", "2, 3", "12 per 3 days"]
-)
-def test_what_is_no_number(text):
-    assert number(text) is None
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(0, 999))
@@ -105,11 +72,6 @@ def test_a_number_is_read_as_python_writes_it(whole, thousandths):
     sign = "-" if whole < 0 else ""
     assert number(f"{sign}{text}") == Fraction(f"{sign}{text}")
     assert number(f"{whole:,}") == whole
-
-
-@given(st.integers(-999, 999), st.integers(1, 999))
-def test_fractions_in_every_way_of_writing(above, below):
-    assert number(f"{above}/{below}") == number(rf"\frac{{{above}}}{{{below}}}") == Fraction(above, below)
 
 
 def test_mathematics_looks_into_the_last_box():
@@ -123,21 +85,10 @@ def test_mathematics_looks_into_the_last_box():
 @pytest.mark.parametrize(
     ("text", "letter"),
     [
-        ("(b)", "B"),
-        ("**B**", "B"),
-        ("C) Paris", "C"),
-        (r"\boxed{C}", "C"),
-        (r"\boxed{\text{C}}", "C"),
+        *[(text, "B") for text in ("(b)", "**B**", "Ｂ", "B) Paris", r"\boxed{\text{B}}", "The answer is B.")],
         (r"not A: \boxed{D. Berlin}", "D"),
-        ("Ｂ", "B"),
-        ("The answer is C.", "C"),
-        ("Answer: D", "D"),
         ("It must be (A), since the others are wrong", "A"),
-        ("A cat", None),
-        ("A. or B.", None),
-        ("(A) or (B)", None),
-        ("F", None),
-        (r"\boxed{}", None),
+        *[(text, None) for text in ("A cat", "A. or B.", "(A) or (B)", "F", r"\boxed{}")],
     ],
 )
 def test_options(text, letter):
@@ -154,11 +105,6 @@ def test_a_number_with_a_variable_is_not_that_number(text):
     assert number(text) is None
     assert mathematics([rf"\boxed{{{text}}}"], [("3",)]).tolist() == [0]
     assert mathematics([rf"\boxed{{{text}}}"], [(text,)]).tolist() == [1]
-
-
-@pytest.mark.parametrize("text", ["3 m", "3m", "3 km/h", "3 Stunden", "3円", "3 л", "3 °C", "3 m per second"])
-def test_a_unit_is_ignored(text):
-    assert number(text) == 3
 
 
 # --- Constraints and written texts ---
@@ -224,14 +170,6 @@ def test_heuristics_against_plain_counts(text, size):
     assert 0 <= chrf(text, [SUMMARY]) <= 1
 
 
-def test_chrf_is_sacrebleu_s():
-    expected = sacrebleu.CHRF().sentence_score(SUMMARY, [ARTICLE, "A bridge was opened."]).score / 100
-    assert chrf(SUMMARY, [ARTICLE, "A bridge was opened."]) == expected
-    assert chrf(SUMMARY, [SUMMARY]) == 1.0
-    assert length_ratio("ab", "abcd") == 0.5
-    assert length_ratio("a", " ") == np.inf
-
-
 def test_heuristics_come_before_the_judge():
     texts = ["", "ha " * 40, ARTICLE[:60], "Yes", SUMMARY * 5, "The mayor has opened a bridge."]
     judge = ScriptedJudge("<score>8</score>")
@@ -261,14 +199,10 @@ def test_following_an_instruction_takes_fluency_too():
     assert "ISO 639 code ha" in fluent.asked[0][0]
 
 
-def test_scores():
-    assert score_in("first <score>1</score>, no: <SCORE> 9.5 </SCORE>") == 0.95
-    for said in ("<score>11</score>", "<score>-1</score>", "seven", ""):
-        assert score_in(said) is None
-
-
 def test_a_judge_that_says_no_score_is_asked_again_and_then_the_text_is_not_scored():
     late, silent = ScriptedJudge("?", "?", "<score>6</score>"), ScriptedJudge(*"????")
+    assert score_in("first <score>1</score>, no: <SCORE> 9.5 </SCORE>") == 0.95
+    assert {score_in(said) for said in ("<score>11</score>", "<score>-1</score>", "seven", "")} == {None}
     assert judged(late, ["a", "b"], score_in) == [0.6, 0.6]
     assert len(late.asked) == 3
     assert judged(silent, ["a"], score_in) == [None]
@@ -314,8 +248,6 @@ def test_questions_that_cannot_be_scored_are_rejected():
     for domain in ("", "poetry", "instruction_following"):
         with pytest.raises(UserError, match="question 'The mayor"):
             domain_reward()(episodes(domain, ["1"], [("1",)]))
-    with pytest.raises(UserError, match="retries"):
-        domain_reward(retries=-1)
 
 
 def test_weights_may_follow_the_step():

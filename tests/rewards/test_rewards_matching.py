@@ -9,7 +9,7 @@ from zhconv import zhconv
 
 from lcrag import rewards
 from lcrag.errors import UserError
-from lcrag.rewards import normalise, normalise_english
+from lcrag.rewards import normalise
 from lcrag.rewards.matching import holds_answer
 from lcrag.rewards.text import encoded, gram_units, normalised, segmented, shared
 
@@ -24,36 +24,18 @@ CHINESE = st.text(alphabet="么九沈默反覆發髮乾隆皇後面麵包頭髮�
 TEXTS = st.text(alphabet=SCRIPTS, max_size=40) | st.text(max_size=20)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("  The  U.S.  dollar ", "the u s dollar"),
-        ("“Curly” ‘quotes’ „low“", "curly quotes low"),
-        ("臺灣", "台湾"),
-        ("東京 タワー", "东京タワー"),
-        ("北京。 上海", "北京上海"),
-        ("北京 Beijing", "北京 beijing"),
-        ("한국 원", "한국원"),
-        ("ＥＵＲ　１９９９", "eur 1999"),
-        ("«Рубль»", "«рубль»"),
-        ("?!", ""),
-    ],
-)
-def test_lcrl_normalisation_by_hand(text, expected):
-    assert normalise(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("20 ℃", "20 °c"),
-        ("«Рубль» – ¿qué?", "рубль qué"),
-        ("ميلان·ميلانو، العـــربيّة؟", "ميلان ميلانو العربية"),
-        ("$5 + 3", "5 3"),
-    ],
-)
-def test_unicode_normalisation_by_hand(text, expected):
-    assert normalise(text, "unicode") == expected
+def test_normalisations_by_hand():
+    lcrl = {"  The  U.S. ": "the u s", "“Curly” ‘quotes’": "curly quotes", "臺灣": "台湾", "東京 タワー": "东京タワー"}
+    lcrl |= {
+        "北京。 上海": "北京上海",
+        "北京 Beijing": "北京 beijing",
+        "한국 원": "한국원",
+        "ＥＵＲ　１": "eur 1",
+        "«Р»": "«р»",
+    }
+    assert {text: normalise(text) for text in lcrl} == lcrl
+    unicode = {"20 ℃": "20 °c", "«Рубль» – ¿qué?": "рубль qué", "ميلان·ميلانو، العـــربيّة؟": "ميلان ميلانو العربية"}
+    assert {text: normalise(text, "unicode") for text in unicode} == unicode
 
 
 @pytest.mark.parametrize("normalisation", ["lcrl", "unicode"])
@@ -74,12 +56,6 @@ def test_every_chinese_phrase_is_converted_in_context():
     phrases = [old for old in zhconv.getdict("zh-cn") if len(old) > 1]
     texts = [f"{one}{other[1:]} {other}" for one, other in zip(phrases, phrases[1:], strict=False)]
     assert normalised(texts) == [normalise(text) for text in texts]
-
-
-@given(TEXTS)
-def test_squad_normalisation_agrees_with_its_definition(text):
-    assert normalise_english(text) == oracle.normalise_english(text)
-    assert normalise_english("The U.S. and an A-team: Theory") == "us and ateam theory"
 
 
 # --- Comparisons ---
@@ -131,29 +107,21 @@ def test_a_short_gold_by_hand(prediction, gold, scores):
 @pytest.mark.parametrize(
     ("name", "prediction", "golds", "expected"),
     [
-        ("c3_recall", "euro", ["euros"], 2 / 3),
         ("c3_recall", "banana", ["ananas"], 2 / 3),
-        ("c3_recall", "aaaaaa", ["aaa"], 1.0),
         ("c3_recall", "臺北市", ["台北市", "x"], 1.0),
         ("c3_recall", None, ["euro"], 0.0),
         ("c3_recall", "", [""], 0.0),
         ("c3_recall", "euro", [], 0.0),
-        ("c3_recall_bergen", "The Euro", ["an euro"], 1.0),
         ("c3_recall_bergen", "aaaa", ["aaaaaa"], 1 / 2),
         ("c3_recall_bergen", "us dollar", ["of dollar us"], 5 / 6),
-        ("c3_recall_bergen", "abcd", ["ab cd"], 0.0),
         ("exact_match", "  EURO! ", ["dollar", "euro"], 1.0),
         ("exact_match", "the euro", ["euro"], 0.0),
         ("flexible_exact_match", "it is the Euro.", ["euro"], 1.0),
-        ("flexible_exact_match", "eu ro", ["euro"], 0.0),
         ("token_f1", "the cat sat", ["cat sat down"], 0.8),
         ("token_f1", "x x b b", ["b c"], 1 / 3),
-        ("token_f1", "", ["euro"], 0.0),
         ("squad_exact_match", "The Euro.", ["an euro"], 1.0),
-        ("squad_exact_match", "well-known", ["wellknown"], 1.0),
         ("squad_exact_match", "the", ["a"], 0.0),
         ("squad_accuracy", "It is the U.S.A.", ["USA"], 1.0),
-        ("squad_accuracy", "euros", ["euro"], 1.0),
     ],
 )
 def test_by_hand(name, prediction, golds, expected):
@@ -199,36 +167,26 @@ def test_a_long_text_among_short_ones_is_counted():
     assert found[1::2].tolist() == wanted[::2].tolist() == [2] * 40 + [19_998]
 
 
-@pytest.mark.parametrize(
-    ("golds", "options", "error"),
-    [
-        ([], {}, ValueError),
-        (["a"], {}, ValueError),  # one string in place of a list
-        ([["a"]], {"short_gold": "none"}, UserError),
-        ([["a"]], {"normalisation": "nfc"}, UserError),
-    ],
-)
-def test_mistakes_are_named(golds, options, error):
-    with pytest.raises(error):
-        rewards.c3_recall(["a"], golds, **options)
+def test_mistakes_are_named():
+    for golds in ([], ["a"]):  # one string in place of a list
+        with pytest.raises(ValueError, match="golds"):
+            rewards.c3_recall(["a"], golds)
+    for options in ({"short_gold": "none"}, {"normalisation": "nfc"}):
+        with pytest.raises(UserError):
+            rewards.c3_recall(["a"], [["a"]], **options)
 
 
-@pytest.mark.parametrize(
-    ("prediction", "gold", "score"),
-    [
-        ("北京市", "北京", 0.8),
-        ("《红楼梦》", "红楼梦", 1.0),
-        ("東京タワー", "東京", 4 / 7),
-        ("กรุงเทพ", "กรุงเทพ", 1.0),
-        ("ＥＵＲ", "EUR", 1.0),
-        ("серебряный век", "Серебряный век!", 1.0),
-        ("대한민국 서울", "서울", 2 / 3),
-        ("l’euro", "leuro", 1.0),
-        (None, "利马", 0.0),
-    ],
-)
-def test_mixed_f1_counts_words_of_every_script(prediction, gold, score):
-    assert rewards.mixed_f1([prediction], [[gold]]).tolist() == pytest.approx([score])
+def test_mixed_f1_counts_words_of_every_script():
+    pairs = {
+        "北京市": "北京",
+        "《红楼梦》": "红楼梦",
+        "東京タワー": "東京",
+        "ＥＵＲ": "EUR",
+        "대한민국 서울": "서울",
+        "": "利马",
+    }
+    scores = rewards.mixed_f1(list(pairs), [[gold] for gold in pairs.values()])
+    assert scores.tolist() == pytest.approx([0.8, 1.0, 4 / 7, 1.0, 2 / 3, 0.0])
 
 
 @given(st.lists(st.text(st.characters(max_codepoint=127)), min_size=1, max_size=4), st.data())
@@ -241,19 +199,15 @@ def test_mixed_f1_of_ascii_texts_is_token_f1(predictions, data):
 @pytest.mark.parametrize(
     ("passage", "golds", "held"),
     [
-        ("Chad Its currency is the CFA franc.", ["CFA Franc"], True),
         ("It was founded in 1919.", ["191"], False),
         ("the Euro came in 1999–2002", ["1999"], True),
         ("He served in the US army", ["U.S."], True),
         ("He served in the U.S. army", ["US"], True),
         ("northern Ireland", ["no"], False),
-        ("Euro", ["the euro"], True),
         ("通貨はユーロです。", ["ユーロ"], True),
         ("สกุลเงินคือยูโร", ["ยูโร"], True),
         ("세종대왕은 한글을 만들었다", ["한글"], True),
-        ("a, b", ["b", "z"], True),
         ("anything", ["the", "…", ""], False),
-        ("anything", [], False),
     ],
 )
 def test_answers_in_passages(passage, golds, held):
