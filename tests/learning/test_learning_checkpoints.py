@@ -123,8 +123,8 @@ def test_damage_of_any_file_is_noticed(copy):
             content = damage_file(path, change)
             assert damage(folder) is not None, (path, change)
             path.write_bytes(content)
-    for path in (folder / "_CHECKPOINT_METADATA", folder / "commit_success.txt"):
-        path.unlink()
+    (folder / "_CHECKPOINT_METADATA").unlink()
+    (folder / "commit_success.txt").unlink()
     assert_latest(copy, 4)
 
 

@@ -43,11 +43,7 @@ from lcrag.policy import make_mesh
 
 
 def unpack(batch):
-    """Read a batch back into (context before the token, token, log-probability, advantage) of each policy token."""
-    return [token for part in batch.by_row_length() for token in unpack_rows(part)]
-
-
-def unpack_rows(batch):
+    """Read rows of one length back into (context, token, log-probability, advantage) of each policy token."""
     found = []
     for micro, episode, place in np.argwhere(batch.mask):
         share, column = divmod(int(batch.index[micro, episode, place]), batch.sources.shape[-1])
@@ -84,7 +80,8 @@ def test_every_policy_token_appears_exactly_once(shapes, rows_of_a_share, shares
     episodes = [trajectory(random, length, share) for length, share in shapes]
     layout = Layout(rows=rows_of_a_share * shares, row_lengths=row_lengths, short_row_length=short)
     batch = pack(episodes, layout, shares)
-    assert sorted(unpack(batch), key=repr) == sorted(policy_tokens(episodes), key=repr)
+    found = [token for part in batch.by_row_length() for token in unpack(part)]
+    assert sorted(found, key=repr) == sorted(policy_tokens(episodes), key=repr)
     parts = batch.by_row_length()
     assert sum((part.segments > 0).sum() for part in parts) == sum(length for length, _ in shapes)
     names = batch.index[batch.mask] + batch.sources[0].size * np.argwhere(batch.mask)[:, 0]
@@ -114,13 +111,10 @@ def test_short_rows_compute_no_more_positions(lengths, rows):
     one, two = (pack(episodes, Layout(rows=rows, row_lengths=(24,), short_row_length=n)) for n in (None, 16))
     assert two.filled >= one.filled
     assert sum(two.used) == sum(one.used)
-
-
-def test_episodes_of_more_than_half_a_row_lie_in_short_rows():
+    # episodes of more than half a row lie in short rows
     episodes = [trajectory(np.random.default_rng(0), length) for length in [16] * 7 + [24]]
     batch = pack(episodes, Layout(rows=1, row_lengths=(24,), short_row_length=16))
-    assert batch.used == [1, 7]
-    assert batch.filled == 1
+    assert (batch.used, batch.filled) == ([1, 7], 1)
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=40))
@@ -145,15 +139,13 @@ def test_every_share_unembeds_about_as_much():
 
 
 def test_user_errors():
-    random, layout = np.random.default_rng(0), Layout(rows=2, row_lengths=(8, 16), policy_shares=(0.25, 0.5))
-    wordy, unprompted = np.arange(8) > 2, np.arange(8) >= 0
-    for episodes, message in (
-        ([trajectory(random, 17)], "17 tokens.*holds 16"),
-        ([], "no trajectory"),
-        ([Trajectory(np.arange(8), unprompted, np.zeros(8, np.float32))], "begins with a token of the policy"),
-        ([Trajectory(np.arange(8), wordy, np.zeros(8, np.float32))], "wrote 5 of 8 tokens .*policy_shares"),
+    layout = Layout(rows=2, row_lengths=(8, 16), policy_shares=(0.25, 0.5))
+    unprompted, wordy = (Trajectory(np.arange(8), np.arange(8) >= n, np.zeros(8, np.float32)) for n in (0, 3))
+    for episodes, name in (
+        *(([trajectory(np.random.default_rng(0), 17)], "row_lengths"), ([], "trajectory")),
+        *(([unprompted], "trajectory 0"), ([wordy], "policy_shares")),
     ):
-        with pytest.raises(UserError, match=message):
+        with pytest.raises(UserError, match=name):
             pack(episodes, layout)
 
 
@@ -180,10 +172,8 @@ def test_packing_and_accumulation_are_only_a_layout(objective):
     alone = pack(episodes, Layout(rows=8, row_lengths=(16,)))
     packed = pack(episodes, Layout(rows=1, row_lengths=(32,)))
     two_lengths = pack(episodes, Layout(rows=2, row_lengths=(48,), short_row_length=32), shares=2)
-    assert alone.segments.max() == 1
-    assert len(alone.tokens) == 1
-    assert packed.segments.max() > 1
-    assert len(packed.tokens) > 1
+    assert (alone.segments.max(), len(alone.tokens)) == (1, 1)
+    assert min(packed.segments.max(), len(packed.tokens)) > 1
     expected = gradients(new_params(), alone)
     equal(gradients(new_params(), packed), expected, rtol=1e-5, atol=1e-6)
     assert min(two_lengths.used) > 0
@@ -194,18 +184,15 @@ def test_scores_close_the_gap_and_serve_as_reference():
     batch = batch_of_step(0, rows=2)
     score = make_score(hidden, unembed, temperature=1.2)
     recorded = np.asarray(score(new_params(), batch))
-    assert np.all(recorded[~batch.mask] == 0)
-    assert np.all(recorded[batch.mask] < 0)
+    np.testing.assert_array_equal(recorded < 0, batch.mask)
     batch = batch.replace(sampling_log_probabilities=recorded, reference_log_probabilities=score(new_params(1), batch))
     with_kl = make_update(hidden, unembed, PolicyGradient(kl_coefficient=0.1), optimizer(), temperature=1.2)
     state, metrics = with_kl(new_state(), batch)
     assert 0 < metrics["entropy"] < np.log(17)
-    assert metrics["gradient_norm"] > 0
     _, second = with_kl(state, batch)
     assert second["loss/policy"] < metrics["loss/policy"]
     assert metrics["sampling_training_gap"] < 1e-5 < second["sampling_training_gap"]
-    assert metrics["loss/kl"] > 0
-    assert metrics["reference_kl"] > 0
+    assert min(metrics["loss/kl"], metrics["reference_kl"], metrics["gradient_norm"]) > 0
     np.testing.assert_allclose(metrics["ratio/mean"], 1, atol=1e-5)
     _, own = plain_update()(new_state(), batch)
     assert own["sampling_training_gap"] > 1e-2
@@ -252,9 +239,8 @@ def test_what_is_not_finite_changes_nothing_and_is_counted(field, poison):
         kept = jax.tree.map(np.asarray, state.replace(**{part: poisoned}))
         after, metrics = update(jax.tree.map(jnp.asarray, kept), good)
         assert metrics["update/non_finite_in_a_row"] == 1
-        jax.tree.map(
-            np.testing.assert_array_equal, (after.params, after.optimizer_state), (kept.params, kept.optimizer_state)
-        )
+        for each in ("params", "optimizer_state"):
+            jax.tree.map(np.testing.assert_array_equal, getattr(after, each), getattr(kept, each))
 
 
 def eight_devices():
@@ -296,10 +282,9 @@ def test_optimizer_warms_up_decays_and_spares_norms():
 
     params = new_params()
     transformation = adamw(learning_rate=0.1, steps=1, weight_decay=0.5).transformation
-    gradients = jax.tree.map(jnp.zeros_like, params)
-    moved = jax.jit(lambda p: optax.apply_updates(p, transformation.update(gradients, transformation.init(p), p)[0]))(
-        params
-    )
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    updated = jax.jit(lambda p: optax.apply_updates(p, transformation.update(nothing, transformation.init(p), p)[0]))
+    moved = updated(params)
     np.testing.assert_allclose(moved["layer"]["kernel"], 0.95 * params["layer"]["kernel"], rtol=1e-6)
     jax.tree.map(np.testing.assert_array_equal, moved["norm"], params["norm"])
     for settings in ({"decay": "linear"}, {"warmup_share": 1.5}):
