@@ -1,7 +1,7 @@
-"""Answer-preserving translation: the stages that a source passes, and the recycling that fills quotas.
+"""Answer-preserving translation (Translate-R1, section 3.2 and appendix L): models, stages, quotas, the report.
 
-Translate-R1, section 3.2 and appendix L. A source that a stage removes is replaced by another one until a language has
-its quota. The stages are functions of the models' answers, so equal answers give equal questions.
+A source that a stage removes is replaced by another one until a language has its quota. The stages are functions of the
+models' answers, so equal answers give equal questions. Only `RequestCache` waits for models.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import gin
 
@@ -215,8 +215,6 @@ class CompleterModel:
 
 # --- The stages ---
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 Ask: TypeAlias = Callable[[ModelRequest], Awaitable[str]]
 
 STAGES = ("source filter", "forward translation", "heuristics", "back-translation", "judge")
@@ -237,8 +235,8 @@ class Thresholds:
     natural_language: float = 0.8  # minimum share of natural language in a source
     characters: int = 2000  # a source must be shorter
     repetition: float = 0.3  # maximum repetition ratio of a translation's 10-grams of characters
-    min_length: float = 0.2  # minimum ratio of a translation's length to its source's, in characters
-    max_length: float = 3.0  # maximum such ratio
+    min_length: float = 0.2  # minimum and maximum ratio of a translation's length to its source's, in characters
+    max_length: float = 3.0
     copy: float = 0.9  # maximum chrF of a translation to its source
     round_trip: float = 0.4  # minimum chrF of a back-translation to the source
     round_trip_texts: float = 0.35  # the same for the domain `translation`, whose short texts vary more
@@ -306,10 +304,9 @@ def defect(translation: str, source: str, thresholds: Thresholds) -> str:
     """Returns the name of a translation's first defect by the heuristics (stage 3), or "" if it has none."""
     if repetition_ratio(translation) > thresholds.repetition:
         return "repeats itself"
-    if length_ratio(translation, source) < thresholds.min_length:
-        return "too short"
-    if length_ratio(translation, source) > thresholds.max_length:
-        return "too long"
+    length = length_ratio(translation, source)
+    if not thresholds.min_length <= length <= thresholds.max_length:
+        return "too short" if length < thresholds.min_length else "too long"
     return "a copy of the source" if chrf(translation, [source]) > thresholds.copy else ""
 
 
@@ -464,7 +461,7 @@ class Quota:
     languages: tuple[str, ...]
     places: int
     # (place, number of the attempt to fill it, what became of a source in each language), round by round
-    tried: Sequence[tuple[int, int, Sequence[Attempt]]] = ()
+    tried: list[tuple[int, int, Sequence[Attempt]]] = dataclasses.field(default_factory=list)
 
 
 def quotas_of(
@@ -475,8 +472,6 @@ def quotas_of(
     Sources of the domain `translation` are not translated into a language that some of them are written in.
 
     Args:
-      sources: The sources.
-      languages: Codes of the target languages.
       places: Questions per language and domain: one number, or a number for each language.
       together: Whether a question must pass in all languages, rather than in any one.
     """
@@ -527,71 +522,46 @@ async def fill_quotas(
     width: int,
     seen: Callable[[bool], None],
 ) -> None:
-    """Fills all quotas concurrently: sets their `tried`; `seen` hears of every attempt whether it filled its place.
+    """Fills all quotas concurrently: sets their `tried`.
 
-    `attempts` and `width` are those of `fill`, for each quota.
+    In every round each empty place of a quota gets the next source of its domain. The sources that are tried therefore
+    depend on the pool and the results, but not on the order in which results arrive.
+
+    Args:
+      attempts: Maximum attempts per place.
+      width: Maximum concurrent attempts of a quota.
+      seen: Hears of every attempt whether it filled its place.
     """
 
-    async def fill_one(quota: Quota) -> None:
-        async def in_language(versions: Coupled, code: str) -> Attempt:
+    async def attempt(quota: Quota, versions: Coupled) -> Sequence[Attempt]:
+        async def in_language(code: str) -> Attempt:
             if version := _version_in(versions, code):
                 return Attempt(versions[0], quota.domain, code, questions=(version,))
             return await stages.attempt(versions[0], code)
 
-        async def in_all(versions: Coupled) -> Sequence[Attempt]:
-            made = await asyncio.gather(*(in_language(versions, code) for code in quota.languages))
-            seen(all_passed(made))
-            return made
+        made = await asyncio.gather(*map(in_language, quota.languages))
+        seen(all_passed(made))
+        return made
 
-        pool = sources.pools[quota.domain.name]
-        quota.tried = await fill(pool, quota.places, attempts, in_all, all_passed, width=width)
+    async def fill(quota: Quota) -> None:
+        left, empty = iter(sources.pools[quota.domain.name]), list(range(quota.places))
+        made: list[tuple[int, int, Sequence[Attempt]]]
 
-    await asyncio.gather(*map(fill_one, quotas))
+        async def work(number: int, dealt: Iterator[tuple[int, Coupled]]) -> None:
+            for place, versions in dealt:
+                made.append((place, number, await attempt(quota, versions)))
 
+        for number in range(1, attempts + 1):
+            made, dealt = [], zip(empty, left, strict=False)
+            # `width` workers share the round, for a quota may have thousands of places.
+            await asyncio.gather(*(work(number, dealt) for _ in range(width)))
+            quota.tried += sorted(made, key=lambda result: result[0])
+            filled = {place for place, _, results in made if all_passed(results)}
+            empty = [place for place in empty if place not in filled]
+            if not empty or not made:
+                break
 
-async def fill(
-    pool: Iterable[Item],
-    places: int,
-    attempts: int,
-    attempt: Callable[[Item], Awaitable[Result]],
-    passed: Callable[[Result], bool],
-    *,
-    width: int,
-) -> list[tuple[int, int, Result]]:
-    """Fills places from a pool whose items are used once each, in order.
-
-    In every round each empty place gets the next item. The items that are tried therefore depend on the pool and the
-    results, but not on the order in which results arrive.
-
-    Args:
-      pool: The items.
-      places: Number of places.
-      attempts: Maximum attempts per place.
-      attempt: Tries an item.
-      passed: Whether a result fills its place.
-      width: Maximum concurrent attempts.
-
-    Returns:
-      (place from 0, number of its attempt from 1, result) of all attempts, round by round.
-    """
-    left, empty = iter(pool), list(range(places))
-    tried: list[tuple[int, int, Result]] = []
-
-    async def work(dealt: Iterator[tuple[int, Item]], number: int, made: list[tuple[int, int, Result]]) -> None:
-        for place, item in dealt:
-            made.append((place, number, await attempt(item)))
-
-    for number in range(1, attempts + 1):
-        # `width` workers share the round, for a quota may have thousands of places.
-        dealt, made = zip(empty, left, strict=False), list[tuple[int, int, Result]]()
-        await asyncio.gather(*(work(dealt, number, made) for _ in range(width)))
-        made.sort(key=lambda result: result[0])
-        tried += made
-        filled = {place for place, _, result in made if passed(result)}
-        empty = [place for place in empty if place not in filled]
-        if not empty or not made:
-            break
-    return tried
+    await asyncio.gather(*map(fill, quotas))
 
 
 # --- The report ---

@@ -17,13 +17,14 @@ from lcrag.errors import UserError
 from lcrag.evaluation import to_markdown
 from lcrag.methods.translate_r1.pipeline import (
     ANSWERS_TRIED,
+    Attempt,
     CompleterModel,
     ModelRequest,
     RequestCache,
+    Sources,
     Stages,
     Thresholds,
     attempt_rows,
-    fill,
     fill_quotas,
     filter_sources,
     natural_language_share,
@@ -405,17 +406,24 @@ def test_sources_that_cannot_be_are_refused(asked, clue):
 def test_places_are_filled_the_same_way_whatever_comes_first(good, places, attempts, width, random):
     now = most = 0
 
-    async def attempt(item):
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        for _ in range(random.randrange(4)):
-            await asyncio.sleep(0)
-        now -= 1
-        return good[item]
+    class Tried:
+        async def attempt(self, source, language):
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            for _ in range(random.randrange(4)):
+                await asyncio.sleep(0)
+            now -= 1
+            made = Attempt(source, DOMAINS["mathematics"], language)
+            return made if good[int(source.id)] else made.removed("judge", "DIFFERENT")
 
     def filled(width):
-        return asyncio.run(fill(range(len(good)), places, attempts, attempt, bool, width=width))
+        sources = Sources({"mathematics": [(question(number=number),) for number in range(len(good))]}, ())
+        [quota] = quotas_of(sources, ("fi",), places, together=False)
+        seen = []
+        asyncio.run(fill_quotas([quota], sources, Tried(), attempts=attempts, width=width, seen=seen.append))
+        assert sorted(seen) == sorted(made.passed for *_, [made] in quota.tried)
+        return [(place, number, made.passed) for place, number, [made] in quota.tried]
 
     tried = filled(width)
     assert most <= width
