@@ -35,32 +35,27 @@ from lcrag.episodes.tags import (
 from lcrag.errors import lookup
 
 # --- Steps, which all baselines share ---
+# Every step has two wordings: "full" for models that follow instructions, "atlas" for the built-in tiny one. The
+# prompts paraphrase those of the papers, with the tags and the answer format of LcRL's prompt, so methods do not differ
+# in how their answers are parsed.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
     """One request to a model.
 
-    Attributes:
-      before: The prompt up to the passages, or the whole prompt without passages. Placeholders: {question}, {wanted}
-        (English name of the answer's language), {example} (an answer in it), and the step's own values.
-      after: The prompt after the passages.
-      tag: The tag around the requested text.
-      stop: Strings that end the model's text.
-      opened: Beginning of the model's text that the prompt already contains.
-      then_opened: Shown after a last text without an answer, before the policy writes once more; "" to end there.
-      style: Name of the passage style.
-      shown: How the text is shown to a later step: {text}, and the step's own values.
+    Placeholders of the prompt are {question}, {wanted} (English name of the answer's language), {example} (an answer in
+    it), and the step's own values.
     """
 
-    before: str
-    after: str = ""
-    tag: str = ANSWER
-    stop: tuple[str, ...] = (closing(ANSWER),)
-    opened: str = ""
-    then_opened: str = ""
-    style: str = "search_r1"
-    shown: str = "{text}\n"
+    before: str  # the prompt up to the passages, or the whole prompt without passages
+    after: str = ""  # the prompt after the passages
+    tag: str = ANSWER  # around the requested text
+    stop: tuple[str, ...] = (closing(ANSWER),)  # strings that end the model's text
+    opened: str = ""  # beginning of the model's text that the prompt already contains
+    then_opened: str = ""  # shown after a last text without an answer, before the policy writes once more; "": no more
+    style: str = "search_r1"  # name of the passage style
+    shown: str = "{text}\n"  # how the text is shown to a later step: {text}, and the step's own values
 
     def text(self, question: Question, **values: Any) -> str:
         """Returns the prompt without passages."""
@@ -184,7 +179,6 @@ def iter_retgen(
     generation sees only the passages of its own search. All but the last are written in fresh contexts.
 
     Args:
-      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods`.
       budget: Number of searches and generations, at least 1 (the paper: 2 get most of the gain).
     """
     step = lookup(RAG, wording, "wording")
@@ -270,7 +264,6 @@ def sure(
     named first. A single candidate is not judged.
 
     Args:
-      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods`.
       candidates: K, maximum number of candidates (the paper: 2).
       drafts: How often candidates are asked for, after the first time in fresh contexts, for a policy that names one at
         a time (the paper: 1).

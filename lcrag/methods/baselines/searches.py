@@ -90,9 +90,7 @@ def search_r1(
     """Search-R1 (Jin et al., 2025, algorithm 1) as LcRL compares with it: every search goes to the English collection.
 
     Args:
-      question, collections, passages, observation_tokens: See `lcrag.methods`.
-      prompt: Name of the opening prompt.
-      style: Name of the passage style.
+      prompt, style: Names of the opening prompt and of the passage style.
     """
     turns = SearchTurns(budget, invalid_limit)
     with suppress(ContextFull):
@@ -204,7 +202,6 @@ def ircot(
     own context.
 
     Args:
-      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods`.
       budget: Maximum number of searches (the paper: 8).
       max_passages: Maximum number of passages kept (the paper: 15).
     """
@@ -281,7 +278,6 @@ def flare(
     temperature.
 
     Args:
-      question, collections, passages, route, wording, observation_tokens: See `lcrag.methods`.
       min_probability: The paper's theta: 0 never searches, 1 for nearly every sentence.
       masked_below: The paper's beta: 0 masks nothing.
       sentences: Maximum number of sentences.
@@ -331,7 +327,11 @@ def uncertain_query(ahead: Completion, min_probability: float, masked_below: flo
     return "".join(piece for piece, probability in tokens if probability >= masked_below).strip()
 
 
-# --- StepSearch ---
+# --- StepSearch (https://arxiv.org/abs/2505.15107) ---
+# The program measures each search against the question's golden passages; the reward has one number for the episode and
+# one for each turn that searched, which PPO's critic credits to that turn's last token. A question of training needs
+# `extra["golden_passages"]` (texts), and `extra["search_keys"]` (for each sub-question the wordings of a good query;
+# the paper's are GPT-4o's) or `extra["decomposition"]`, whose sub-questions are then the keys.
 
 STEPS = "search_steps"
 WITHOUT_ANSWER = -1.0
@@ -438,6 +438,11 @@ def step_search_reward(
 ) -> Reward:
     """StepSearch's rewards: word F1 of the answer plus the search keys, and each search's gain less its redundancy.
 
+    As in the published code (github.com/Zillwang/StepSearch), an episode without an answer has the reward -1 and none
+    for its searches, and a query counts for the sub-question that it matches best. There are two differences. Of
+    several queries the best one counts here, the latest one in the code. The code adds the rewards of searches once
+    with factor 1 and, by an update in place, once with 0.6; here the factor is `step_weight`.
+
     Args:
       answer: Name of the answer reward, a key of `ANSWER_TERMS`.
       key_weight: gamma, weight of the search keys in the episode's reward.
@@ -445,8 +450,7 @@ def step_search_reward(
       information_gain, redundancy_penalty: Whether a search's reward has them (ablations, section 4.4).
 
     Returns:
-      A reward that names "total" (without the searches'), the answer reward, "search_keys" and "search_steps" (the sum
-      of the searches' rewards of an episode).
+      A reward whose "total" lacks the searches' rewards; "search_steps" is their sum in an episode.
     """
 
     def check_annotations(name: str, known: Mapping[str, Any]) -> None:
@@ -541,7 +545,6 @@ def adaptive_rag(
     and the question counts as complex.
 
     Args:
-      question, collections, wording: See `lcrag.methods`.
       programs: The program of each class.
       classifier: Name of the model that classifies, one of `Runner.completers`; None: the policy.
     """

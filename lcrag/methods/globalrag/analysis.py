@@ -22,9 +22,7 @@ def phase_table(
 ) -> Table | None:
     """Tabulates each phase's seconds, share and milliseconds per token, a line per method; None without rollouts.
 
-    Args:
-      logs: Method -> the training log of each of its runs (`read_training_log`), over which a line is the mean.
-      title: Title of the table.
+    `logs` has for each method the training log of each of its runs, over which a line is the mean.
     """
     lines = []
     for method, method_logs in logs.items():
@@ -91,9 +89,7 @@ def diversity_rows(
 def diversity_table(plans_of_runs: Mapping[str, Sequence[PlanDiversity]], title: str) -> Table | None:
     """Tabulates correct samples, their distinct plans and the share, a line per policy or method; None without any.
 
-    Args:
-      plans_of_runs: Name -> the plans of each of its runs; plans of different runs count as different.
-      title: Title of the table.
+    Plans of different runs count as different.
     """
     lines = []
     for name, runs in plans_of_runs.items():

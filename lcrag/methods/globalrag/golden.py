@@ -99,11 +99,8 @@ def golden_trajectory(
 
     The outcome's `extra` holds `plan` as an object or None, and `plan_fault` if it is None; `unresolved`, the key of a
     sub-question that was given up; and for each resolved key its `sub_answers` and `supports`, the ids of the retrieved
-    passages that hold the sub-answer.
-
-    Args:
-      question, collections and others: See `lcrag.methods`; the route is of the attempts for one sub-question.
-      attempts: Maximum searches for one sub-question; an invalid action counts as one.
+    passages that hold the sub-answer. `attempts` is the maximum of searches, invalid actions included, for one
+    sub-question; the route is of these.
     """
     style, instructed = lookup(_STYLES, wording, "wording of golden plans"), wording == "full"
     plan: QuestionPlan | str = NO_PLAN
@@ -168,12 +165,7 @@ def golden_trajectory(
 
 
 def read_plan(text: str, question: str = "") -> QuestionPlan | str:
-    """Returns the last plan in a teacher's text, or its fault: `NO_PLAN`, one of `FAULTS`, or `DISORDERED`.
-
-    Args:
-      text: The text.
-      question: What the plan is for, see `plan_of`.
-    """
+    """Returns the last plan in a teacher's text, or its fault: `NO_PLAN`, one of `FAULTS`, or `DISORDERED`."""
     written = re.findall(rf"<{PLAN}>((?:(?!</?{PLAN}>).)*)</{PLAN}>", text, re.DOTALL)
     if not written:
         return NO_PLAN
@@ -232,9 +224,7 @@ def graph_of(record: EpisodeRecord) -> GoldenGraph:
 def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, Any]]) -> list[GoldenQuestion]:
     """Returns the questions with at least one kept trajectory, in the order given.
 
-    Args:
-      questions: All questions.
-      rows: Trajectories with `key`, `verdict` and, if kept, `graph`; of equal plans of a question the first counts.
+    `rows` are trajectories with `key`, `verdict` and, if kept, `graph`; of a question's equal plans the first counts.
     """
     graphs: dict[str, dict[tuple[str, ...], GoldenGraph]] = defaultdict(dict)
     for row in rows:
@@ -252,9 +242,7 @@ def curation_report(
 ) -> dict[str, Any]:
     """Counts what each filter removed and what was kept: the content of `report.json`.
 
-    Args:
-      asked, questions, golden: All questions, those that are not held out, and those that were kept.
-      rows: The trajectories.
+    `asked` are all questions, `questions` those that are not held out, `golden` those that were kept.
     """
 
     def counts(values: Iterable[Any]) -> dict[str, int]:
@@ -314,31 +302,23 @@ def curation_tables(report: Mapping[str, Any]) -> tuple[Table, Table]:
 
 
 # --- The atlas's rule-based policies ---
+# Both read the question's kind, subjects and golden plan, the names of all entities, and what the searches have shown,
+# but no facts of the world. They are therefore wrong where a collection lacks a fact or holds an outdated one.
 
 
 @gin.register
 @dataclasses.dataclass(frozen=True)
 class PlanOracle:
-    """Plays an episode of `globalrag` in its atlas wording, one text at a time.
+    """Plays an episode of `globalrag` in its atlas wording, one text at a time."""
 
-    Attributes:
-      budget: Maximum searches; then it answers with what it has.
-      careless: Share of the questions whose plan it writes without references between sub-questions, and executes so:
-        every sub-question is then asked of the first subject.
-      seed: Selects these questions.
-    """
-
-    budget: int = 4
+    budget: int = 4  # maximum searches; then it answers with what it has
+    # Share of the questions whose plan it writes without references between sub-questions, and executes so: every
+    # sub-question is then asked of the first subject.
     careless: float = 0.0
-    seed: int = 0
+    seed: int = 0  # selects these questions
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """Returns the policy's next text.
-
-        Args:
-          question: An atlas question over one fact or a chain, or a comparison.
-          turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
-        """
+        """Returns the policy's next text; see `lcrag.atlas.oracle.Oracle.next_text`."""
         known = _known(question, turns)
         searches = sum("</search>" in text for by, text in turns if by == "policy")
         plan = with_own_plan(question).extra["plan"]
@@ -380,20 +360,14 @@ def _known(question: Question, turns: Sequence[tuple[str, str]]) -> SearchState:
 
 @dataclasses.dataclass(frozen=True)
 class PlanTeacher:
-    """Plays an episode of `golden_trajectory` in its atlas wording, one text at a time.
+    """Plays an episode of `golden_trajectory` in its atlas wording, one text at a time."""
 
-    Attributes:
-      budget: Maximum searches for a sub-question; then it gives up.
-      careless: Share of the questions whose plan it makes cyclic.
-      seed: Selects these questions.
-    """
-
-    budget: int = 2
-    careless: float = 0.0
-    seed: int = 0
+    budget: int = 2  # maximum searches for a sub-question; then it gives up
+    careless: float = 0.0  # share of the questions whose plan it makes cyclic
+    seed: int = 0  # selects these questions
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """Returns the teacher's next text; arguments as for `PlanOracle`, with the opening prompt in `turns`."""
+        """Returns the teacher's next text; `turns` has the opening prompt."""
         plan = plan_of_question(question)
         keys = list(plan.questions)
         written = [text for by, text in turns if by == "policy"]
@@ -431,14 +405,6 @@ def plan_teacher(
     seed: int = 0,
     world: Callable[[], World] = atlas_world,
 ) -> WritingTeacher:
-    """Returns the rule-based teacher of golden plans for questions of the atlas.
-
-    Args:
-      tokenizer: Folder of the policy whose tokenizer counts tokens.
-      chat: How its openings are given to a model with a chat template.
-      context: Length of a context, in tokens.
-      budget, careless, seed: As in `PlanTeacher`.
-      world: Builds the atlas.
-    """
+    """Returns `PlanTeacher` as the teacher; other parameters as of `endpoint_teacher`."""
     teacher = PlanTeacher(budget=budget, careless=careless, seed=seed)
     return rule_based_teacher(teacher, tokenizer, chat, context, world().fingerprint())

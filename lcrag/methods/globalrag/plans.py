@@ -194,11 +194,7 @@ class GoldenPlan:
 
 
 def golden_plans(extra: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
-    """Returns the golden plans in `Question.extra`, an empty tuple if there are none.
-
-    Raises:
-      ValueError: a golden plan is invalid; the message names its place in `extra`.
-    """
+    """Returns the golden plans in `Question.extra`; the `ValueError` of an invalid one names its place there."""
     if "golden_plans" in extra:
         graphs, plans = extra["golden_plans"], []
         if not isinstance(graphs, (list, tuple)) or not graphs:
@@ -224,11 +220,7 @@ def golden_plans(extra: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
 
 
 def golden_graph(graph: object) -> GoldenPlan:
-    """Reads the golden plan of one graph.
-
-    Raises:
-      ValueError: the graph is invalid, or a `previous` differs from the answers that the `query` names.
-    """
+    """Reads the golden plan of one graph, whose `previous` must be the answers that the query names."""
     if not isinstance(graph, Mapping) or not all(isinstance(node, Mapping) for node in graph.values()):
         raise ValueError("it is not an object of sub-questions")
     for key, node in graph.items():
@@ -275,7 +267,7 @@ def with_own_plan(question: Question) -> Question:
 @gin.configurable
 @typed
 def with_own_plans(questions: Sequence[Question]) -> list[Question]:
-    """Gives each question without a golden plan itself as its only sub-question; see `with_own_plan`."""
+    """Applies `with_own_plan` to all questions."""
     try:
         return [with_own_plan(question) for question in questions]
     except ValueError as error:
@@ -292,11 +284,8 @@ def with_decomposition(question: Question) -> Question:
     """Returns a question with its data set's decomposition as its golden plan, in `extra["golden_plans"]`.
 
     `extra["decomposition"]` is a list of `{"question", "answer", "support"}`. Step n becomes Qn unchanged, where `#k`
-    stands for the answer of step k. A step whose answer is the question's gets the question's aliases too.
-
-    Raises:
-      UnusableQuestion: there is no decomposition, its steps are not a valid plan, a step names the answer of a later
-        one or has no answer, or the last step's answer is not the question's.
+    stands for the answer of step k. A step whose answer is the question's gets the question's aliases too. Raises
+    `UnusableQuestion`.
     """
     steps = question.extra.get("decomposition")
     if not steps:

@@ -61,9 +61,6 @@ def globalrag(
     The outcome's `extra` holds `plan` as an object, None if it is invalid; `plan_text`, the text between the plan's
     tags, None unless there is exactly one pair; `plan_fault`, one of `PLAN_FAULTS` or None; `sub_answers` by key;
     `well_formed`; `valid_searches`.
-
-    Args:
-      question, collections and others: See `lcrag.methods`.
     """
     style, turns = lookup(_STYLES, wording, "wording of GlobalRAG"), SearchTurns(budget, invalid_limit)
     shown: list[int] = []  # numbers of the turns that ended in a valid search
@@ -106,7 +103,7 @@ def read_episode(
     Args:
       texts: The policy's text of each turn.
       shown: Numbers of the turns after which results were shown.
-      question: What the plan is for, see `plan_of`.
+      question: What the plan is for; see `plan_of`.
     """
     plan: QuestionPlan | None = None
     fault: str | None = None

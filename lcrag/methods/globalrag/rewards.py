@@ -51,7 +51,7 @@ def plan_scores(
     """Computes the three scores of each episode, each in [0, 1].
 
     Args:
-      pairs: Plans and golden plans, one entry per episode.
+      pairs: One entry per episode.
       similarity: Compares canonical sub-questions.
       threshold: Minimum similarity of sub-questions that may match.
       structure: "graded", exp(-distance / (|V| + |E|)) with the golden graph's counts, or "binary", 1 at distance 0.
@@ -122,11 +122,7 @@ def plan_rewards(
       golden_plan: One plan in the same form, or several.
       predicted_answers: By key (`Q1`) or placeholder (`#1`).
       golden_answers: Likewise, each one answer or a list; one mapping per golden plan.
-      similarity: Compares two lists of sub-questions, placeholders replaced by a neutral word.
-      threshold, structure: As in `plan_scores`.
-
-    Raises:
-      ValueError: a golden plan is invalid or lacks an answer.
+      similarity, threshold, structure: As in `plan_scores`.
     """
     several = [golden_plan] if isinstance(golden_plan, Mapping) else list(golden_plan)
     answers = [golden_answers] if isinstance(golden_answers, Mapping) else list(golden_answers)
@@ -266,10 +262,7 @@ def edit_distance(first: Graph, second: Graph, max_explored: int = MAX_EXPLORED)
 def annealed(weight: float, transition_steps: float | None, width_steps: float = 10.0) -> float | Schedule:
     """Returns the schedule weight / (1 + exp((t - 0.9 T) / w)) of step t (GlobalRAG, section 3.2.5, equation 6).
 
-    Args:
-      weight: Initial weight; half of it is left at 0.9 T.
-      transition_steps: T; None keeps the weight constant.
-      width_steps: w, 10 in the paper; the weight falls from .88 to .12 of `weight` within 4 w steps.
+    The weight falls from 0.88 to 0.12 of the initial one within 4 w steps (the paper: w = 10); T = None keeps it.
     """
     if transition_steps is None:
         return weight
@@ -306,8 +299,8 @@ def globalrag_reward(
       structure: "graded" or "binary", as in `plan_scores`.
 
     Returns:
-      A reward with the values "total", the answer reward, "format", "semantic", "structural" and "sub_goal"
-      (unweighted), "annealing" (lambda_t) and "matches_cut" (share of matches whose search was cut short).
+      A reward whose values also have "annealing" (lambda_t) and "matches_cut" (share of matches whose search was cut
+      short); those of the process are unweighted.
     """
     if structure not in STRUCTURES:
         raise UserError(f"globalrag_reward.structure is {structure!r}: choose one of {', '.join(STRUCTURES)}")

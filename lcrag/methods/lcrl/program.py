@@ -65,8 +65,7 @@ def hierarchical_search(
 
     Args:
       question, collections, budget (the paper's B) and others: See `lcrag.methods`.
-      prompt: Name of the opening prompt.
-      style: Name of the passage style.
+      prompt, style: Names of the opening prompt and of the passage style.
       shown: Maximum number of passages shown of one search, the best over all its languages; None: all.
     """
     turns = SearchTurns(budget, invalid_limit)

@@ -31,9 +31,8 @@ def anti_consistency(
     grams; None counts as the empty string.
 
     Args:
-      answers, answer_rewards, group_ids: Of each answer; groups are any integers in any order.
-      threshold: tau_bad, the answer reward below which an answer is bad.
-      margin: gamma, the similarity that is not penalised.
+      group_ids: Any integers in any order.
+      threshold, margin: The paper's tau_bad and gamma.
       short_gold, normalisation: As in `c3_recall`; "contained" counts like "whole".
     """
     rewards = np.zeros(len(answers))
@@ -104,13 +103,9 @@ def language_coupled(
 
     Args:
       answer: Name of the answer reward, a key of `ANSWER_TERMS`.
-      weight, floor: As in `language_coupled_reward`.
-      threshold, margin: As in `anti_consistency`.
+      weight, floor, threshold, margin: As in `language_coupled_reward` and `anti_consistency`.
       short_gold, normalisation: As in `c3_recall`, also in the similarity. Answer rewards of English benchmarks keep
         SQuAD's normalisation.
-
-    Returns:
-      A reward that names "total", the answer reward and "anti_consistency".
     """
     lookup(dict.fromkeys(SHORT_GOLD), short_gold, "language_coupled.short_gold")
     lookup(dict.fromkeys(NORMALISATIONS), normalisation, "language_coupled.normalisation")

@@ -24,14 +24,10 @@ class RandomReasoner:
     budget is equally likely. As evidence it gives a random part of the sentences that it has read about these facts.
     When to go on, and which evidence an answer needs, is left to reinforcement learning. Its choices are a function of
     the dialogue.
-
-    Attributes:
-      budget: Maximum number of searches.
-      evidence: Whether it gives evidence.
     """
 
-    budget: int = 3
-    evidence: bool = True
+    budget: int = 3  # maximum number of searches
+    evidence: bool = True  # whether it gives evidence
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text; see `lcrag.atlas.oracle.Oracle.next_text`."""
@@ -81,11 +77,7 @@ class RuleReader:
         self._questions = {question.text: question for question in questions}
 
     def __call__(self, questions: Sequence[str], evidences: Sequence[str]) -> list[str]:
-        """Returns the answers, in order; "" if the evidence gives none.
-
-        Raises:
-          UserError: a question is not one of those it may be asked.
-        """
+        """Returns the answers, in order; "" if the evidence gives none."""
         if unknown := [text for text in questions if text not in self._questions]:
             raise UserError(
                 f"RuleReader does not know the question {unknown[0]!r}: bind the training set as its questions"

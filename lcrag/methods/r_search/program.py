@@ -83,8 +83,8 @@ def r_search(
 ) -> Program:
     """The evidence program (R-Search, section 3.2.1): reason, search, give the evidence, answer.
 
-    The outcome's `extra` has what rewards need: `evidence` (None unless it is well-formed and follows an observation),
-    `valid_searches` and `well_formed_answer`.
+    The outcome's `extra` has what rewards need; its `evidence` is None unless it is well-formed and follows an
+    observation.
 
     Args:
       question, collections, passages (the paper: 3 in training, 5 in evaluation) and others: See `lcrag.methods`.
@@ -132,19 +132,12 @@ def r_search(
 
 @dataclasses.dataclass(frozen=True)
 class ReaderPrompt:
-    """How evidence is put to a reader.
+    """How evidence is put to a reader."""
 
-    Attributes:
-      prompt: The prompt, with places for {question} and {evidence}.
-      line: One line of the evidence.
-      stop: Strings that end the answer and are not part of it.
-      answer_prefix: Shown after a first line that the reader writes, before its answer; "" to ask for that at once.
-    """
-
-    prompt: str
-    line: str = "{line}\n"
-    stop: tuple[str, ...] = ()
-    answer_prefix: str = ""
+    prompt: str  # with places for {question} and {evidence}
+    line: str = "{line}\n"  # of the evidence
+    stop: tuple[str, ...] = ()  # strings that end the answer and are not part of it
+    answer_prefix: str = ""  # shown after a first line that the reader writes, before its answer; "": no such line
 
     def of(self, question: str, evidence: str) -> str:
         """Returns the prompt for one question. Tags and control tokens in either text are neutralised."""
@@ -192,7 +185,7 @@ class EvidenceReader:
     In the wording "atlas" it writes a line first, in a batch of its own.
 
     Args:
-      model: Completes prompts: a second checkpoint (`SamplerCompleter`) or an endpoint (`EndpointCompleter`).
+      model: A second checkpoint (`SamplerCompleter`) or an endpoint (`EndpointCompleter`).
       max_tokens: Longest answer, and longest line before it.
     """
 

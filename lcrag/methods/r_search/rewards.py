@@ -27,8 +27,6 @@ def format_rewards(
       searched: I_S, whether a search was made.
       answer_formed: I_A, whether there is exactly one answer box, and it is not empty.
       evidence_formed: I_E, whether there is exactly one evidence box, it is not empty, and an observation precedes it.
-      gamma_evidence: Reward of well-formed evidence.
-      gamma_answer: Reward of a well-formed answer.
     """
     return gamma_evidence * (~searched | evidence_formed) + gamma_answer * answer_formed
 
@@ -50,9 +48,6 @@ def r_search_reward(
       answer: Compares answers, the policy's and the reader's, with golds: a key of `ANSWER_TERMS`.
       gamma_evidence, gamma_answer: As in `format_rewards`.
       evidence_weight: Weight of the evidence reward (the paper: 1); 0: it is logged only.
-
-    Returns:
-      A reward that names "total", the answer reward, "evidence" and "format".
     """
     if min(gamma_evidence, gamma_answer, evidence_weight) < 0:
         raise UserError("r_search_reward.gamma_evidence, gamma_answer and evidence_weight must be 0 or more")

@@ -30,17 +30,11 @@ _OPENING = ("dataset", "question_id", "language", "prompt", "system", "opening")
 
 
 def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Cuts an episode at every retrieval into rows that `lcrag.data.demonstrations` reads, one for each step.
+    """Cuts an episode (as JSON) at every retrieval into rows that `lcrag.data.demonstrations` reads, one for each step.
 
     The target of a row is a search or the answer; everything before it, retrieved text included, is its history and is
     not a target. Turns that are neither search nor answer are only part of histories. Completions outside the dialogue,
-    in programs such as D-RAG's, are one row each.
-
-    Args:
-      episode: A row of `lcrag.episodes.episode_json`, without invalid actions.
-
-    Returns:
-      Rows with their `kind`, one of `KINDS`.
+    in programs such as D-RAG's, are one row each. The `kind` of a row is one of `KINDS`.
     """
     opening = {name: episode[name] for name in _OPENING if name in episode}
     rows, history = [], list[dict[str, Any]]()
@@ -65,16 +59,11 @@ def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selected:
-    """A question for reinforcement learning.
-
-    Attributes:
-      because: `WRONG_AT_FIRST` or `RIGHT_AT_FIRST`.
-      rollouts: Stochastic rollouts up to the first right one; 0 if none was needed or none was right.
-    """
+    """A question for reinforcement learning."""
 
     question: Question
-    because: str
-    rollouts: int
+    because: str  # `WRONG_AT_FIRST` or `RIGHT_AT_FIRST`
+    rollouts: int  # stochastic ones up to the first right one; 0 if none was needed or none was right
 
     def row(self) -> dict[str, Any]:
         """Returns a line that `lcrag.data.rows` reads."""
@@ -96,7 +85,6 @@ def select(
       first_right: Whether the demonstration of each (by `Question.key`) was right.
       rollouts_to_right: For questions wrong at first and answered later, how many stochastic rollouts that took.
       easy_share: Share of the questions right at first to keep.
-      seed: Seed of that random share.
     """
     if not 0 <= easy_share <= 1:
         raise UserError(f"selection.easy_share is {easy_share:g}: give a share between 0 and 1")
@@ -153,21 +141,18 @@ _SEARCH = re.compile(r"<search>(.*?)</search>", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True)
 class ParallelOracle:
-    """Writes the policy's texts in `rag_r1`, as `lcrag.atlas.oracle.Oracle` does in LcRL's program.
+    """Plays `rag_r1` in the atlas wording: it searches in parallel for every fact that it can name.
 
-    Attributes:
-      queries: Queries allowed in one search.
-      budget: Searches allowed; after them it answers with what it has read.
-      memory: Facts that it remembers.
-      hurried: Share of the questions that it answers after one search, whatever that has found.
-      seed: Seed that selects these questions.
+    It reads the question's kind and subjects, the names of all entities, and the results of the searches. With a memory
+    of training facts it also searches for the next fact after a remembered one, before a search confirms it, but it
+    never answers from memory.
     """
 
-    queries: int = 3
-    budget: int = 4
+    queries: int = 3  # allowed in one search
+    budget: int = 4  # searches allowed; after them it answers with what it has read
     memory: Memory = dataclasses.field(default_factory=dict)
-    hurried: float = 0.0
-    seed: int = 0
+    hurried: float = 0.0  # share of the questions that it answers after one search, whatever that has found
+    seed: int = 0  # selects these questions
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text, as `Oracle.next_text`; the question may also be a comparison."""
@@ -194,10 +179,7 @@ def training_memory(
 ) -> dict[tuple[str, str], str]:
     """Returns a memory of some training facts, as from pretraining.
 
-    Args:
-      share: Share of the facts that are remembered.
-      mistaken: Share of the facts that are remembered with the value of another fact of the same relation.
-      seed: Selects these facts.
+    A share of them is remembered, and another one with the value of another fact of the same relation (`mistaken`).
     """
     generator = np.random.default_rng([world.seed, seed])
     facts = [fact for fact in world.facts if world.splits[fact.id] == "train"]
@@ -242,11 +224,9 @@ def oracle_teacher(
 
     Args:
       tokenizer, chat, context: As of `endpoint_teacher`.
-      queries, budget: As in the program.
+      queries, budget, hurried: As in `ParallelOracle`.
       remembered: Share of the training facts that the oracle knows; it uses them in searches before it has read them.
       mistaken: Share of the facts that it remembers wrongly, which costs it another search.
-      hurried: Share of the questions that it answers after one search, whatever the result.
-      seed: Seed that selects these facts and questions.
     """
     atlas = world()
     memory = training_memory(atlas, remembered, mistaken, seed)

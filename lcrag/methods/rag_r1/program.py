@@ -143,16 +143,10 @@ _WHOLE = re.compile(rf"(?:{_QUOTED})\Z", re.DOTALL)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParallelQueries:
-    """The queries of one search: those to search for, without duplicates, and the numbers of the others.
+    """The queries of one search: those to search for, without duplicates, and the numbers of the others."""
 
-    Attributes:
-      asked: In the order written.
-      dropped: Number of queries over the limit.
-      empty: Number of empty queries.
-    """
-
-    asked: tuple[str, ...]
-    dropped: int = 0
+    asked: tuple[str, ...]  # in the order written
+    dropped: int = 0  # over the limit
     empty: int = 0
 
 
@@ -185,19 +179,12 @@ def quoted(query: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class JsonInformation:
-    """Queries with their documents, shown as one block; a `FittedText` for `Observe`.
-
-    Attributes:
-      queries: The neutralised queries.
-      documents: The neutralised passages of each query, in the order of its languages, best first.
-      style: How the block is written.
-      query_tokens: Maximum number of tokens for the documents of one query.
-    """
+    """Neutralised queries with their documents, shown as one block; a `FittedText` for `Observe`."""
 
     queries: tuple[str, ...]
-    documents: tuple[Section, ...]
+    documents: tuple[Section, ...]  # the passages of each query, in the order of its languages, best first
     style: Style
-    query_tokens: int
+    query_tokens: int  # maximum number for the documents of one query
 
     def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
         """Returns the block in at most `room_tokens`, every document in at most `query_tokens`; None without room.
@@ -241,11 +228,8 @@ def json_information(
 ) -> JsonInformation:
     """Returns the observation of the passages of several queries.
 
-    A failed search, and a query without results, are reported in place of the documents.
-
-    Args:
-      found: The answer to the `Retrieve` of the queries: for each, for each language, its hits, best first.
-      query_tokens: Maximum number of tokens for the documents of one query (RAG-R1: 1,000).
+    A failed search, and a query without results, are reported in place of the documents, of which each query gets
+    `query_tokens` (RAG-R1: 1,000).
     """
     if isinstance(found, RetrievalFailure):
         documents = [Section(SEARCH_FAILED.strip())] * len(queries)

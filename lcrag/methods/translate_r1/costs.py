@@ -21,7 +21,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from lcrag.errors import UserError, typed
+from lcrag.errors import UserError, lookup, typed
 from lcrag.rewards.terms import Episodes, TermSum, Values
 
 Groups = Float[Array, "groups size"]
@@ -39,15 +39,12 @@ def cost_adjusted_rewards(
     """Lowers the rewards of samples that call a tool relative to equally good ones that do not.
 
     Args:
-      rewards: Reward of each sample.
       calls: Number of tool calls, refused ones included.
-      correct: Whether the sample counts as correct.
       method: One of `METHODS`; "none" changes nothing.
       strength: alpha of "flat", lambda of "group_relative" and "gated"; unused by "otc".
       minimum_native_correct: k of "gated", the number of correct samples without a call that opens the gate.
     """
-    if method not in METHODS:
-        raise UserError(f"no cost of calls is called {method!r}: choose one of {', '.join(METHODS)}")
+    lookup(dict.fromkeys(METHODS), method, "cost.method")
     columns = (np.asarray(rewards, np.float32), np.asarray(calls, np.float32), np.asarray(correct, bool))
     return _adjusted(*columns, strength, minimum_native_correct, method=method)
 
@@ -106,9 +103,7 @@ def cost(
 
     Args:
       reward: The task reward.
-      method: "none" (a free tool), "flat", "otc", "group_relative" (ungated) or "gated".
-      strength: alpha of "flat", lambda of "group_relative" and "gated".
-      minimum_native_correct: k, the number of correct samples without a call that opens the gate (the paper: 6 of 8).
+      method, strength, minimum_native_correct: As in `cost_adjusted_rewards` (the paper: 6 of 8).
       correct_threshold: Minimum task reward of a correct sample (0.5 for graded rewards).
 
     Returns:
@@ -116,8 +111,7 @@ def cost(
       "cost_fired", whether the episode's group has a nonzero one: its mean is the share of groups with a cost, for
       "gated" the share in which the gate was open.
     """
-    if method not in METHODS:
-        raise UserError(f"no cost of calls is called {method!r}: choose one of {', '.join(METHODS)}")
+    lookup(dict.fromkeys(METHODS), method, "cost.method")
     if strength < 0 or minimum_native_correct < 1:
         raise UserError("cost.strength must be 0 or more, and cost.minimum_native_correct 1 or more")
 

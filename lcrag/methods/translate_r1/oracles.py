@@ -43,24 +43,14 @@ class ComprehensionOracle:
     It does not know when a translation helps: whether it asks for one is independent of the question, so it also asks
     in languages that it knows. Without a translation it answers the questions that it understands. It guesses at all
     questions in a constructed language, and at questions with an unknown word in a half-known language.
-
-    Attributes:
-      tasks: The questions and their solutions.
-      calls: Share of the questions for which it calls the translator, equal in every language.
-      seed: Selects these questions, and seeds its guesses.
     """
 
     tasks: ComprehensionTasks
-    calls: float = 0.25
-    seed: int = 0
+    calls: float = 0.25  # share of the questions for which it calls the translator, equal in every language
+    seed: int = 0  # selects these questions, and seeds its guesses
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """Returns the policy's next text.
-
-        Args:
-          question: A comprehension question.
-          turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
-        """
+        """Returns the policy's next text; see `lcrag.atlas.oracle.Oracle.next_text`."""
         generator = np.random.default_rng([self.seed, *f"{question.language}/{question.id}".encode()])
         wants_translation = generator.random() < self.calls
         responses = [text for by, said in turns if by == "environment" for text in _RESPONSE.findall(said)]
@@ -112,17 +102,13 @@ class TranslatingSearcher:
     It calls the translator for the same share of the questions in every language, and then searches as `RandomSearcher`
     does in LcRL's program. A question that it cannot read it searches for as it is, and answers "unknown". When a call
     pays is left to reinforcement learning.
-
-    Attributes:
-      budget: Maximum number of searches.
-      calls: Share of the questions for which it calls the translator.
     """
 
-    budget: int = 2
-    calls: float = 0.5
+    budget: int = 2  # maximum number of searches
+    calls: float = 0.5  # share of the questions for which it calls the translator
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
-        """Returns the policy's next text; arguments as for `ComprehensionOracle`."""
+        """Returns the policy's next text; see `lcrag.atlas.oracle.Oracle.next_text`."""
         translated = any(by == "environment" and "</tool_response>" in text for by, text in turns)
         if not translated and in_share(question.key, self.calls, seed=0):
             return call(question.text)
@@ -148,14 +134,11 @@ def comprehension_demonstrations(
 
     Args:
       row_context: The policy that learns from the rows.
-      questions: Comprehension questions.
-      calls: Share of the questions in each language for which the oracle calls the translator.
+      calls, seed: As in `ComprehensionOracle`.
       undecided: Share of the questions that is demonstrated once more with a call whose first token is not learned:
         these rows teach how to call and how to use the response, but not when to call. The tag that opens a call must
         be a single token.
-      seed: Seed that selects these questions and the oracle's guesses.
       end_of_sequence: Whether to train on an end-of-sequence token after the answer.
-      world: Builds the atlas.
     """
     program, search = row_context.played()
     encoder = row_context.encoder(end_of_sequence)

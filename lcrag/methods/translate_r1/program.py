@@ -177,12 +177,7 @@ def call_in(
     """Returns the call that ends the policy's text of one generation, or its error; None if there is no call.
 
     A call stands between the last opening tag and the closing tag that ends the text. An opening tag without a closing
-    one, and the reverse, are malformed calls.
-
-    Args:
-      text: The text, including the stop string.
-      targets: Codes of the allowed target languages; None: all that `lcrag.data.questions` knows.
-      text_characters: Maximum length of a text to translate.
+    one, and the reverse, are malformed calls. `targets` and `text_characters` are those of `translate_r1`.
     """
     before, closed, after = text.rpartition(closing(TOOL_CALL))
     if not closed:
@@ -222,20 +217,14 @@ def call_in(
 
 @dataclasses.dataclass(kw_only=True)
 class ToolUse:
-    """The limits of the tool, and its calls in one episode.
+    """The limits of the tool, see `translate_r1`, and its calls in one episode."""
 
-    Attributes:
-      calls, targets, text_characters, response_tokens: See `translate_r1`; without calls, they are ordinary text.
-      made: Number of calls so far, including malformed and refused ones.
-      errors: Cause -> number of calls that got no translation.
-    """
-
-    calls: int
+    calls: int  # without any, they are ordinary text
     targets: Collection[str] | None
     text_characters: int
     response_tokens: int
-    made: int = 0
-    errors: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    made: int = 0  # calls so far, including malformed and refused ones
+    errors: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # by cause
 
     def __post_init__(self):
         for code in self.targets or ():
@@ -303,7 +292,7 @@ def translate_r1(
     number of `tool_calls`.
 
     Args:
-      question: The question; its domain determines the form of the answer.
+      question: Its domain determines the form of the answer.
       collections: Unused.
       calls: Calls that are carried out (the paper: 2); 0: there is no tool.
       wording: See `lcrag.methods`.
@@ -340,9 +329,6 @@ def final_text(texts: Sequence[str]) -> str | None:
 
     That is the content of the last answer tags or, without them, the text after the last closed thought. Where a
     thought of any turn was never finished, text without answer tags may be part of it, and is no answer.
-
-    Args:
-      texts: The policy's text of each turn, at least one.
     """
     if (answer := answer_in(texts[-1])) is not None:
         return answer
