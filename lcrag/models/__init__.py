@@ -5,7 +5,7 @@ Public:
   CompletionJudge: Judges prompts with a completer.
   ModelTranslator, EndpointTranslator: Translate by a model.
   LookUpTranslator, TranslationMemory: Translate exactly: constructed languages, and questions known in both languages.
-  FirstTranslator, RememberedTranslator, TranslationCache: Combine translators, and cache in memory or in a file.
+  FirstTranslator, RememberedTranslator: Combine translators, and remember translations.
   RemoteTranslator: Asks a translator that `lcrag serve` offers.
 
 To translate training questions with quality checks, see `lcrag.methods.translate_r1.pipeline`.
@@ -19,6 +19,5 @@ from lcrag.models.translators import (
     ModelTranslator,
     RememberedTranslator,
     RemoteTranslator,
-    TranslationCache,
     TranslationMemory,
 )

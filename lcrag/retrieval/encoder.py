@@ -13,7 +13,7 @@ import pathlib
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import flax.linen as nn
 import gin
@@ -136,12 +136,6 @@ def read_encoder_config(path: pathlib.Path) -> BertConfig:
         raise UserError(f"{path} is not a readable encoder configuration: {first_problem(error)}") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
-
-
-def write_config(path: pathlib.Path, config: BertConfig, dtype: str) -> None:
-    """Writes a `config.json` that `transformers` reads; `dtype` is that of the stored weights."""
-    kind = {"architectures": [config.architecture], "model_type": config.model_type, "torch_dtype": dtype}
-    path.write_text(json.dumps(kind | dataclasses.asdict(config), indent=2) + "\n")
 
 
 class _BertLayer(nn.Module):
@@ -281,7 +275,6 @@ def read_tensors(config: BertConfig, folder: TensorFolder) -> dict[str, Any]:
 
 Devices: TypeAlias = Literal["all", "cpu"] | int
 Pooling = Literal["mean", "cls"]
-POOLINGS: tuple[str, ...] = get_args(Pooling)
 ROWS_AXIS = "rows"
 # Batches are padded to one of these row counts and one of the token counts, so the number of compiled shapes is finite.
 ROW_BUCKETS = (4, 16, 64, 256)
@@ -303,12 +296,6 @@ class EncoderSettings:
     query_prefix: str = "query: "
     passage_prefix: str = "passage: "
     max_tokens: int = 256
-
-    def __post_init__(self) -> None:
-        if self.pooling not in POOLINGS:
-            raise UserError(f"pooling {self.pooling!r} is not supported: choose 'mean' or 'cls'")
-        if self.max_tokens < 1:
-            raise UserError(f"max_tokens is {self.max_tokens}: an encoder must read at least one token")
 
 
 def rows_mesh(devices: Devices = "all") -> Mesh:
@@ -529,7 +516,10 @@ def save_encoder(
         "pooling_mode_mean_tokens": settings.pooling == "mean",
         "pooling_mode_cls_token": settings.pooling == "cls",
     }
+    config = encoder.config
+    kind = {"architectures": [config.architecture], "model_type": config.model_type, "torch_dtype": dtype}
     files: dict[str, Any] = {
+        "config.json": kind | dataclasses.asdict(config),
         _TOKENIZER: json.loads(encoder.tokenizer.to_str()),
         TOKENIZER_FILE: tokenizer | {"pad_token": encoder.tokenizer.id_to_token(encoder.config.padding_id)},
         MODULES_FILE: MODULES,
@@ -541,7 +531,6 @@ def save_encoder(
         tensors = {name: value.astype(stored) for name, value in to_tensors(encoder.config, encoder.params).items()}
         safetensors.numpy.save_file(tensors, temporary / SINGLE_FILE, metadata={"format": "pt"})
         (temporary / SINGLE_FILE).chmod(0o644)  # the library restricts it to its owner
-        write_config(temporary / "config.json", encoder.config, dtype)
         for name, value in files.items():
             (temporary / name).parent.mkdir(exist_ok=True)
             (temporary / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
@@ -668,7 +657,7 @@ def _read_pooling(path: pathlib.Path) -> Pooling:
         flags = [name for name, value in values.items() if name.startswith("pooling_mode_") and value]
         modes = [re.sub(r"^pooling_mode_|_tokens?$", "", flag) for flag in flags] or ["mean"]
     modes = [str(mode) for mode in (modes if isinstance(modes, list) else [modes])]
-    if len(modes) != 1 or modes[0] not in POOLINGS:
+    if len(modes) != 1 or modes[0] not in ("mean", "cls"):
         raise UserError(f"{path} asks for {' + '.join(modes)} pooling, which is not supported: choose 'mean' or 'cls'")
     return "cls" if modes == ["cls"] else "mean"
 

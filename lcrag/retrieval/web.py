@@ -3,7 +3,6 @@
 As in Search-R1's online search, the title and snippet of a result are the passage; pages are not opened.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -26,19 +25,27 @@ from lcrag.retrieval.remote import (
 _ENGINE_CODES = {"zh": "zh-CN", "he": "iw", "nb": "no"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@gin.register("serp_api")
+@typed
 class SerpApi:
-    """SerpAPI (https://serpapi.com/search-api): the result page of `engine` as JSON, its answer box first."""
+    """SerpAPI (https://serpapi.com/search-api): the result page of `engine` as JSON, its answer box first.
 
-    key: str = dataclasses.field(repr=False)
-    engine: str = "google"
-    url: str = "https://serpapi.com/search.json"
+    The key is read from an environment variable.
+    """
+
+    def __init__(
+        self,
+        key_variable: str = "SERPAPI_API_KEY",
+        engine: str = "google",
+        url: str = "https://serpapi.com/search.json",
+    ):
+        self._key, self._engine, self.url = key_from(key_variable), engine, url
 
     def parameters(self, query: str, language: str, count: int) -> dict[str, Any]:
         """Returns the parameters of a GET request, including the key."""
         code = _ENGINE_CODES.get(language, language)
         languages = {"hl": code.lower() if code == "zh-CN" else code, "lr": f"lang_{code}"}
-        return {"engine": self.engine, "q": query, "num": count, "api_key": self.key} | languages
+        return {"engine": self._engine, "q": query, "num": count, "api_key": self._key} | languages
 
     def results(self, page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Returns the results of a page (`link`, `title`, `snippet`), best first."""
@@ -50,21 +57,26 @@ class SerpApi:
         return [*([{**box, "snippet": text}] if isinstance(text, str) else []), *page.get("organic_results", ())]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@gin.register("google_custom_search")
+@typed
 class GoogleCustomSearch:
     """Google's Custom Search JSON API (https://developers.google.com/custom-search/v1/reference/rest/v1/cse/list).
 
-    `engine_id` is the id of the Programmable Search Engine (`cx`).
+    The key, and the id of the Programmable Search Engine (`cx`), are read from environment variables.
     """
 
-    key: str = dataclasses.field(repr=False)
-    engine_id: str
-    url: str = "https://www.googleapis.com/customsearch/v1"
+    def __init__(
+        self,
+        key_variable: str = "GOOGLE_API_KEY",
+        engine_variable: str = "GOOGLE_CSE_ID",
+        url: str = "https://www.googleapis.com/customsearch/v1",
+    ):
+        self._key, self._engine, self.url = key_from(key_variable), key_from(engine_variable), url
 
     def parameters(self, query: str, language: str, count: int) -> dict[str, Any]:
         """Returns the parameters of a GET request, including the key."""
         code = _ENGINE_CODES.get(language, language)
-        return {"key": self.key, "cx": self.engine_id, "q": query, "num": count, "hl": code, "lr": f"lang_{code}"}
+        return {"key": self._key, "cx": self._engine, "q": query, "num": count, "hl": code, "lr": f"lang_{code}"}
 
     def results(self, page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Returns the results of a page (`link`, `title`, `snippet`), best first."""
@@ -112,19 +124,3 @@ def web_collections(
 ) -> RemoteCollections:
     """Returns a web search engine, `@serp_api()` or `@google_custom_search()`, as the collection of every language."""
     return RemoteCollections(WebSearch(engine, languages, patience))
-
-
-@gin.configurable
-@typed
-def serp_api(key_variable: str = "SERPAPI_API_KEY", engine: str = "google", url: str = SerpApi.url) -> SerpApi:
-    """Returns a SerpAPI client whose key is read from an environment variable."""
-    return SerpApi(key=key_from(key_variable), engine=engine, url=url)
-
-
-@gin.configurable
-@typed
-def google_custom_search(
-    key_variable: str = "GOOGLE_API_KEY", engine_variable: str = "GOOGLE_CSE_ID", url: str = GoogleCustomSearch.url
-) -> GoogleCustomSearch:
-    """Returns a client of Google's Custom Search JSON API; its key and engine id are environment variables."""
-    return GoogleCustomSearch(key=key_from(key_variable), engine_id=key_from(engine_variable), url=url)

@@ -15,7 +15,6 @@ import mcp
 import pytest
 from experiment_parts import SIZES, TIMINGS, assert_mistake, json_lines, measured, run, written_episodes
 from joined_processes import free_port
-from mcp.client.stdio import StdioServerParameters
 from support.local_server import answered_while_stopping, refuses, served, wait_until
 
 from lcrag import main
@@ -43,14 +42,13 @@ def remotely(url):
 
 
 def test_training_behind_our_service_is_the_same_training(tiny, service, tmp_path):
-    bindings = ("STEPS=2", "train.evaluation=None", "train.episodes_every=1")
+    bindings = ("STEPS=1", "train.evaluation=None", "train.episodes_every=1")
     here, there = tmp_path / "here", tmp_path / "there"
     assert run("train", tiny, *bindings, output=here) == 0
     assert run("train", tiny, *bindings, *remotely(service), output=there) == 0
     timings = (*TIMINGS, "slots/")  # a slot idles while its search is on the way
     assert measured(here, timings) == measured(there, timings)
-    for step in range(2):
-        assert written_episodes(here, f"step_{step}") == written_episodes(there, f"step_{step}")
+    assert written_episodes(here, "step_0") == written_episodes(there, "step_0")
     hashes = [json.loads((each / "run.json").read_text())["hashes"] for each in (here, there)]
     assert hashes[0] == hashes[1]
     assert {"policy", "questions", "collection/en"} <= hashes[0].keys()
@@ -149,19 +147,13 @@ def process(words):
     return {"args": ["-m", "lcrag.main", *words], "env": {**os.environ, "XLA_FLAGS": ""}}
 
 
-def calls(server, *arguments):
-    """The results of calls of the tool by the official client."""
-
-    async def agent():
-        async with mcp.Client(server) as client:
-            return [await client.call_tool("search", each) for each in arguments]
-
-    return asyncio.run(agent())
-
-
 def test_the_tool_is_served_to_all_and_finishes_what_it_has(tiny):
     def ask(**body):
         return httpx2.post(f"{address}/search_tool", json=body, timeout=120)
+
+    async def called_by_an_agent():
+        async with mcp.Client(f"{address}/mcp") as client:
+            return await client.call_tool("search", {"question": QUESTION, "language": "fi"})
 
     started, pipes = process(serve_words(tiny)), dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen([sys.executable, *started["args"]], **pipes, text=True, env=started["env"]) as server:
@@ -169,7 +161,7 @@ def test_the_tool_is_served_to_all_and_finishes_what_it_has(tiny):
             lines = [server.stdout.readline() for _ in range(3)]
             address = re.search(r"serving ar, .* at (http://127.0.0.1:\d+)/retrieve", lines[0])[1]
             found = ask(question=QUESTION, language="fi")
-            [called] = calls(f"{address}/mcp", {"question": QUESTION, "language": "fi"})
+            called = asyncio.run(called_by_an_agent())
             refused = ask(question=QUESTION, language="tlh")
             status, last = answered_while_stopping(server.terminate, address, "/search_tool", {"question": QUESTION})
             rest, errors = server.communicate(timeout=120)
@@ -183,25 +175,31 @@ def test_the_tool_is_served_to_all_and_finishes_what_it_has(tiny):
     assert (server.returncode, errors, rest) == (0, "", "stopped; the requests in flight were finished\n")
 
 
-def test_an_agent_starts_it_itself(tiny):
-    server = StdioServerParameters(command=sys.executable, **process(serve_words(tiny, switches=("--tool", "--stdio"))))
-    answered, refused = calls(server, {"question": QUESTION}, {"question": ""})
-    assert not answered.is_error
-    assert answered.structured_content["question"] == QUESTION
-    assert refused.is_error
-    assert "is empty" in refused.content[0].text
+def test_an_agent_starts_it_itself_and_sigterm_ends_it_while_its_stdin_is_open(tiny):
+    def ask(method, **parameters):
+        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
+        server.stdin.write(f"{json.dumps(request)}\n")
+        server.stdin.flush()
+        return json.loads(server.stdout.readline())["result"]
 
-
-def test_sigterm_ends_it_while_its_stdin_is_open(tiny):
     started = process(serve_words(tiny, switches=("--tool", "--stdio")))
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen([sys.executable, *started["args"]], **pipes, text=True, env=started["env"]) as server:
         try:
             assert server.stderr.readline() == "serving one agent over stdin and stdout by MCP\n"
+            about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+            ask("initialize", **about)
+            server.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
+            answered, refused = (
+                ask("tools/call", name="search", arguments={"question": question}) for question in (QUESTION, "")
+            )
             server.send_signal(signal.SIGTERM)
             assert server.wait(timeout=60) == -signal.SIGTERM
         finally:
             server.kill()
+    assert answered["structuredContent"]["question"] == QUESTION
+    assert refused["isError"]
+    assert "is empty" in refused["content"][0]["text"]
 
 
 def test_the_python_call(tiny):

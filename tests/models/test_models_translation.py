@@ -1,12 +1,7 @@
-"""Translators: their requests, their caches, what a killed process leaves, and a service for many callers."""
+"""Translators: their requests, what they remember, and a service for many callers."""
 
 import concurrent.futures
 import contextlib
-import json
-import signal
-import subprocess
-import sys
-import textwrap
 
 import httpx2
 import pytest
@@ -24,7 +19,6 @@ from lcrag.models import (
     ModelTranslator,
     RememberedTranslator,
     RemoteTranslator,
-    TranslationCache,
     TranslationMemory,
 )
 from lcrag.retrieval import NoCollections
@@ -48,53 +42,6 @@ class Marking:
             raise UserError("the model is away: start it")
         failures = {"?": TranslationFailure("no word"), "!": TranslationFailure("it was cut", unavailable=True)}
         return [failures.get(text, f"{text}>{target}") for text in texts]
-
-
-def test_the_cache_asks_for_what_it_lacks(tmp_path):
-    path, translator = tmp_path / "made" / "translations.jsonl", Marking()
-    cache = TranslationCache(path, translator, batch=2)
-    assert cache(["a", "b", "a", "c"], "fi", "en") == ["a>en", "b>en", "a>en", "c>en"]
-    assert [texts for texts, *_ in translator.asked] == [("a", "b"), ("c",)]
-    assert TranslationCache(path, translator)(["c", "d"], "fi", "en") == ["c>en", "d>en"]
-    assert translator.asked[-1] == (("d",), "fi", "en")
-    assert TranslationCache(path)(["d", "a"], "fi", "en") == ["d>en", "a>en"]
-    with pytest.raises(UserError, match="lacks 1 translations from en to fi"):
-        TranslationCache(path)(["a"], "en", "fi")
-    row = {"source": "fi", "target": "en", "text": "a", "translation": "a>en"}
-    assert json.loads(path.read_text().splitlines()[0]) == row
-
-
-KILLED = """
-    import os, signal, sys
-    from lcrag.models import TranslationCache
-
-    def translator(texts, source, target):
-        if texts == ["c"]:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return [f"{text}>en" for text in texts]
-
-    TranslationCache(sys.argv[1], translator, batch=1)(["a", "b", "c", "d"], "fi", "en")
-"""
-
-
-def test_a_killed_process_keeps_every_finished_batch(tmp_path):
-    path = tmp_path / "translations.jsonl"
-    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(KILLED), path], check=False)
-    assert killed.returncode == -signal.SIGKILL
-    with path.open("ab") as file:
-        file.write(b'{"source": "fi", "target": "en", "text": "c", "transl')  # half a line
-    translator = Marking()
-    assert TranslationCache(path, translator)(["a", "b", "c", "d"], "fi", "en") == ["a>en", "b>en", "c>en", "d>en"]
-    assert translator.asked == [(("c", "d"), "fi", "en")]
-    assert [json.loads(line)["text"] for line in path.read_text().splitlines()] == list("abcd")
-
-
-def test_failures_are_not_cached(tmp_path):
-    path, translator = tmp_path / "translations.jsonl", Marking()
-    cache = TranslationCache(path, translator)
-    assert cache(["a", "?"], None, "en") == cache(["a", "?"], None, "en") == ["a>en", TranslationFailure("no word")]
-    assert [texts for texts, *_ in translator.asked] == [("a", "?"), ("?",)]
-    assert TranslationCache(path, lambda texts, *_: ["late"])(["a", "?"], None, "en") == ["a>en", "late"]
 
 
 def test_the_cache_in_memory_drops_the_oldest():
@@ -148,16 +95,8 @@ def test_a_second_model_translates():
     assert ModelTranslator(model)([], None, "fr") == []
 
 
-def test_mistakes_name_their_cause(tmp_path):
-    path = tmp_path / "translations.jsonl"
-
-    def meddling(texts, source, target):
-        return TranslationCache(path, Marking())(texts, source, target)
-
+def test_mistakes_name_their_binding():
     for mistake, named in [
-        (lambda: TranslationCache(path, meddling)(["a"], "fi", "en"), "another process"),
-        (lambda: TranslationCache(path, lambda *_: [" "])(["a"], "fi", "en"), "says nothing for 'a'"),
-        (lambda: path.write_text('{"source": "fi"}\n') and TranslationCache(path), "line 1, field target"),
         (lambda: RememberedTranslator(Marking(), texts=0), "RememberedTranslator.texts"),
         (lambda: FirstTranslator([]), "FirstTranslator.translators"),
         (lambda: ModelTranslator(lambda requests: [], attempts=0), "ModelTranslator.attempts"),

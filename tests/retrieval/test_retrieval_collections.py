@@ -10,7 +10,7 @@ import tempfile
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import tiny_tokenizer
 
@@ -26,6 +26,7 @@ QUERIES = ["Text of number 7919", "Title 3", "something else"]
 PASSAGES = st.builds(Passage, id=st.text(), title=st.text(), text=st.text())
 
 
+@settings(max_examples=20)
 @given(st.lists(PASSAGES, min_size=1, max_size=8, unique_by=lambda passage: passage.id))
 def test_any_unicode_is_read_back(passages):
     with tempfile.TemporaryDirectory() as folder:

@@ -74,6 +74,7 @@ def trees(tmp_path_factory):
     built = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_module, "LARGEST_EXACT", 1000)
+        patch.setattr(index_module, "_MEASURED_QUERIES", 256)
         for name, settings in {
             **{quantize: IndexSettings(quantize=quantize) for quantize in ("none", "bfloat16", "int8")},
             "low": IndexSettings(recall=0.5),
