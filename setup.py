@@ -17,6 +17,7 @@ REQUIREMENTS = [
     "flax==0.12.8",
     "gin-config==0.5.0",
     "httpx2==2.*",
+    "huggingface_hub",
     "jax==0.10.2",
     "jaxtyping==0.3.*",
     "jinja2>=3.1",

@@ -85,23 +85,13 @@ class KeyValueCache(NamedTuple):
             self.values.at[at].set(values, mode="drop", unique_indices=True),
         )
         held = cache if layer is None else KeyValueCache(cache.keys[layer], cache.values[layer])
-        return _attend_cached(queries, *held, positions), cache
-
-
-def _attend_cached(
-    queries: Queries,
-    keys: Float[Array, "slots kv_heads positions width"],
-    values: Float[Array, "slots kv_heads positions width"],
-    query_positions: Positions,
-) -> Queries:
-    """Attends from each query to the cached positions up to its own; the softmax is in float32."""
-    slots, time, heads, width = queries.shape
-    kv_heads = keys.shape[1]
-    grouped = queries.reshape(slots, time, kv_heads, heads // kv_heads, width)
-    scores = jnp.einsum("stkgd,skpd->skgtp", grouped, keys, preferred_element_type=jnp.float32) * width**-0.5
-    visible = jnp.arange(keys.shape[2]) <= query_positions[:, None, None, :, None]
-    weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
-    return jnp.einsum("skgtp,skpd->stkgd", weights, values).reshape(slots, time, heads, width)
+        (count, time, query_heads, width), kv_heads = queries.shape, keys.shape[2]
+        grouped = queries.reshape(count, time, kv_heads, -1, width)
+        scores = jnp.einsum("stkgd,skpd->skgtp", grouped, held.keys, preferred_element_type=jnp.float32) * width**-0.5
+        visible = jnp.arange(held.keys.shape[2]) <= positions[:, None, None, :, None]
+        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(held.values.dtype)
+        out = jnp.einsum("skgtp,skpd->stkgd", weights, held.values)
+        return out.reshape(count, time, query_heads, width), cache
 
 
 class BlockCache(NamedTuple):
@@ -299,11 +289,40 @@ class ChunkCache(flax.struct.PyTreeNode):
     def attend(
         self, layer: Int[Array, ""], positions: Positions, queries: Queries, keys: Keys, values: Keys
     ) -> tuple[Queries, "ChunkCache"]:
-        """Attends to the slots' positions before the chunk, and within it up to each query's own."""
+        """Attends to the slots' positions before the chunk, and within it up to each query's own.
+
+        Each device processes its own rows and heads. On other platforms than TPUs the kernel is interpreted: exact but
+        slow.
+        """
         keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)
-        everything = queries, self.keys[layer], self.values[layer], keys, values, positions[:, 0]
+        chunk, window = queries.shape[1], self.keys.shape[3]
+        query_tile, key_tile = (  # the largest tiles that divide the lengths
+            next(tile for tile in range(MAX_TILE, 0, -LANES) if length % tile == 0)
+            for length in (chunk, window + chunk)
+        )
+        interpret = self.mesh.devices.flat[0].platform != "tpu"
+
+        def local(queries, held_keys, held_values, keys, values, first):
+            kernel = splash.make_splash_mha(
+                masks.MultiHeadMask([masks.CausalMask((chunk, window + chunk), offset=window)] * queries.shape[2]),
+                block_sizes=splash.BlockSizes(block_q=query_tile, block_kv=key_tile, block_kv_compute=key_tile),
+                head_shards=1,
+                q_seq_shards=1,
+                interpret=interpret,
+            )
+            scaled = queries * jnp.asarray(queries.shape[-1] ** -0.5, queries.dtype)
+            places = jnp.arange(window + chunk)
+            visible = (places < first[:, None]) | (places >= window)
+            segments = splash.SegmentIds(jnp.ones(queries.shape[:2], jnp.int32), visible.astype(jnp.int32))
+            everything = jnp.concatenate([held_keys, keys], axis=2), jnp.concatenate([held_values, values], axis=2)
+            return jax.vmap(kernel)(scaled.swapaxes(1, 2), *everything, segments).swapaxes(1, 2)
+
+        by_time, by_head = logical_spec("slots", None, "heads", None), logical_spec("slots", "heads", None, None)
+        specs = by_time, by_head, by_head, by_head, by_head, logical_spec("slots")
+        sharded = jax.shard_map(local, mesh=self.mesh, in_specs=specs, out_specs=by_time, check_vma=False)
+        out = sharded(queries, self.keys[layer], self.values[layer], keys, values, positions[:, 0])
         new_keys, new_values = self.new_keys.at[layer].set(keys), self.new_values.at[layer].set(values)
-        return chunk_attention(self.mesh, *everything), self.replace(new_keys=new_keys, new_values=new_values)
+        return out, self.replace(new_keys=new_keys, new_values=new_values)
 
     def columns(self, first: Int[Array, "rows"], starts: Int[Array, "rows"]) -> tuple[Array, Array]:
         """Returns the keys and values of as many positions as the chunk has, from `starts` on.
@@ -323,45 +342,5 @@ class ChunkCache(flax.struct.PyTreeNode):
 
 
 def has_chunk_kernel(mesh: Mesh, chunk: int, window: int) -> bool:
-    """Returns whether `chunk_attention` can be used: on TPUs, for whole tiles."""
+    """Returns whether a `ChunkCache` can be used: on TPUs, for whole tiles."""
     return mesh.devices.flat[0].platform == "tpu" and chunk % LANES == 0 and window % LANES == 0
-
-
-def chunk_attention(
-    mesh: Mesh,
-    queries: Float[Array, "rows chunk heads width"],
-    held_keys: Float[Array, "rows kv_heads window width"],
-    held_values: Float[Array, "rows kv_heads window width"],
-    keys: Float[Array, "rows kv_heads chunk width"],
-    values: Float[Array, "rows kv_heads chunk width"],
-    first: Int[Array, "rows"],
-) -> Float[Array, "rows chunk heads width"]:
-    """Attends from each query to the first `first` held positions of its row and causally to its chunk.
-
-    Each device processes its own rows and heads. On other platforms than TPUs the kernel is interpreted: exact but
-    slow.
-    """
-    chunk, window = queries.shape[1], held_keys.shape[2]
-    query_tile, key_tile = (  # the largest tiles that divide the lengths
-        next(tile for tile in range(MAX_TILE, 0, -LANES) if length % tile == 0) for length in (chunk, window + chunk)
-    )
-
-    def local(queries, held_keys, held_values, keys, values, first):
-        kernel = splash.make_splash_mha(
-            masks.MultiHeadMask([masks.CausalMask((chunk, window + chunk), offset=window)] * queries.shape[2]),
-            block_sizes=splash.BlockSizes(block_q=query_tile, block_kv=key_tile, block_kv_compute=key_tile),
-            head_shards=1,
-            q_seq_shards=1,
-            interpret=mesh.devices.flat[0].platform != "tpu",
-        )
-        scaled = queries * jnp.asarray(queries.shape[-1] ** -0.5, queries.dtype)
-        places = jnp.arange(window + chunk)
-        visible = (places < first[:, None]) | (places >= window)
-        segments = splash.SegmentIds(jnp.ones(queries.shape[:2], jnp.int32), visible.astype(jnp.int32))
-        everything = jnp.concatenate([held_keys, keys], axis=2), jnp.concatenate([held_values, values], axis=2)
-        return jax.vmap(kernel)(scaled.swapaxes(1, 2), *everything, segments).swapaxes(1, 2)
-
-    by_time, by_head = logical_spec("slots", None, "heads", None), logical_spec("slots", "heads", None, None)
-    specs = by_time, by_head, by_head, by_head, by_head, logical_spec("slots")
-    sharded = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=by_time, check_vma=False)
-    return sharded(queries, held_keys, held_values, keys, values, first)

@@ -77,16 +77,6 @@ class DecoderConfig:
 
     Attributes:
       family: The Hugging Face architecture of the weights.
-      vocabulary_size: Rows of the embedding.
-      width: Size of the residual stream.
-      heads: Query heads.
-      kv_heads: Key and value heads; divides `heads`.
-      mlp_width: Inner size of the gated MLP.
-      max_positions: Longest context the model was trained for, in tokens.
-      rope_theta: Base of the rotary frequencies.
-      rope_scaling: Llama 3's scaling of these frequencies, or None.
-      norm_epsilon: Added to the mean square in RMS norms.
-      tie_embeddings: Whether the unembedding is the transposed embedding.
       compute_dtype: Dtype of activations; trained parameters stay float32.
       remat: What the backward pass recomputes: nothing ("none"), everything except the outputs of linear layers and
         attention kernels ("dots"), or whole blocks ("full"). For the shape of Qwen2.5-3B and 16,384 tokens, a full
@@ -99,18 +89,18 @@ class DecoderConfig:
     """
 
     family: Family = "qwen3"
-    vocabulary_size: int
-    width: int
+    vocabulary_size: int  # rows of the embedding
+    width: int  # of the residual stream
     layers: int
     heads: int
-    kv_heads: int
+    kv_heads: int  # key and value heads; divides `heads`
     head_width: int
-    mlp_width: int
-    max_positions: int
+    mlp_width: int  # inner size of the gated MLP
+    max_positions: int  # longest context the model was trained for, in tokens
     rope_theta: float = 1_000_000.0
     rope_scaling: RopeScaling | None = None
-    norm_epsilon: float = 1e-6
-    tie_embeddings: bool = True
+    norm_epsilon: float = 1e-6  # added to the mean square in RMS norms
+    tie_embeddings: bool = True  # the unembedding is the transposed embedding
     compute_dtype: ComputeDtype = "float32"
     remat: Remat = "none"
     attention: AttentionChoice = "auto"

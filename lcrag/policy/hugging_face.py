@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import huggingface_hub
 import jax
 import jax.numpy as jnp
 import ml_dtypes
@@ -135,25 +136,6 @@ class TensorFolder:
         """Reads the values of a tensor or of a part of it."""
         handle = self._handles[self.tensors[name].file]
         return handle.get_slice(name)[index] if index else handle.get_tensor(name)
-
-
-def plan_shards(shapes: Mapping[str, tuple[int, ...]], dtype: np.dtype, max_bytes: int) -> dict[str, list[str]]:
-    """Distributes tensors of one dtype over files, in their order, each file as full as possible.
-
-    A file holds at most `max_bytes` bytes of values; a larger tensor has a file of its own.
-    """
-    shards: list[list[str]] = []
-    filled = max_bytes
-    for name, shape in shapes.items():
-        needed = tensor_bytes(shape, dtype)
-        if filled + needed > max_bytes:
-            shards.append([])
-            filled = 0
-        shards[-1].append(name)
-        filled += needed
-    if len(shards) == 1:
-        return {SINGLE_FILE: shards[0]}
-    return {f"model-{number:05d}-of-{len(shards):05d}.safetensors": names for number, names in enumerate(shards, 1)}
 
 
 def tensor_bytes(shape: Sequence[int], dtype: np.dtype) -> int:
@@ -493,13 +475,10 @@ def stored_dtype(folder: str | pathlib.Path) -> ComputeDtype:
 
 def parameter_dtype(dtype: DTypeLike) -> np.dtype:
     """Converts a dtype for parameters, float32 or bfloat16."""
-    try:
-        converted = jnp.dtype(dtype)
-    except TypeError as error:
-        raise UserError(f"there is no dtype {dtype!r}: parameters are float32 or bfloat16") from error
-    if converted.name not in ("float32", "bfloat16"):
-        raise UserError(f"parameters cannot be {converted.name}: choose float32 or bfloat16")
-    return converted
+    for name in ("float32", "bfloat16"):
+        if dtype == name or (not isinstance(dtype, str) and jnp.dtype(dtype) == name):
+            return jnp.dtype(name)
+    raise UserError(f"parameters cannot be {dtype!r}: choose float32 or bfloat16")
 
 
 def save_hugging_face(
@@ -535,14 +514,19 @@ def save_hugging_face(
             )
     written = parameter_dtype(flat["embedding"].dtype) if wanted is None else wanted
     stored = stored_parameters(config)
-    shards = plan_shards({name: place.shape for name, place in stored.items()}, written, shard_bytes)
+    plan = huggingface_hub.split_state_dict_into_shards_factory(
+        {name: place.shape for name, place in stored.items()},
+        get_storage_size=lambda shape: tensor_bytes(shape, written),
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=shard_bytes,
+    )
     folder, writes = pathlib.Path(folder), jax.process_index() == 0
     staging = folder / ".writing"
     if writes:
         shutil.rmtree(staging, ignore_errors=True)  # left by a killed writer
         staging.mkdir(parents=True)
     try:
-        for file, names in shards.items():
+        for file, names in plan.filename_to_tensors.items():
             values = (_host_tensor(flat[stored[name].path], stored[name], written) for name in names)
             if writes:
                 write_shard(staging / file, {name: stored[name].shape for name in names}, written, values)
@@ -550,11 +534,9 @@ def save_hugging_face(
                 for _ in values:  # takes part in gathering what the first process writes
                     pass
         if writes:
-            if len(shards) > 1:
-                total_bytes = sum(tensor_bytes(place.shape, written) for place in stored.values())
-                weight_map = {name: file for file, names in shards.items() for name in names}
-                index = {"metadata": {"total_size": total_bytes}, "weight_map": dict(sorted(weight_map.items()))}
-                write_json(staging / INDEX_FILE, index)
+            if plan.is_sharded:
+                weight_map = dict(sorted(plan.tensor_to_filename.items()))
+                write_json(staging / INDEX_FILE, {"metadata": plan.metadata, "weight_map": weight_map})
             _write_settings(staging, config, written, tuple(eos_ids))
             _publish(staging, folder)
     finally:

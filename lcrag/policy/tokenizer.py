@@ -10,7 +10,7 @@ import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -63,25 +63,6 @@ class ChatTemplate:
                 " prompts without a template by Chat.template = False"
             ) from error
         return rendered[0]
-
-
-def render_marked(
-    template: ChatTemplate, messages: Sequence[Message], special_tokens: Iterable[str], options: Mapping[str, Any]
-) -> tuple[str, list[int]]:
-    """Renders a conversation; also returns the character positions at which contents spell a control token.
-
-    They are marked by a character that occurs nowhere else, which is removed from the rendered text.
-    """
-    whole = "".join(message["content"] for message in messages)
-    mark = next(character for character in _NONCHARACTERS if character not in whole)
-    spelled = re.compile("(?=" + "|".join(map(re.escape, special_tokens)) + ")") if special_tokens else None
-    marked = [
-        {**message, "content": spelled.sub(mark, message["content"]) if spelled else message["content"]}
-        for message in messages
-    ]
-    pieces = template.render(marked, **options).split(mark)
-    positions = np.cumsum([len(piece) for piece in pieces[:-1]], dtype=int).tolist()
-    return "".join(pieces), positions
 
 
 def bytes_of_ids(ids: TokenIds, table: Sequence[bytes]) -> bytes:
@@ -202,7 +183,15 @@ class HuggingFaceTokenizer:
             raise UserError(
                 "the tokenizer has no chat template: add chat_template.jinja to its folder, or use plain prompts"
             )
-        text, positions = render_marked(self.chat_template, messages, self.special_tokens, options)
+        # Where contents spell a control token, they are marked by a character that occurs nowhere else.
+        whole = "".join(message["content"] for message in messages)
+        mark = next(character for character in _NONCHARACTERS if character not in whole)
+        spelled = re.compile("(?=" + "|".join(map(re.escape, self.special_tokens)) + ")")
+        mark_in = functools.partial(spelled.sub, mark) if self.special_tokens else str
+        marked = [{**message, "content": mark_in(message["content"])} for message in messages]
+        pieces = self.chat_template.render(marked, **options).split(mark)
+        text = "".join(pieces)
+        positions = np.cumsum([len(piece) for piece in pieces[:-1]], dtype=int).tolist()
         encoding = self.backend.encode(text, add_special_tokens=False)
 
         def is_forged(start: int, end: int) -> bool:

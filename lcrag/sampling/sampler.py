@@ -133,27 +133,16 @@ class SamplerConfig:
 
 @dataclasses.dataclass
 class SamplerStatistics:
-    """Counters since the sampler was created.
+    """Counters since the sampler was created."""
 
-    Attributes:
-      sampled_tokens: Tokens sampled by the policy.
-      appended_tokens: Tokens that were prefilled: those of the environment, and contexts that gave up their slot.
-      append_positions: Positions computed for that, padding included.
-      append_seconds: Time spent appending, forks included, until the devices had finished.
-      decode_seconds: Time spent decoding.
-      decode_steps: Steps of the decode loop.
-      slot_steps: Decode steps x computed slots: the largest possible number of sampled tokens.
-      compiled_shapes: Compiled functions so far, those of earlier samplers of the same sizes included.
-    """
-
-    sampled_tokens: int = 0
-    appended_tokens: int = 0
-    append_positions: int = 0
-    append_seconds: float = 0.0
+    sampled_tokens: int = 0  # by the policy
+    appended_tokens: int = 0  # prefilled: the environment's, and contexts that gave up their slot
+    append_positions: int = 0  # computed for that, padding included
+    append_seconds: float = 0.0  # forks included, until the devices had finished
     decode_seconds: float = 0.0
     decode_steps: int = 0
-    slot_steps: int = 0
-    compiled_shapes: int = 0
+    slot_steps: int = 0  # decode steps x computed slots: the largest possible number of sampled tokens
+    compiled_shapes: int = 0  # compiled functions so far, those of earlier samplers of the same sizes included
 
     @property
     def occupancy(self) -> float:
@@ -164,24 +153,10 @@ class SamplerStatistics:
 # --- The sampler ---
 
 
-@dataclasses.dataclass
-class _Unfinished:
-    """A running generation."""
-
-    request: SamplingParameters
-    tokens: list[np.ndarray] = dataclasses.field(default_factory=list)
-    log_probabilities: list[np.ndarray] = dataclasses.field(default_factory=list)
-
-
 class Sampler:
     """Samples many contexts at once in a fixed number of device slots; contexts persist across turns.
 
-    Args:
-      config: The decoder.
-      params: Its parameters.
-      tokenizer: Provides the bytes of tokens and the end-of-sequence ids.
-      settings: Sizes and compiled shapes.
-      mesh: Devices; one device if None.
+    The tokenizer provides the bytes of tokens and the end-of-sequence ids. Without a mesh there is one device.
     """
 
     def __init__(
@@ -218,7 +193,8 @@ class Sampler:
         self._stops, self._stop_sets_on_device = StopTable([*tokenizer.token_bytes, *[b""] * unused]), 0
         self._device_table: Array | None = None
         self._lengths = np.zeros(slots, np.int32)
-        self._unfinished: dict[int, _Unfinished] = {}
+        # of each running generation its request, and the tokens and log-probabilities of each block
+        self._unfinished: dict[int, tuple[SamplingParameters, list[tuple[np.ndarray, np.ndarray]]]] = {}
         self._waiting: dict[int, SamplingParameters] = {}
         self._eos = self._put(np.asarray(tokenizer.eos_ids, np.int32))
         self._min_finished_share = settings.min_finished_share
@@ -264,7 +240,10 @@ class Sampler:
     def append(self, entries: Mapping[int, TokenIds]) -> None:
         """Appends environment tokens to some contexts; the new lengths must fit the context."""
         started = time.monotonic()
-        pieces = {slot: _pieces(ids, tuple(self._append_tokens)) for slot, ids in entries.items()}
+        pieces: dict[int, list[TokenIds]] = {}
+        for slot, ids in entries.items():
+            ends = itertools.accumulate(_split(len(ids), tuple(self._append_tokens)))
+            pieces[slot] = [ids[begin:end] for begin, end in itertools.pairwise([0, *ends])]
         for index in range(max(map(len, pieces.values()), default=0)):
             now = {slot: each[index] for slot, each in pieces.items() if index < len(each)}
             for size in self._append_tokens:  # long and short pieces separately, to keep padding small
@@ -335,7 +314,7 @@ class Sampler:
                         parameters, (self._stops.start(request.stop), limit, *others), strict=True
                     ):
                         column[slot] = value
-                    self._unfinished[slot] = _Unfinished(request)
+                    self._unfinished[slot] = request, []
                 self._waiting = {}
                 self._state = self._compiled("begin", 0, self._state, *self._put((starting, parameters), "slots"))
             # The block ends early once enough slots wait: refilling them one by one would append mostly padding.
@@ -374,19 +353,18 @@ class Sampler:
             numbers = rows + self._share * np.arange(self._shares)[:, None]
             row_of = {int(slot): row for row, slot in enumerate(numbers.flat) if rows.flat[row] < self._share}
         for slot in sorted(self._unfinished):
-            row, unfinished = row_of[slot], self._unfinished[slot]
+            row, (request, blocks) = row_of[slot], self._unfinished[slot]
             count = int(report.counts[row])
-            unfinished.tokens.append(report.tokens[row, :count])
-            unfinished.log_probabilities.append(report.log_probabilities[row, :count])
+            blocks.append((report.tokens[row, :count], report.log_probabilities[row, :count]))
             self._lengths[slot] += count
             self.statistics.sampled_tokens += count
             if report.reasons[row] != CONTINUES:
                 del self._unfinished[slot]
                 reason = FINISH_REASONS[int(report.reasons[row]) - 1]
-                tokens = np.concatenate(unfinished.tokens)
+                tokens, log_probabilities = map(np.concatenate, zip(*blocks, strict=True))
                 content = self._tokenizer.decode_bytes(tokens[:-1] if reason == "eos" else tokens)
-                text = text_until_stop(content, unfinished.request.stop if reason == "stop" else ())
-                finished[slot] = Sampled(tokens, np.concatenate(unfinished.log_probabilities), text, reason)
+                text = text_until_stop(content, request.stop if reason == "stop" else ())
+                finished[slot] = Sampled(tokens, log_probabilities, text, reason)
         self.statistics.decode_steps += int(report.steps)
         self.statistics.slot_steps += int(report.steps) * len(report.counts)
         self.statistics.compiled_shapes = self._compiled.count
@@ -417,12 +395,6 @@ class Sampler:
 def _bucket(sizes: Sequence[int], needed: int) -> int:
     """Returns the smallest compiled size that is at least `needed`."""
     return next(size for size in sizes if size >= needed)
-
-
-def _pieces(ids: TokenIds, sizes: tuple[int, ...]) -> list[TokenIds]:
-    """Cuts tokens into pieces that fit compiled sizes with the least padding."""
-    ends = list(itertools.accumulate(_split(len(ids), sizes)))
-    return [ids[begin:end] for begin, end in itertools.pairwise([0, *ends])]
 
 
 @functools.cache
@@ -467,9 +439,6 @@ def generate(
     context to a multiple of 64.
 
     Args:
-      config: The decoder.
-      params: Its parameters.
-      tokenizer: Its tokenizer.
       prompts: Texts, which may contain control tokens, or token ids.
       stop, max_tokens, temperature, top_p, seed: Sampling parameters of all prompts.
       slots: Maximum number of prompts sampled at once.
