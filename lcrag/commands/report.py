@@ -1,5 +1,6 @@
 """`lcrag report`: `report.md` of one run again, or the tables and figures of a paper from runs or their records."""
 
+import dataclasses
 import pathlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -142,7 +143,7 @@ def compare_runs(
         for trial in source.trials:
             run = source.about["seed"] if shared else source.folder
             if first.setdefault((source.name, trial.decoding, trial.split, run), source) is source:
-                pairs.append((trial.at(point), source))
+                pairs.append((dataclasses.replace(trial, point=point), source))
     check_one_configuration(pairs)
     known = {name for trial, _ in pairs for name in trial.scores}
     if lost := [name for name in metrics if name not in known and name not in NOT_OF_QUESTIONS]:

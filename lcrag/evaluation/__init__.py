@@ -7,7 +7,7 @@ Public API:
     and makes the tables of a paper.
   Tables: `Table`, `Cell`, `to_rich`, `to_markdown`, `to_latex`; `comparison_table`, `method_table` and `place_tables`
     of single runs.
-  Training log: `read_training_log`, `step_size`; `plots` draws figures and writes the report of a run.
+  Training log: `read_training_log`, `step_size`; `plots` draws figures.
 """
 
 from lcrag.evaluation.metrics import (

@@ -266,31 +266,38 @@ def evaluate(
       seen_languages: Languages of the training data; the others are zero-shot.
       languages: All languages of the run.
     """
-    labels = {"method": method, "model": model, "seed": seed}
     rows: list[Row] = []
+    efficiencies: list[Row] = []
     for dataset in dict.fromkeys(question.dataset for question in answered):
         asked = [question for question in answered if question.dataset == dataset]
         values, clusters = question_metrics(asked, languages), np.array([question.cluster for question in asked])
         for subset, language, chosen in slices(asked, seen_languages):
-            place = {"dataset": dataset, "split": split_name(split, subset), "language": language}
+            means: dict[str, Row] = {}
             for metric, scores in values.items():
                 scored = chosen & ~np.isnan(scores)
-                count = int(scored.sum())
-                if count or metric in COUNTED:
+                if scored.any() or metric in COUNTED:
                     mean, error = clustered_standard_error(scores[scored], clusters[scored])
-                    rows.append(Row(**labels, **place, metric=metric, value=mean, standard_error=error, count=count))  # type: ignore[arg-type]
-    # The score per log token is a function of three means, without a standard error.
-    inputs: dict[tuple[str, str, str], dict[str, Row]] = {}
-    for row in rows:
-        if row.metric in EFFICIENCY_INPUTS:
-            inputs.setdefault((row.dataset, row.split, row.language), {})[row.metric] = row
-    for known in inputs.values():
-        if len(known) == len(EFFICIENCY_INPUTS):
-            value = score_per_log_token(*(known[metric].value for metric in EFFICIENCY_INPUTS))
-            if not math.isnan(value):
-                first = known[EFFICIENCY_INPUTS[0]]
-                rows.append(dataclasses.replace(first, metric=EFFICIENCY, value=value, standard_error=math.nan))
-    return rows
+                    means[metric] = Row(
+                        method=method,
+                        model=model,
+                        dataset=dataset,
+                        split=split_name(split, subset),
+                        language=language,
+                        metric=metric,
+                        value=mean,
+                        count=int(scored.sum()),
+                        seed=seed,
+                        standard_error=error,
+                    )
+            rows += means.values()
+            if set(EFFICIENCY_INPUTS) <= means.keys():  # a function of three means, without a standard error
+                value = score_per_log_token(*(means[metric].value for metric in EFFICIENCY_INPUTS))
+                if not math.isnan(value):
+                    row = means[EFFICIENCY_INPUTS[0]]
+                    efficiencies.append(
+                        dataclasses.replace(row, metric=EFFICIENCY, value=value, standard_error=math.nan)
+                    )
+    return rows + efficiencies
 
 
 def compare(
@@ -330,25 +337,8 @@ def compare(
 
 # --- Correct language ---
 
-"""The correct-language rate: the share of answers in the language of their question.
-
-Published numbers differ by their rule more than by their models, so this is the complete rule.
-
-1. Not scored: no answer; an answer without letters (years, numbers); a code of at most five ASCII capitals, digits and
-   signs (EUR, ISO 4217); a question in a language that CLDR does not know, such as the constructed ones.
-2. Right: after normalisation it is one of the question's golds. Wrong: it is not, but it is a gold of another
-   language's version of the same question. The data decide about names, not a classifier.
-3. Wrong: it is in a script that the question's language is not written in (the script of most of its letters; any
-   kana make an answer Japanese). Right: no other language of the run is written in its script.
-4. Not scored: it has fewer than 12 letters, where identifiers are unreliable, or py3langid does not know the
-   question's language.
-5. Otherwise py3langid decides among the languages of the run written in that script.
-
-The rate is right / (right + wrong); its `count` is the number of scored answers.
-"""
 SHORTEST_IDENTIFIED_LETTERS = 12
 LONGEST_CODE = 5
-UNKNOWN: tuple[str, ...] = ()
 
 # The first word of a letter's Unicode name, for every ISO 15924 script a language may be written in.
 _SCRIPT_NAMES = {
@@ -370,7 +360,21 @@ _SCRIPT_NAMES = {
 
 
 def correct_language(answered: Sequence[Answered], languages: Collection[str]) -> Float[np.ndarray, " questions"]:
-    """Returns 1 for right, 0 for wrong, NaN for not scored, by the rule above.
+    """Scores whether each answer is in the language of its question: 1 for right, 0 for wrong, NaN for not scored.
+
+    Published numbers differ by their rule more than by their models, so this is the complete rule.
+
+    1. Not scored: no answer; an answer without letters (years, numbers); a code of at most five ASCII capitals, digits
+       and signs (EUR, ISO 4217); a question in a language that CLDR does not know, such as the constructed ones.
+    2. Right: after normalisation it is one of the question's golds. Wrong: it is not, but it is a gold of another
+       language's version of the same question. The data decide about names, not a classifier.
+    3. Wrong: it is in a script that the question's language is not written in (the script of most of its letters; any
+       kana make an answer Japanese). Right: no other language of the run is written in its script.
+    4. Not scored: it has fewer than 12 letters, where identifiers are unreliable, or py3langid does not know the
+       question's language.
+    5. Otherwise py3langid decides among the languages of the run written in that script.
+
+    The rate is right / (right + wrong); its `count` is the number of scored answers.
 
     Args:
       answered: Answered questions.
@@ -386,12 +390,17 @@ def correct_language(answered: Sequence[Answered], languages: Collection[str]) -
 def _judge(question: Answered, golds_of_all_versions: set[str], languages: Iterable[str]) -> float:
     answer = question.answer or ""
     letters = [character for character in unicodedata.normalize("NFKC", answer) if character.isalpha()]
-    if not letters or _is_code(answer.strip()) or _written_in(question.language) == UNKNOWN:
+    text = answer.strip()
+    is_code = len(text) <= LONGEST_CODE and text.isascii() and text == text.upper()
+    if not letters or is_code or not _written_in(question.language):
         return np.nan
     text = rewards.normalise(answer)
     if text in map(rewards.normalise, question.golds):
         return 1.0
-    script = _script(letters)
+    # The script of most letters by Unicode's names; "KANA" if any letter is kana.
+    names = collections.Counter(unicodedata.name(letter, "UNNAMED").split()[0] for letter in letters)
+    kana = any(name.startswith(("HIRAGANA", "KATAKANA")) for name in names)
+    script = "KANA" if kana else names.most_common(1)[0][0]
     candidates = [language for language in languages if script in _written_in(language)]
     if text in golds_of_all_versions or question.language not in candidates:
         return 0.0
@@ -403,22 +412,12 @@ def _judge(question: Answered, golds_of_all_versions: set[str], languages: Itera
     return float(identifier.classify(answer)[0] == question.language)
 
 
-def _is_code(text: str) -> bool:
-    return len(text) <= LONGEST_CODE and text.isascii() and text == text.upper()
-
-
-def _script(letters: Iterable[str]) -> str:
-    """The script of most letters by Unicode's names; "KANA" if any letter is kana."""
-    names = collections.Counter(unicodedata.name(letter, "UNNAMED").split()[0] for letter in letters)
-    return "KANA" if any(name.startswith(("HIRAGANA", "KATAKANA")) for name in names) else names.most_common(1)[0][0]
-
-
 @functools.cache
 def _written_in(language: str) -> tuple[str, ...]:
-    """The scripts of a language, by CLDR's likely subtags; `UNKNOWN` without any."""
+    """The scripts of a language, by CLDR's likely subtags; none if CLDR does not know it."""
     likely = get_global("likely_subtags").get(language, "")
     code = next((part for part in likely.split("_") if len(part) == 4), "")
-    return _SCRIPT_NAMES.get(code, (code.upper(),)) if code else UNKNOWN
+    return _SCRIPT_NAMES.get(code, (code.upper(),)) if code else ()
 
 
 @functools.cache
@@ -429,11 +428,7 @@ def _identifier(languages: tuple[str, ...]) -> py3langid.langid.LanguageIdentifi
 
 
 # --- Retrieval ---
-
-"""Retrieval metrics against relevance judgements: recall, reciprocal rank and nDCG.
-
-The definitions are trec_eval's, by which MIRACL (nDCG@10, recall@100) and Mr. TyDi (MRR@100, recall@100) report.
-"""
+# trec_eval's definitions, by which MIRACL (nDCG@10, recall@100) and Mr. TyDi (MRR@100, recall@100) report.
 
 
 def grades_found(

@@ -1,4 +1,4 @@
-"""The report of a run, and all figures: training curves, results along the axis of a study, differences."""
+"""Figures: training curves, results along the axis of a study, differences."""
 
 import pathlib
 import textwrap
@@ -23,8 +23,8 @@ from lcrag.evaluation.scoreboard import (
     point_name,
     study_points,
 )
-from lcrag.evaluation.tables import TOTAL, Curve, Table, to_markdown
-from lcrag.files import replacing, write_text
+from lcrag.evaluation.tables import TOTAL, Curve
+from lcrag.files import replacing
 
 SEARCHES = "episode/searches"
 LOSSES = {"loss/supervised": "training", "validation/loss": "validation"}
@@ -103,51 +103,6 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
             if len(lines) > 1:
                 axes.legend(frameon=False, labelcolor=INK, loc="best", fontsize=9)
         save_figure(figure, path)
-
-
-def write_report(
-    folder: str | pathlib.Path,
-    *,
-    title: str,
-    summary: str,
-    command: str,
-    versions: Mapping[str, str],
-    tables: Sequence[Table],
-    reading: str,
-    curves: Mapping[str, Curve] | None = None,
-) -> pathlib.Path:
-    """Writes `report.md`, and `training.png` if there are curves, into an existing folder; returns the report's path.
-
-    Args:
-      folder: The folder.
-      title, summary: Title of the report, and one or two sentences on the run.
-      command, versions: The command that reproduces the run; its commit, package versions and devices.
-      tables, reading: Results, and what they show and do not show.
-      curves: The training log to draw; None or empty: no figure.
-    """
-    folder = pathlib.Path(folder)
-    figure = []
-    if curves:
-        draw_training_curves(curves, folder / "training.png", title)
-        figure = [
-            "![Reward, penalty and searches per episode over the training steps](training.png)",
-            "Thin lines are single steps, thick ones a centred moving average over about a tenth of the run.",
-        ]
-    parts = [
-        f"# {title}",
-        summary,
-        "## Result",
-        *map(to_markdown, tables),
-        *figure,
-        "## How to read this",
-        reading,
-        "## What was run",
-        f"```\n{command}\n```",
-        "\n".join(f"- {name}: {value}" for name, value in versions.items()),
-    ]
-    path = folder / "report.md"
-    write_text(path, "\n\n".join(part.strip("\n") for part in parts) + "\n")
-    return path
 
 
 def save_figure(figure: matplotlib.figure.Figure, path: str | pathlib.Path) -> None:

@@ -42,19 +42,6 @@ class Questions:
     tiers: tuple[str, ...]  # empty for data sets without tiers
     order: tuple[str, ...]  # every language once, as tables show them
 
-    @classmethod
-    def of(cls, answered: Sequence[Answered]) -> "Questions":
-        """Returns the questions of answers, which may be in any order."""
-        questions = sorted(answered, key=lambda question: (question.cluster, question.language))
-        return cls(
-            clusters=tuple(question.cluster for question in questions),
-            languages=tuple(question.language for question in questions),
-            subsets=tuple(question.subsets for question in questions),
-            domains=tuple(question.domain for question in questions),
-            tiers=tuple(question.tier for question in questions),
-            order=tuple(dict.fromkeys(question.language for question in answered)),
-        )
-
     @property
     def keys(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """A key that is equal for the same questions in the same languages."""
@@ -89,11 +76,15 @@ class Trial:
         """
         ordered = sorted(answered, key=lambda question: (question.cluster, question.language))
         scores = question_metrics(ordered, languages)
-        return cls(questions=Questions.of(answered), scores=scores, answered=tuple(ordered), **labels)
-
-    def at(self, point: float | str | None) -> "Trial":
-        """Returns the trial with its position on the axis of a study."""
-        return dataclasses.replace(self, point=point)
+        questions = Questions(
+            clusters=tuple(question.cluster for question in ordered),
+            languages=tuple(question.language for question in ordered),
+            subsets=tuple(question.subsets for question in ordered),
+            domains=tuple(question.domain for question in ordered),
+            tiers=tuple(question.tier for question in ordered),
+            order=tuple(dict.fromkeys(question.language for question in answered)),
+        )
+        return cls(questions=questions, scores=scores, answered=tuple(ordered), **labels)
 
     @property
     def system(self) -> System:
@@ -180,13 +171,11 @@ class Scoreboard:
         """Whether a part is neither empty nor the whole data set, for at least one trial."""
         return any(0 < self._chosen(trial, part).sum() < len(self._codes) for trial in self.trials)
 
-    def rival(self, system: System, method: str) -> System | None:
-        """Returns the system of another method with the same model and point; None if it was not run."""
-        trial = next((trial for trial in self.trials if trial.system == system), None)
-        if trial is None:
-            return None
-        same = (t.system for t in self.trials if (t.method, t.model, t.point) == (method, trial.model, trial.point))
-        return next(same, None)
+    def rivals(self, against: str | None) -> dict[System, System]:
+        """Returns the system with which each other one is compared: that of method `against`, same model and point."""
+        systems = {(trial.method, trial.model, trial.point): trial.system for trial in self.trials}
+        others = {own: systems.get((against, model, point)) for (_, model, point), own in systems.items() if against}
+        return {own: other for own, other in others.items() if other is not None and other != own}
 
     def score(self, system: System, metric: str, part: Part) -> SystemScore | None:
         """Returns the system's score on a part of the data; None if no question of it is scored."""
@@ -285,12 +274,9 @@ def scoreboards(trials: Iterable[Trial], paired_seeds: bool = False) -> dict[tup
 
 # --- Tables of a paper ---
 
-"""Tables of a paper: systems by data set and metric, language, or subset, with intervals, ranks and marks.
+# As in LcRL, numbers are percentages, averages over languages are means of the languages' means, and the overall table
+# covers the languages trained on (the published table 1 is the mean over the seen languages of tables 5 and 6).
 
-As in LcRL, numbers are percentages, averages over languages are means of the languages' means, and the overall table
-covers the languages trained on (the published table 1 is the mean over the seen languages of tables 5 and 6). The
-number after ± is half the width of the 95 % interval, see `Scoreboard`.
-"""
 # Neither percentages nor better when higher.
 NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question", "sampled_tokens", "total_tokens", "tool_calls")
 UNRANKED = (*NOT_SHARES, "failures_without_passage", "tool_rate")
@@ -376,7 +362,7 @@ def part_differences(board: Scoreboard, metric: str, marking: Marking) -> dict[S
 
     The p-values of all differences are corrected together (Holm). Systems that cannot be compared are omitted.
     """
-    columns, others = _part_columns(board, metric), rivals(board, marking.against)
+    columns, others = _part_columns(board, metric), board.rivals(marking.against)
     estimates = {
         (system, column.name): estimate
         for system, rival in others.items()
@@ -412,18 +398,12 @@ def difference_table(board: Scoreboard, title: str, metric: str, marking: Markin
     tests = sum(map(len, compared.values()))
     note = (
         f"{'' if metric in NOT_SHARES else 'Percentage points. '}{INTERVAL}"
-        f"{_alone(board, {*compared, *rivals(board, marking.against).values()})}"
+        f"{_alone(board, {*compared, *board.rivals(marking.against).values()})}"
         f" p: paired by question{seeds}, corrected for the {tests} tests of this table (Holm);"
         f" marked where p < {marking.threshold:g}. A part's mean is over its questions."
     )
     lines = _sections(list(compared), lambda system: (Cell(system[1]), *(cell(compared[system].get(n)) for n in names)))
     return Table(title=title, header=("", *names), note=note, **lines)
-
-
-def rivals(board: Scoreboard, against: str | None) -> dict[System, System]:
-    """Returns the system with which each other one is compared: that of method `against` with its model and point."""
-    others = {system: board.rival(system, against) for system in board.systems} if against is not None else {}
-    return {system: rival for system, rival in others.items() if rival is not None and rival != system}
 
 
 def runs_table(board: Scoreboard, title: str, metrics: Sequence[str]) -> Table:
@@ -470,7 +450,7 @@ def _table(
     systems = list(dict.fromkeys(system for column in columns for system in column.board.systems))
     lines: dict[System, list[Cell]] = {system: [Cell(system[1])] for system in systems}
     for column in columns:
-        board, metric, compared = column.board, column.metric, rivals(column.board, marking.against)
+        board, metric, compared = column.board, column.metric, column.board.rivals(marking.against)
         scores = {system: board.score(system, metric, column.part) for system in systems}
         shown = {system: _number(score.value, metric) for system, score in scores.items() if score is not None}
         for system in systems:

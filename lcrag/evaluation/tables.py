@@ -1,7 +1,6 @@
 """Tables of results and their formats, the training log, and the tables of a run."""
 
 import dataclasses
-import itertools
 import json
 import math
 import pathlib
@@ -94,27 +93,38 @@ def to_rich(table: Table) -> rich.table.Table:
 
 def to_markdown(table: Table) -> str:
     """Renders a table as Markdown; coloured and best cells are bold."""
+
+    def line(cells: Iterable[str]) -> str:
+        return f"| {' | '.join(cells)} |"
+
+    def shown(cell: Cell) -> str:
+        text, mark = (part.replace("|", "\\|").replace("*", "\\*") for part in (cell.text, cell.mark))
+        text = f"**{text}**" if cell.bold else text
+        return (f"<u>{text}</u>" if cell.rank == "second" else text) + mark
+
     others = len(table.header) - 1
-    lines = [f"**{table.title}**", "", _markdown_line(table.header), _markdown_line(["---", *["---:"] * others])]
+    lines = [f"**{table.title}**", "", line(table.header), line(["---", *["---:"] * others])]
     for title, section in table.titled_sections():
         if title:
-            lines.append(_markdown_line([f"_{title}_", *[""] * others]))
-        lines += [_markdown_line([_markdown(cell) for cell in line]) for line in section]
+            lines.append(line([f"_{title}_", *[""] * others]))
+        lines += [line(map(shown, cells)) for cells in section]
     return "\n".join([*lines, "", table.note.replace("*", "\\*"), ""]) if table.note else "\n".join([*lines, ""])
-
-
-def _markdown(cell: Cell) -> str:
-    text, mark = (part.replace("|", "\\|").replace("*", "\\*") for part in (cell.text, cell.mark))
-    text = f"**{text}**" if cell.bold else text
-    return (f"<u>{text}</u>" if cell.rank == "second" else text) + mark
-
-
-def _markdown_line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def to_latex(table: Table) -> str:
     """Renders a table as a LaTeX environment `table` with the label `tab:<title in lower case>`."""
+
+    def escaped(text: str) -> str:
+        return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
+
+    def line(cells: Iterable[str]) -> str:
+        return " & ".join(cells) + r" \\"
+
+    def shown(cell: Cell) -> str:
+        text = escaped(cell.text)
+        text = rf"\textbf{{{text}}}" if cell.bold else rf"\underline{{{text}}}" if cell.rank == "second" else text
+        return text + (f"$^{{{cell.mark}}}$" if cell.mark else "")
+
     columns = len(table.header)
     lines = [
         r"\begin{table}",
@@ -123,47 +133,24 @@ def to_latex(table: Table) -> str:
         rf"\label{{tab:{re.sub('[^a-z0-9]+', '-', table.title.lower()).strip('-')}}}",
         rf"\begin{{tabular}}{{l{'r' * (columns - 1)}}}",
         r"\toprule",
-        *_latex_spans(table),
-        _latex_line([escaped(name) for name in table.header]),
     ]
+    if table.spans:
+        headings, rules, last = [""], [], 1
+        for name, width in table.spans:
+            headings.append(rf"\multicolumn{{{width}}}{{c}}{{{escaped(name)}}}")
+            rules += [rf"\cmidrule(lr){{{last + 1}-{last + width}}}"] if name else []
+            last += width
+        lines += [line(headings), " ".join(rules)]
+    lines.append(line(map(escaped, table.header)))
     for title, section in table.titled_sections():
         lines.append(r"\midrule")
         if title:
             lines.append(rf"\multicolumn{{{columns}}}{{l}}{{\textit{{{escaped(title)}}}}} \\")
-        lines += [_latex_line([_latex(cell) for cell in line]) for line in section]
+        lines += [line(map(shown, cells)) for cells in section]
     lines += [r"\bottomrule", r"\end{tabular}"]
     if table.note:
         lines.append(rf"\par\smallskip{{\footnotesize {escaped(table.note)}}}")
     return "\n".join([*lines, r"\end{table}", ""])
-
-
-def _latex_spans(table: Table) -> list[str]:
-    """Returns the line of headings over several columns, and the rules below them."""
-    if not table.spans:
-        return []
-    ends = list(itertools.accumulate((width for _, width in table.spans), initial=1))
-    names = [rf"\multicolumn{{{width}}}{{c}}{{{escaped(name)}}}" for name, width in table.spans]
-    rules = [
-        rf"\cmidrule(lr){{{start + 1}-{end}}}"
-        for (name, _), (start, end) in zip(table.spans, itertools.pairwise(ends), strict=True)
-        if name
-    ]
-    return [_latex_line(["", *names]), " ".join(rules)]
-
-
-def _latex(cell: Cell) -> str:
-    text = escaped(cell.text)
-    text = rf"\textbf{{{text}}}" if cell.bold else rf"\underline{{{text}}}" if cell.rank == "second" else text
-    return text + (f"$^{{{cell.mark}}}$" if cell.mark else "")
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
-def escaped(text: str) -> str:
-    """Escapes a text for LaTeX."""
-    return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
 
 
 # --- Training log ---
@@ -200,11 +187,10 @@ def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
             entry = json.loads(line)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise UserError(f"{where} is not JSON (a killed run can leave an incomplete line): delete it") from error
-        if not isinstance(entry, dict) or type(entry.get("step")) is not int:
-            raise UserError(f'{where} is not an object with an integer "step": correct or delete it')
+        values = entry.values() if isinstance(entry, dict) else [entry]
+        if not all(type(value) in (int, float, type(None)) for value in values) or type(entry.get("step")) is not int:
+            raise UserError(f'{where} is not an object of numbers with an integer "step": correct or delete it')
         for name, value in entry.items():
-            if isinstance(value, bool) or not isinstance(value, int | float | None):
-                raise UserError(f"{where}: {name!r} is {value!r}, not a number: correct or delete the line")
             curve = curves.setdefault(name, {})
             if value is not None:
                 curve[entry["step"]] = float(value)
@@ -224,7 +210,7 @@ def step_size(log: dict[str, Curve]) -> str:
     return f"{episodes:g} episodes of {prompts:g} prompts a step"
 
 
-def wall_time_table(log: Mapping[str, Curve], title: str = "Wall time of a training step") -> Table | None:
+def wall_time_table(log: Mapping[str, Curve]) -> Table | None:
     """Tabulates the parts of a step, means over the steps after the first, which compiles; None without them."""
     names = [f"seconds/{part}" for part, _, _ in PARTS]
     if any(name not in log or not len(log[name][1]) for name in (*names, "seconds/step")):
@@ -246,7 +232,7 @@ def wall_time_table(log: Mapping[str, Curve], title: str = "Wall time of a train
         " subtracted from the last part."
     )
     header = ("", "seconds", "of the step", "computed in vain")
-    return Table(title=title, header=header, sections=(tuple(rows), (total,)), note=note)
+    return Table(title="Wall time of a training step", header=header, sections=(tuple(rows), (total,)), note=note)
 
 
 def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | None:
@@ -284,8 +270,6 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
 # --- Results of a run ---
 
 PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}
-SECONDS = "seconds_per_question"
-JUDGED = "In brackets: answers whose language could be judged."
 INTERVAL = "±: half of the 95 % interval over questions."
 
 
@@ -297,30 +281,43 @@ def comparison_table(
     *,
     before: str,
     after: str,
+    differences: Mapping[tuple[Place, str], Estimate],
     references: Sequence[str] = (),
-    differences: Mapping[tuple[Place, str], Estimate] | None = None,
 ) -> Table:
     """Returns a table of results before and after training, with a line per place (split and language).
 
     Every metric is shown as "before → after", the first one also with the difference ± half of its interval and for the
-    `references`. Places without rows are omitted. Where a paired difference is missing, the errors of both sides are
-    combined as if they were independent, which overstates the error of a difference on the same questions.
+    `references`. Places without rows are omitted.
+
+    Args:
+      rows, title, metrics: The rows of all methods; the title; the metrics shown.
+      sections: The places of each section.
+      before, after, references: Names of methods in the rows.
+      differences: Result of `compare`.
     """
-    index = _index(rows)
+    index = {(row.method, (row.split, row.language), row.metric): row for row in rows}
     first, *others = metrics
 
     def sides(place: Place, metric: str) -> list[Row | None]:
         return [index.get((method, place, metric)) for method in (before, after)]
 
     def change(place: Place, metric: str) -> Cell:
-        texts = ["–" if row is None else _number(row.value) + _judged(row) for row in sides(place, metric)]
+        texts = ["–" if row is None else value_text(row, interval=False) for row in sides(place, metric)]
         return Cell(" → ".join(texts) if any(sides(place, metric)) else "–")
+
+    def difference(place: Place) -> Cell:
+        paired = differences.get((place, first))
+        if paired is None:
+            return Cell("–")
+        value, half = paired.value, paired.half
+        tone: Tone = "better" if value > half else "worse" if value < -half else "level"
+        return Cell(f"{'-' if value < 0 else '+'}{_number(abs(value))}{_half(half)}", tone)
 
     def line(place: Place) -> tuple[Cell, ...]:
         return (
             Cell(place_name(place)),
             change(place, first),
-            _difference((differences or {}).get((place, first)), *sides(place, first)),
+            difference(place),
             *(Cell(value_text(index.get((method, place, first)))) for method in references),
             *(change(place, metric) for metric in others),
         )
@@ -335,25 +332,11 @@ def comparison_table(
     )
 
 
-def _difference(paired: Estimate | None, before: Row | None, after: Row | None) -> Cell:
-    if paired is not None:
-        difference, half = paired.value, paired.half
-    elif before is None or after is None:
-        return Cell("–")
-    else:
-        difference = after.value - before.value
-        half = NORMAL * math.hypot(before.standard_error, after.standard_error)
-    if math.isnan(difference):
-        return Cell("–")
-    tone: Tone = "better" if difference > half else "worse" if difference < -half else "level"
-    return Cell(f"{'-' if difference < 0 else '+'}{_number(abs(difference))}{_half(half)}", tone)
-
-
 def method_table(
     rows: Sequence[Row], title: str, methods: Sequence[str], metrics: Sequence[str], place: Place
 ) -> Table:
     """Returns a table with a line per method: every metric with its 95 % interval, at one place."""
-    index = _index(rows)
+    index = {(row.method, (row.split, row.language), row.metric): row for row in rows}
     lines = tuple(
         (Cell(method), *(Cell(value_text(index.get((method, place, metric)))) for metric in metrics))
         for method in methods
@@ -363,10 +346,6 @@ def method_table(
     asked = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
     note = f"{place_name(place)}; {asked} answers a line. {INTERVAL}{judged_note(metrics)}"
     return Table(title=title, header=header, sections=(lines,), note=note)
-
-
-def _index(rows: Sequence[Row]) -> dict[tuple[str, Place, str], Row]:
-    return {(row.method, (row.split, row.language), row.metric): row for row in rows}
 
 
 def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
@@ -384,11 +363,10 @@ def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
         whole = same[0].split.partition("/")[0]  # the names of all its subsets begin with it
         places = list(dict.fromkeys((row.split, row.language) for row in same if row.metric in shown))
         groups = [(whole, name) for name in PLACE_NAMES if (whole, name) in places]
-        both = (whole, "zero_shot") in places and (whole, "seen") in places
         languages = [place for place in places if place[0] == whole and place[1] not in PLACE_NAMES]
         subsets = [place for place in places if place[0] != whole and place[1] == "all"]
         sections = []
-        for section in (groups if both else groups[:1], languages if len(languages) > 1 else [], subsets):
+        for section in (groups if len(groups) == 3 else groups[:1], languages if len(languages) > 1 else [], subsets):
             lines = []
             for place in section:
                 values = [index.get((place, metric)) for metric in shown]
@@ -396,15 +374,15 @@ def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
                 lines.append((Cell(place_name(place)), Cell(f"{count:,}"), *(Cell(value_text(row)) for row in values)))
             sections += [tuple(lines)] if lines else []
         note = INTERVAL + judged_note(shown)
-        if seconds := index.get(((whole, "all"), SECONDS)):
+        if seconds := index.get(((whole, "all"), "seconds_per_question")):
             note += f" {seconds.value:.3f} seconds a question."
-        for metric, said in (("failed", "failed and"), ("unscored", "had no judgement and")):
+        for metric, said in (
+            ("failed", "failed and {} in no mean"),
+            ("unscored", "had no judgement and {} in no mean reward"),
+        ):
             if counted := index.get(((whole, "all"), metric)):
-                number, means = (
-                    round(counted.value * counted.count),
-                    "no mean" if metric == "failed" else "no mean reward",
-                )
-                note += f" {number:,} of {counted.count:,} episodes {said} {'is' if number == 1 else 'are'} in {means}."
+                number = round(counted.value * counted.count)
+                note += f" {number:,} of {counted.count:,} episodes {said.format('is' if number == 1 else 'are')}."
         header = ("", "answers", *(METRIC_NAMES[metric] for metric in shown))
         title = f"{method}: {dataset}, {whole}"
         tables.append(Table(title=title, header=header, sections=tuple(sections), note=note))
@@ -419,19 +397,17 @@ def place_name(place: Place) -> str:
     return name if not subset else subset if language == "all" else f"{subset}, {name}"
 
 
-def value_text(row: Row | None) -> str:
-    """Returns a value with the half width of its 95 % interval, ".385 ±.041"; a dash without a row or a value."""
-    return "–" if row is None else f"{_number(row.value)}{_half(NORMAL * row.standard_error)}{_judged(row)}"
-
-
-def _judged(row: Row) -> str:
-    """Returns the number of scored answers in brackets, for metrics that score only some answers."""
-    return f" ({row.count:,})" if row.metric in COUNTED else ""
+def value_text(row: Row | None, interval: bool = True) -> str:
+    """Returns a value, half the width of its 95 % interval, and for `COUNTED` metrics the number of scored answers."""
+    if row is None:
+        return "–"
+    half = _half(NORMAL * row.standard_error) if interval else ""
+    return f"{_number(row.value)}{half}{f' ({row.count:,})' if row.metric in COUNTED else ''}"
 
 
 def judged_note(metrics: Iterable[str]) -> str:
     """Returns a sentence on the numbers in brackets, for tables with metrics that score only some answers."""
-    return "" if set(COUNTED).isdisjoint(metrics) else f" {JUDGED}"
+    return "" if set(COUNTED).isdisjoint(metrics) else " In brackets: answers whose language could be judged."
 
 
 def _number(value: float) -> str:

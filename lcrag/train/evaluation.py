@@ -26,12 +26,13 @@ from lcrag.evaluation import (
     read_rows,
     read_training_log,
     step_size,
+    to_markdown,
     to_rich,
     write_rows,
 )
 from lcrag.evaluation import evaluate as metric_rows
 from lcrag.evaluation.tables import wall_time_table
-from lcrag.files import file_name
+from lcrag.files import file_name, write_text
 from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, phase_table, plan_diversity
 from lcrag.methods.translate_r1.program import CALLS
 from lcrag.policy.config import computation_of
@@ -299,8 +300,6 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     """Prints the tables of a finished run and writes `report.md` with training curves, in the writing process only."""
     if not is_writer():
         return
-    from lcrag.evaluation.plots import write_report  # here, since Matplotlib takes a second
-
     about = json.loads((folder / RUN).read_text(encoding="utf-8"))
     title = str(read_configured(folder / CONFIG).get("Method.name", "Training run"))
     curves = read_training_log(folder / LOG)
@@ -311,16 +310,30 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
         console.print(to_rich(table))
     size = step_size(curves)
     commit, devices = about["commit"] or "not in a repository", ", ".join(about["devices"])
-    path = write_report(
-        folder,
-        title=title,
-        summary=f"Started {about['started']}, seed {about['seed']}{f', {size}' if size else ''}.",
-        command=" ".join(about["command"]),
-        versions={"commit": commit, **about["packages"], "devices": devices},
-        tables=results,
-        reading=evaluation.reading if evaluation else "Nothing was evaluated.",
-        curves=curves,
-    )
+    versions = {"commit": commit, **about["packages"], "devices": devices}
+    parts = [
+        f"# {title}",
+        f"Started {about['started']}, seed {about['seed']}{f', {size}' if size else ''}.",
+        "## Result",
+        *map(to_markdown, results),
+    ]
+    if curves:
+        from lcrag.evaluation.plots import draw_training_curves  # here, since Matplotlib takes a second
+
+        draw_training_curves(curves, folder / "training.png", title)
+        parts += [
+            "![Reward, penalty and searches per episode over the training steps](training.png)",
+            "Thin lines are single steps, thick ones a centred moving average over about a tenth of the run.",
+        ]
+    parts += [
+        "## How to read this",
+        evaluation.reading if evaluation else "Nothing was evaluated.",
+        "## What was run",
+        f"```\n{' '.join(about['command'])}\n```",
+        "\n".join(f"- {name}: {value}" for name, value in versions.items()),
+    ]
+    path = folder / "report.md"
+    write_text(path, "\n\n".join(part.strip("\n") for part in parts) + "\n")
     console.print(f"The report is in {path}")
 
 

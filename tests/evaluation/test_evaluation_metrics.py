@@ -1,4 +1,4 @@
-"""Metrics per question, their rows, and the files of rows."""
+"""Metrics per question, their rows and files; the rule of the correct-language rate; retrieval against trec_eval."""
 
 import dataclasses
 import json
@@ -6,11 +6,31 @@ import math
 
 import numpy as np
 import pytest
+import pytrec_eval
 from evaluation_trials import asked
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lcrag.errors import UserError
-from lcrag.evaluation import Row, compare, evaluate, mean_over_seeds, question_metrics, read_rows, write_rows
-from lcrag.evaluation.metrics import EFFICIENCY, score_per_log_token
+from lcrag.evaluation import (
+    Row,
+    compare,
+    correct_language,
+    evaluate,
+    mean_over_seeds,
+    question_metrics,
+    read_rows,
+    retrieval_rows,
+    write_rows,
+)
+from lcrag.evaluation.metrics import (
+    EFFICIENCY,
+    discounted_gain,
+    grades_found,
+    recall,
+    reciprocal_rank,
+    score_per_log_token,
+)
 
 ANSWERED = [
     asked(number, language, answer, golds, searches=searches, subsets=subsets)
@@ -49,14 +69,10 @@ def test_failures_without_a_passage_by_hand():
     assert np.isnan(failures(0)).all(), "a method that never searches"
 
 
-def test_the_score_per_log_token_is_the_papers():
-    """EM 32.9, F1 44.2 and 391.4 tokens of HotpotQA, in the code that drew figure 8."""
+def test_rows_of_costs():
+    """Equation 16 divides by all tokens of a question, retrieved ones included; its numbers are those of figure 8."""
     assert score_per_log_token(0.329, 0.442, 391.4) == pytest.approx(0.385_5 / np.log(391.4))
     assert all(math.isnan(score_per_log_token(0.5, 0.5, tokens)) for tokens in (0, 1, math.nan))
-
-
-def test_rows_of_costs():
-    """Equation 16 divides by all tokens of a question, retrieved ones included."""
     tokens = [dict(sampled_tokens=100, total_tokens=900), dict(sampled_tokens=300, total_tokens=1100)]
     rows = evaluate([asked(0, **tokens[0]), asked(1, answer="Rome", **tokens[1])], **RUN)
     assert (find(rows, "sampled_tokens").value, find(rows, "sampled_tokens").count) == (200, 2)
@@ -74,6 +90,13 @@ def test_rows_by_language_group_and_subset():
     assert find(rows, "searches", "all", "held_out/native_missing").value == 2.5
     assert find(rows, "correct_language").count == 1
     assert len({(row.split, row.language, row.metric) for row in rows}) == len(rows)
+    # Means 1 and 1/2 of two questions: clustered error |1 - 1/2| / 2, not that of four independent answers.
+    assert find(rows, "c3_recall").standard_error == pytest.approx(0.25)
+    assert find(rows, "c3_recall", "en").standard_error == 0
+    failed = evaluate([*ANSWERED[:3], dataclasses.replace(ANSWERED[3], failed=True)], **RUN)
+    assert (find(failed, "c3_recall").value, find(failed, "c3_recall").count) == (1.0, 3)
+    assert (find(failed, "failed").value, find(failed, "failed").count) == (0.25, 4)
+    assert not [row for row in rows if row.metric == "failed"]
 
 
 def test_without_a_judged_answer_the_correct_language_rate_has_no_value(tmp_path):
@@ -81,20 +104,15 @@ def test_without_a_judged_answer_the_correct_language_rate_has_no_value(tmp_path
     rows = evaluate([asked(0, "en", "1999"), asked(0, "de", "1999")], **RUN)
     rate = find(rows, "correct_language")
     assert (math.isnan(rate.value), rate.count) == (True, 0)
-    write_rows(tmp_path / "evaluation.json", rows)
+    for own in ([], rows):
+        write_rows(tmp_path / "evaluation.json", own)
+        assert repr(read_rows(tmp_path / "evaluation.json")) == repr(own)
     [written] = [row for row in json.loads((tmp_path / "evaluation.json").read_text())["rows"]
                  if (row["metric"], row["language"]) == ("correct_language", "all")]  # fmt: skip
     assert (written["value"], written["count"]) == (None, 0)
     judged = Row(**{**ROW, **dict(metric="correct_language", value=0.5, count=4, seed=1)})
     [averaged] = mean_over_seeds([dataclasses.replace(judged, value=math.nan, count=0, seed=0), judged])
     assert (averaged.value, averaged.count) == (0.5, 4)
-
-
-def test_language_versions_of_a_question_are_one_observation():
-    """Means 1 and 1/2 of two questions: clustered error |1 - 1/2| / 2, not that of four independent answers."""
-    rows = evaluate(ANSWERED, **RUN)
-    assert find(rows, "c3_recall").standard_error == pytest.approx(0.25)
-    assert find(rows, "c3_recall", "en").standard_error == 0
 
 
 def test_differences_are_paired_by_question_and_language():
@@ -107,12 +125,6 @@ def test_differences_are_paired_by_question_and_language():
     assert differences[("test", "zero_shot"), "c3_recall"].value == 0.5
     with pytest.raises(ValueError, match="different questions"):
         compare(before, after[1:], split="test", seen_languages=())
-
-
-def test_rows_survive_the_file(tmp_path):
-    for rows in (evaluate(ANSWERED, **RUN), []):
-        write_rows(tmp_path / "evaluation.json", rows)
-        assert repr(read_rows(tmp_path / "evaluation.json")) == repr(rows)
 
 
 def test_mean_over_seeds_keeps_everything_else_apart():
@@ -144,9 +156,84 @@ def test_a_malformed_file_is_one_sentence(tmp_path, content, named):
     assert "\n" not in str(raised.value)
 
 
-def test_a_failed_episode_counts_in_no_mean_but_in_its_own_row():
-    failed = dataclasses.replace(ANSWERED[3], failed=True)
-    rows = evaluate([*ANSWERED[:3], failed], **RUN)
-    assert (find(rows, "c3_recall").value, find(rows, "c3_recall").count) == (1.0, 3)
-    assert (find(rows, "failed").value, find(rows, "failed").count) == (0.25, 4)
-    assert not [row for row in evaluate(ANSWERED, **RUN) if row.metric == "failed"]
+LANGUAGES = ("en", "ar", "fi", "fr", "ja", "it", "ru", "zh", "de", "ko", "es", "pt", "th")
+
+
+@pytest.mark.parametrize(
+    ("language", "answer", "expected"),
+    [
+        ("en", None, np.nan),
+        ("en", "", np.nan),
+        ("fr", "1999", np.nan),
+        ("th", "EUR", np.nan),
+        ("ru", "F-16", np.nan),
+        ("fr", "Berlin", np.nan),
+        ("ja", "日本", np.nan),
+        ("en", "?!", np.nan),
+        ("xx", "some longer answer in Latin letters", np.nan),  # unknown to CLDR
+        ("qki", "some longer answer in Latin letters", np.nan),
+        ("ru", "рубль", 1),
+        ("en", "рубль", 0),
+        ("th", "บาท", 1),
+        ("ko", "대한민국 원", 1),
+        ("zh", "アメリカドル", 0),
+        ("ja", "米ドル", 1),
+        ("zh", "Renminbi yuan", 0),
+        ("fr", "le dollar des États-Unis d'Amérique", 1),
+        ("de", "le dollar des États-Unis d'Amérique", 0),
+        ("fi", "Yhdysvaltain dollari on sen valuutta", 1),
+    ],
+)
+def test_the_language_of_an_answer_by_script_and_identifier(language, answer, expected):
+    scores = correct_language([asked(0, language, answer, ("nothing alike",))], LANGUAGES)
+    np.testing.assert_array_equal(scores, [expected])
+
+
+def test_golds_decide_about_names_before_any_identifier():
+    versions = [
+        asked(0, "fr", "Japan", ("Japon",)),
+        asked(0, "en", "Japan", ("Japan",)),
+        asked(0, "de", "Japan!", ("Japan",)),
+    ]
+    assert correct_language(versions, LANGUAGES).tolist() == [0, 1, 1]
+    unrelated = [asked(0, "fr", "Japan", ("Japon",)), asked(1, "en", "Japan", ("Japan",))]
+    assert np.isnan(correct_language(unrelated, LANGUAGES)[0])
+
+
+PASSAGES = [f"p{number}" for number in range(12)]
+RANKINGS = st.lists(st.sampled_from(PASSAGES), unique=True, max_size=12)
+JUDGED = st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3), min_size=1).filter(lambda own: any(own.values()))
+RETRIEVAL = {"method": "retrieval", "model": "m", "dataset": "d", "split": "s"}
+
+
+@given(st.lists(st.tuples(RANKINGS, JUDGED), min_size=1, max_size=4), st.sampled_from([1, 3, 10]))
+def test_retrieval_metrics_are_trec_evals(queries, k):
+    found, judged = [list(ranking) for ranking, _ in queries], [own for _, own in queries]
+    grades = grades_found(found, judged, 10)
+    relevant = np.array([sum(grade > 0 for grade in own.values()) for own in judged])
+    measures = {f"recall.{k}", f"ndcg_cut.{k}", "recip_rank"}
+    oracle = pytrec_eval.RelevanceEvaluator({str(row): own for row, own in enumerate(judged)}, measures)
+    run = {str(row): {p: 100.0 - rank for rank, p in enumerate(ids[:k])} for row, ids in enumerate(found)}
+    expected = oracle.evaluate(run)
+    for row, ids in enumerate(found):
+        wanted = expected.get(str(row)) if ids else None  # trec_eval leaves empty rankings out
+        names = {f"recall_{k}": recall(grades, relevant, k), f"ndcg_cut_{k}": discounted_gain(grades, judged, k)}
+        for name, values in (names | {"recip_rank": reciprocal_rank(grades, k)}).items():
+            np.testing.assert_allclose(values[row], wanted[name] if wanted else 0.0, rtol=1e-6, atol=1e-12)
+
+
+def test_retrieval_rows_by_language_and_over_all():
+    found = [["a", "b"], ["x", "y"], ["c"], []]
+    judged = [{"b": 1}, {"x": 1, "z": 1}, {"c": 0}, {"q": 1}]
+    rows = retrieval_rows(found, judged, ["fi", "en", "en", "en"], cuts=(1, 2), **RETRIEVAL)
+    values = {(row.language, row.metric): (row.value, row.count) for row in rows}
+    assert values["fi", "recall@1"] == (0.0, 1)
+    assert values["fi", "mrr@2"] == (0.5, 1)
+    assert values["en", "recall@2"] == (0.25, 2)  # a query without a relevant passage does not count
+    assert values["all", "recall@2"] == (0.5, 3)
+    assert np.isnan(next(row.standard_error for row in rows if row.language == "fi"))
+    assert {row.metric for row in rows} == {"recall@1", "recall@2", "mrr@2", "ndcg@10"}
+    assert {row.language for row in retrieval_rows([["a"]], [{"a": 1}], ["fi"], **RETRIEVAL)} == {"fi"}
+    np.testing.assert_array_equal(grades_found([["a", "a", "b"]], [{"a": 1, "b": 2}], 3), [[1, 2, 0]])
+    with pytest.raises(UserError, match="no query of d, s"):
+        retrieval_rows([["a"]], [{"a": 0}], ["fi"], **RETRIEVAL)

@@ -1,16 +1,16 @@
-"""Standard errors, intervals and tests against scipy, loops and simulations; retrieval metrics against trec_eval."""
+"""Standard errors, intervals and tests against scipy, loops and simulations; means of systems over runs by hand."""
 
 import numpy as np
 import pytest
-import pytrec_eval
 import scipy.stats
+from evaluation_trials import trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from lcrag.errors import UserError
 from lcrag.evaluation import clustered_standard_error, paired_difference
-from lcrag.evaluation.metrics import discounted_gain, grades_found, recall, reciprocal_rank, retrieval_rows
+from lcrag.evaluation.scoreboard import Scoreboard, Trial, point_name, scoreboards
 from lcrag.evaluation.significance import crossed_estimate, holm, run_means
 
 SCORES = st.lists(st.floats(0, 1, width=32), min_size=2, max_size=12)
@@ -140,43 +140,106 @@ def test_intervals_cover_questions_and_runs(compared):
 
 def test_holms_correction_by_hand():
     assert holm([0.01, 0.04, float("nan"), 0.03]) == pytest.approx([0.03, 0.06, float("nan"), 0.06], nan_ok=True)
-    assert holm([0.6, 0.9]) == [1.0, 1.0]
 
 
-PASSAGES = [f"p{number}" for number in range(12)]
-RANKINGS = st.lists(st.sampled_from(PASSAGES), unique=True, max_size=12)
-JUDGED = st.dictionaries(st.sampled_from(PASSAGES), st.integers(0, 3), min_size=1).filter(lambda own: any(own.values()))
-LABELS = {"method": "retrieval", "model": "m", "dataset": "d", "split": "s"}
+# --- Systems with several runs ---
+
+ALL = ("", "all")
 
 
-@given(st.lists(st.tuples(RANKINGS, JUDGED), min_size=1, max_size=4), st.sampled_from([1, 3, 10]))
-def test_retrieval_metrics_are_trec_evals(queries, k):
-    found, judged = [list(ranking) for ranking, _ in queries], [own for _, own in queries]
-    grades = grades_found(found, judged, 10)
-    relevant = np.array([sum(grade > 0 for grade in own.values()) for own in judged])
-    measures = {f"recall.{k}", f"ndcg_cut.{k}", "recip_rank"}
-    oracle = pytrec_eval.RelevanceEvaluator({str(row): own for row, own in enumerate(judged)}, measures)
-    run = {str(row): {p: 100.0 - rank for rank, p in enumerate(ids[:k])} for row, ids in enumerate(found)}
-    expected = oracle.evaluate(run)
-    for row, ids in enumerate(found):
-        wanted = expected.get(str(row)) if ids else None  # trec_eval leaves empty rankings out
-        names = {f"recall_{k}": recall(grades, relevant, k), f"ndcg_cut_{k}": discounted_gain(grades, judged, k)}
-        for name, values in (names | {"recip_rank": reciprocal_rank(grades, k)}).items():
-            np.testing.assert_allclose(values[row], wanted[name] if wanted else 0.0, rtol=1e-6, atol=1e-12)
+def test_runs_are_averaged_first_over_inferences_then_over_seeds():
+    trials = [
+        trial("a", {"en": [1, 1, 0, 0], "fi": [1, 0, 0, 0]}, run="seed 0"),  # .5 and .25
+        trial("a", {"en": [1, 1, 1, 1], "fi": [1, 1, 0, 0]}, run="seed 0"),  # 1 and .5
+        trial("a", {"en": [0, 0, 0, 0], "fi": [0, 0, 0, 0]}, run="seed 1"),
+    ]
+    score = Scoreboard(trials).score(("m", "a"), "exact_match", ALL)
+    assert score.value == pytest.approx((0.375 + 0.75) / 4)
+    assert (score.runs, score.trials) == (2, 3)
+    assert (score.low + score.high) / 2 == pytest.approx(score.value)
+    alone = Scoreboard(trials[:2]).score(("m", "a"), "exact_match", ALL)
+    of_questions = np.array([1, 0.75, 0.25, 0.25])
+    assert alone.half == pytest.approx(scipy.stats.t(3).ppf(0.975) * scipy.stats.sem(of_questions))
+    assert alone.half < score.half, "another seed is a second source of variance"
+    nothing_varies = Scoreboard(trials[2:]).score(("m", "a"), "exact_match", ALL)
+    assert np.isnan(nothing_varies.half)
+    assert Scoreboard(trials).score(("m", "b"), "exact_match", ALL) is None
 
 
-def test_retrieval_rows_by_language_and_over_all():
-    found = [["a", "b"], ["x", "y"], ["c"], []]
-    judged = [{"b": 1}, {"x": 1, "z": 1}, {"c": 0}, {"q": 1}]
-    rows = retrieval_rows(found, judged, ["fi", "en", "en", "en"], cuts=(1, 2), **LABELS)
-    values = {(row.language, row.metric): (row.value, row.count) for row in rows}
-    assert values["fi", "recall@1"] == (0.0, 1)
-    assert values["fi", "mrr@2"] == (0.5, 1)
-    assert values["en", "recall@2"] == (0.25, 2)  # a query without a relevant passage does not count
-    assert values["all", "recall@2"] == (0.5, 3)
-    assert np.isnan(next(row.standard_error for row in rows if row.language == "fi"))
-    assert {row.metric for row in rows} == {"recall@1", "recall@2", "mrr@2", "ndcg@10"}
-    assert {row.language for row in retrieval_rows([["a"]], [{"a": 1}], ["fi"], **LABELS)} == {"fi"}
-    np.testing.assert_array_equal(grades_found([["a", "a", "b"]], [{"a": 1, "b": 2}], 3), [[1, 2, 0]])
-    with pytest.raises(UserError, match="no query of d, s"):
-        retrieval_rows([["a"]], [{"a": 0}], ["fi"], **LABELS)
+def test_a_mean_over_languages_is_that_of_their_means():
+    board = Scoreboard([trial("a", {"en": [1, 1, 1, 1, 0], "fi": [0]})])
+
+    def value(part):
+        return board.score(("m", "a"), "exact_match", part).value
+
+    assert (value(("", "en")), value(("", "fi")), value(ALL)) == pytest.approx((0.8, 0, 0.4))
+    assert (value(("", "seen")), value(("", "zero_shot"))) == pytest.approx((0.8, 0))
+    assert value(("odd", "all")) == 1, "a part's is over its questions"
+    assert board.languages == (("en",), ("fi",))
+    assert board.subsets == ("odd",)
+
+
+def test_the_order_of_answers_does_not_matter():
+    one = trial("a", {"en": [1, 1, 0, 0], "fi": [1, 0, 0, 0]})
+    labels = {name: getattr(one, name) for name in ("model", "dataset", "split", "decoding", "seen_languages")}
+    other = Trial.of(one.answered[::-1], method="b", run="b", **labels)
+    found = Scoreboard([one, other]).difference(("m", "a"), ("m", "b"), "exact_match", ALL)
+    assert (found.value, found.p_value) == (0, 1)
+    assert Scoreboard([one]).languages == (("en",), ("fi",))
+    assert Scoreboard([other]).questions.order == ("fi", "en"), "as they were answered"
+
+
+scores = st.lists(st.integers(0, 1), min_size=6, max_size=6)
+
+
+@settings(max_examples=25)
+@given(scores, scores, scores, scores)
+def test_the_test_is_scipys_over_questions(en, fi, other_en, other_fi):
+    board = Scoreboard([trial("a", {"en": en, "fi": fi}), trial("b", {"en": other_en, "fi": other_fi})])
+    first, second = np.mean([en, fi], axis=0), np.mean([other_en, other_fi], axis=0)
+    found = board.difference(("m", "a"), ("m", "b"), "exact_match", ALL)
+    assert found.value == pytest.approx((first - second).mean())
+    varies = np.ptp(first - second) > 0
+    assert found.p_value == (pytest.approx(scipy.stats.ttest_rel(first, second).pvalue) if varies else 1)
+
+
+def test_runs_of_the_same_seeds_can_be_paired():
+    """A paired difference is the mean of the runs' own differences, with its interval."""
+    generator = np.random.default_rng(0)
+    base = generator.random((3, 40)) < np.array([[0.2], [0.5], [0.8]])  # what is made for a seed decides most
+    better = base | (generator.random((3, 40)) < 0.1)
+    trials = [trial("a", {"en": base[s]}, languages=("en",), run=f"a{s}", seed=s) for s in range(3)]
+    trials += [trial("b", {"en": better[s]}, languages=("en",), run=f"b{s}", seed=s) for s in (2, 0, 1)]
+    alone, paired = (
+        Scoreboard(trials, pairing).difference(("m", "b"), ("m", "a"), "exact_match", ALL) for pairing in (False, True)
+    )
+    assert alone.value == pytest.approx(paired.value) == pytest.approx(better.mean() - base.mean())
+    assert paired.half < 0.2 * alone.half
+    differences = [trial("d", {"en": better[s] & ~base[s]}, languages=("en",), run=f"d{s}") for s in range(3)]
+    expected = Scoreboard(differences).score(("m", "d"), "exact_match", ALL)
+    assert (paired.low, paired.high) == pytest.approx((expected.low, expected.high))
+    fewer = Scoreboard(trials[:-1], True).difference(("m", "b"), ("m", "a"), "exact_match", ALL)
+    assert fewer == Scoreboard(trials[:-1]).difference(("m", "b"), ("m", "a"), "exact_match", ALL), "other seeds"
+
+
+def test_no_test_between_different_zero_shot_languages():
+    right = {"en": [1, 0, 1], "fi": [0, 0, 1]}
+    board = Scoreboard([trial("a", right), trial("b", right, seen=("fi",))])
+    assert board.difference(("m", "a"), ("m", "b"), "exact_match", ("", "seen")) is None
+    assert board.difference(("m", "a"), ("m", "b"), "exact_match", ALL).p_value == 1
+    assert board.difference(("m", "a"), ("m", "c"), "exact_match", ALL) is None
+    assert board.languages == ((), ("en", "fi")), "trained on are those of every system"
+
+
+def test_boards_and_points():
+    right = {"en": [1], "fi": [1]}
+    trials = [trial("a", right, point=0.25), trial("b", right, point=0.25), trial("a", right, dataset="other")]
+    boards = scoreboards(trials)
+    assert list(boards) == [("toy", "held_out", "greedy"), ("other", "held_out", "greedy")]
+    board = boards["toy", "held_out", "greedy"]
+    assert board.systems == [("m", "a [0.25]"), ("m", "b [0.25]")]
+    assert board.rivals("b") == {("m", "a [0.25]"): ("m", "b [0.25]")}
+    assert board.rivals("c") == board.rivals(None) == {}
+    with pytest.raises(UserError, match="a and b answered different questions of toy"):
+        Scoreboard([trial("a", right), trial("b", {"en": [1, 0], "fi": [1, 0]})])
+    assert [point_name(1.0), point_name(0.25), point_name("native only")] == ["1", "0.25", "native only"]

@@ -1,13 +1,15 @@
-"""Tables of single runs and of papers, in their three output formats, against `tables.md`."""
+"""Tables of single runs and of papers, in their three formats, against `tables.md`; the training log."""
 
 import dataclasses
 import math
 import pathlib
 
 import numpy as np
+import pytest
 import rich.console
 from evaluation_trials import asked, trial
 
+from lcrag.errors import UserError
 from lcrag.evaluation import (
     Cell,
     Row,
@@ -17,10 +19,13 @@ from lcrag.evaluation import (
     method_table,
     paired_difference,
     place_tables,
+    read_training_log,
+    step_size,
     to_latex,
     to_markdown,
     to_rich,
 )
+from lcrag.evaluation.plots import draw_training_curves
 from lcrag.evaluation.scoreboard import (
     Marking,
     Scoreboard,
@@ -104,9 +109,9 @@ def tables_of_a_run():
     both += [row("cold start", 0.3, "fr"), row("LcRL", 0.31, "fr")]
     places = [[("held_out", "all"), ("held_out", "fr")], [("held_out/native_missing", "all")]]
     sides = {"before": "cold start", "after": "LcRL", "references": ["long SFT"]}
-    yield comparison_table(both, "A place without rows is left out", places, ["c3_recall", "searches"], **sides)
     paired = {(places[0][0], "c3_recall"): paired_difference([0.0, 0.1, 0.2], [1.0, 1.0, 1.0])}
-    yield comparison_table(both, "Paired differences first", places, ["c3_recall"], differences=paired, **sides)
+    metrics = ["c3_recall", "searches"]
+    yield comparison_table(both, "A place without rows is left out", places, metrics, differences=paired, **sides)
     methods = ["cold start", "LcRL", "none"]
     yield method_table(both, "Methods", methods, ["c3_recall", "searches"], places[0][0])
 
@@ -139,3 +144,32 @@ def test_the_terminal_shows_every_cell():
 
 def test_without_differences_there_is_no_table():
     assert difference_table(BOARD, "", "exact_match", Marking()) is None
+
+
+def test_a_log_without_rewards_has_no_figure(tmp_path):
+    with pytest.raises(UserError, match="reward/total"):
+        draw_training_curves({"loss": (np.arange(2), np.ones(2))}, tmp_path / "training.png", "T")
+
+
+def test_a_resumed_run_counts_its_later_lines(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "a": 1}\n{"step": 2, "a": 5}\n\n{"step": 2, "a": 2, "b": null}\n')
+    steps, values = read_training_log(path)["a"]
+    assert (steps.tolist(), values.tolist()) == ([1, 2], [1, 2])
+
+
+@pytest.mark.parametrize("line", ['{"step": 1, "a"', '{"step": "1"}', '{"step": 1, "a": "x"}', "\udcff"])
+def test_a_malformed_line_is_named(tmp_path, line):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 0, "a": 1}\n' + line.encode("utf-8", "surrogateescape") + b"\n")
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2") as raised:
+        read_training_log(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_report_states_the_prompts_and_episodes_of_a_step(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 0, "step/prompts": 48, "step/episodes": 96}\n{"step": 1, "a": 1.0}\n')
+    assert step_size(read_training_log(path)) == "96 episodes of 48 prompts a step"
+    path.write_text('{"step": 0, "a": 1.0}\n')
+    assert step_size(read_training_log(path)) == ""

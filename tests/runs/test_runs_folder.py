@@ -17,8 +17,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from lcrag.errors import UserError
 from lcrag.evaluation import Row, write_rows
-from lcrag.evaluation.plots import draw_training_curves, write_report
-from lcrag.files import full_disk
+from lcrag.evaluation.plots import draw_training_curves
+from lcrag.files import full_disk, write_text
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.policy import initialise, load_hugging_face, save_hugging_face
 from lcrag.runs import (
@@ -239,10 +239,6 @@ def rows(count):
     return [Row(metric=f"metric {number}", **of) for number in range(count)]
 
 
-def report(folder, text):
-    return write_report(folder, title="T", summary=text, command="c", versions={}, tables=(), reading="r")
-
-
 def figure(path, size):
     draw_training_curves({"reward/total": (np.arange(5), np.arange(5.0))}, path, "T")
     path.write_bytes(b"the last one")  # which the first call, with room, writes after it has imported Matplotlib
@@ -252,7 +248,7 @@ WRITERS = {
     "run.json": lambda path, size: write_json(path, {"a": LONG[:size]}),
     "rows.jsonl": lambda path, size: write_json_lines(path, [{"a": LONG[:size]}]),
     "evaluation.json": lambda path, size: write_rows(path, rows(size // 50)),
-    "report.md": lambda path, size: report(path.parent, LONG[:size]),
+    "report.md": lambda path, size: write_text(path, LONG[:size]),
     "training.png": figure,
     "journal.jsonl": lambda path, size: Journal(path).append([{"a": LONG[:size]}]),
 }
