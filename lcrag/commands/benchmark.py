@@ -24,7 +24,7 @@ from tokenizers import models
 
 from lcrag.errors import UserError, typed
 from lcrag.evaluation.tables import Cell, Table, to_markdown, to_rich
-from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory
+from lcrag.learning import Trajectory
 from lcrag.learning.learners import Learner, needs_reference
 from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, Policy, initialise, parameter_count
 from lcrag.policy.parameters import cache_bytes, causal_mean, decode_bytes, forward_flops, update_flops
@@ -55,14 +55,10 @@ class Machine:
         return max(flops / self.flops_per_second, moved_bytes / self.bytes_per_second)
 
     def row(self, work: str, tokens: int, seconds: Sequence[float], flops: float, moved: float = 0.0) -> dict[str, Any]:
-        """Returns the row of a phase in `benchmark.json`.
+        """Returns the row of a phase in `benchmark.json`, with the seconds of each repeat.
 
-        Args:
-          work: The phase and its shape.
-          tokens: That it processes.
-          seconds: Of each repeat.
-          flops: Operations that it needs; padding and recomputation are not counted.
-          moved: Bytes that it must at least read and write; 0 where operations dominate.
+        It needs `flops` operations, without padding and recomputation, and must read and write `moved` bytes; 0 where
+        operations dominate.
         """
         median, floor = statistics.median(seconds), self.floor_seconds(flops, moved)
         return {
@@ -155,19 +151,11 @@ def sampling_rows(
 
 
 def update_row(
-    machine: Machine,
-    policy: Policy,
-    objective: PolicyGradient,
-    optimizer: Any,
-    layout: Layout,
-    critic: Critic | None,
-    *,
-    count: int,
-    repeats: int,
+    machine: Machine, policy: Policy, given: Mapping[str, Any], *, count: int, repeats: int
 ) -> dict[str, Any]:
     """Returns the row of the time of an update on `count` drawn episodes, with the scores that it needs."""
-    config = policy.config
-    learner = Learner(policy, objective, optimizer, layout, 1.0, critic)
+    config, layout, objective, critic = policy.config, given["layout"], given["objective"], given["critic"]
+    learner = Learner(policy, objective, given["optimizer"], layout, 1.0, critic)
     episodes, flops = drawn_episodes(count, max(layout.row_lengths), config.vocabulary_size), 0.0
     for episode in episodes:
         written = int(episode.by_policy.sum())
@@ -232,8 +220,7 @@ def benchmark(
         rows = list(sampling_rows(machine, config, params, settings, mesh, repeats))
         tokenizer = HuggingFaceTokenizer(tokenizers.Tokenizer(models.WordLevel({"0": 0}, unk_token="0")), (), 0)
         policy = Policy("random", config, params, tokenizer, mesh)
-        learning = given["objective"], given["optimizer"], layout, given["critic"]
-        rows.append(update_row(machine, policy, *learning, count=settings.slots, repeats=repeats))
+        rows.append(update_row(machine, policy, given, count=settings.slots, repeats=repeats))
     result = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": dataclasses.asdict(machine),

@@ -9,7 +9,6 @@ import importlib.util
 import math
 import os
 import pathlib
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,8 +62,6 @@ from lcrag.train.setup import check_shares
 
 STOP_STATES = 64  # rows of the stop automaton's table: enough for a method's few stop strings
 EOS_IDS = 2
-# XLA reports "Used 17.1G of 15.75G hbm", or of temporaries alone "... temporaries (480.00G) exceeds available HBM".
-NEEDED = re.compile(r"Used ([\d.]+)([KMGT]) of|\(([\d.]+)([KMGT])\) exceeds available")
 # Without these, libtpu looks for a TPU machine and reports on stderr that it finds no TPU.
 LIBTPU_ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -81,10 +78,7 @@ class AbstractRun:
 
     Attributes:
       parameters, value_parameters: (trained, frozen) of policy and value model; frozen ones in the compute dtype.
-      train_state, critic_state: Train states of policy and critic; None: no critic.
-      batch: The largest batch, with the fields that it has when the updates begin.
       lane, form: Shapes of sampling in one lane, and the form of the parameters and cache of its sampler.
-      sampling_parameters, slots: Parameters of a lane's sampler; its slots, with the key-value cache.
       residents: Bytes on one device of the arrays that a run keeps there all the time, by name.
     """
 
@@ -152,13 +146,10 @@ class AbstractRun:
 
 
 def lower(run: AbstractRun, program: str) -> tuple[Lowered, float]:
-    """Lowers a program of a run at its largest shapes.
+    """Lowers a program of a run at its largest shapes; returns also the bytes of residents that are not arguments.
 
     "append" is that of the longest chunk to the largest number of slots, "decode" of a block of tokens in every slot
     that reads the whole context.
-
-    Returns:
-      (the program, bytes on one device of resident arrays that are not its arguments).
     """
     assert isinstance(run.mesh, Mesh)
     arguments: Any
@@ -170,9 +161,8 @@ def lower(run: AbstractRun, program: str) -> tuple[Lowered, float]:
         if run.critic is None or run.critic_state is None:
             raise UserError("there is no critic to compile: name one with --gin_file=objective/ppo.gin")
         arguments = (run.critic_state, run.value_parameters[1])
-        lowered = value_update(run.config, run.mesh, run.critic).lower(
-            run.critic_state, run.batch, run.value_parameters[1]
-        )
+        value_updating = value_update(run.config, run.mesh, run.critic)
+        lowered = value_updating.lower(run.critic_state, run.batch, run.value_parameters[1])
     else:
         arguments = (run.sampling_parameters, run.slots)
         mesh, functions = run.form.mesh, CompiledFunctions(run.form, run.lane.block)
@@ -198,14 +188,6 @@ def device_bytes(tree: Any) -> float:
 
 def _placed(tree: Any, shardings: Any) -> Any:
     return jax.tree.map(lambda leaf, at: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=at), tree, shardings)
-
-
-def refused_bytes(message: str) -> float:
-    """Returns the memory that XLA's message reports as needed; at least 1."""
-    if not (found := NEEDED.search(message)):
-        return 1.0
-    number, unit = (each for each in found.groups() if each)
-    return float(number) * 2 ** (10 * (1 + "KMGT".index(unit)))
 
 
 def tpu_devices(topology: str) -> Sequence[Any]:
@@ -268,15 +250,8 @@ def compile_programs(
     accelerator = accelerator_of(devices[0])
     available = accelerator.memory_bytes if accelerator else None
     available = available if memory_gib is None else memory_gib * GIB
-    run = AbstractRun(
-        computation.of(decoder),
-        mesh(devices=devices),
-        lanes,
-        objective=objective,
-        optimizer=optimizer,
-        layout=layout,
-        critic=critic,
-    )
+    settings: dict[str, Any] = {"objective": objective, "optimizer": optimizer, "layout": layout, "critic": critic}
+    run = AbstractRun(computation.of(decoder), mesh(devices=devices), lanes, **settings)
     check_shares(layout, run.mesh)
     check_used()
 
@@ -299,7 +274,7 @@ def compile_programs(
     programs: list[dict[str, Any]] = []
     for program in words or [name for name in known if critic or name != "critic"]:
         with console.status(f"compiling the {program}"):
-            started = time.monotonic()
+            started, refused = time.monotonic(), ""
             lowered, others = lower(run, program)
             try:
                 analysis = lowered.compile().memory_analysis()
@@ -312,15 +287,15 @@ def compile_programs(
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" not in str(error):
                     raise
-                memory = {"refused": refused_bytes(str(error))}
-        needed = others + sum(memory.values())
-        fits = False if "refused" in memory else None if available is None else needed <= available
+                memory, refused = {}, " ".join(str(error).split())
+        needed = None if refused else others + sum(memory.values())
+        fits = False if needed is None else None if available is None else needed <= available
         sizes = [memory.get(name) for name in ("arguments", "results", "temporaries", "code")]
         verdict = {True: "fits", False: "does not fit", None: ""}[fits]
         table.add_row(program, *(size_text(each) for each in (*sizes, others, needed, available)), verdict)
-        seconds = time.monotonic() - started
         programs.append({"program": program, "memory": memory, "other_bytes": others, "needed_bytes": needed})
-        programs[-1] |= {"available_bytes": available, "fits": fits, "compile_seconds": seconds}
+        seconds = time.monotonic() - started
+        programs[-1] |= {"available_bytes": available, "fits": fits, "refused": refused, "compile_seconds": seconds}
     console.print(table)
     if output_dir is not None:
         output_dir.mkdir(parents=True, exist_ok=True)
@@ -328,11 +303,11 @@ def compile_programs(
         write_json(output_dir / "compile.json", {**about, "programs": programs})
     for each in programs:
         if each["fits"] is False:
-            lower_setting = (
-                "Layout.rows" if each["program"] in ("update", "critic") else "Sampler.slots or Sampler.context"
-            )
-            raised = "mesh.fsdp" if each["program"] in ("update", "critic") else "Lanes.tensor or mesh.tensor"
+            learning = each["program"] in ("update", "critic")
+            lower_setting = "Layout.rows" if learning else "Sampler.slots or Sampler.context"
+            raised = "mesh.fsdp" if learning else "Lanes.tensor or mesh.tensor"
+            why = each["refused"][:300] or f"it needs {size_text(each['needed_bytes'])} on each device"
             raise UserError(
-                f"the {each['program']} does not fit {where}: it needs {size_text(each['needed_bytes'])} on each"
-                f" device, of {size_text(available)}; lower {lower_setting}, or raise {raised}"
+                f"the {each['program']} does not fit {where}: {why}, of {size_text(available)}; lower {lower_setting},"
+                f" or raise {raised}"
             )

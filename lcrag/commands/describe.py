@@ -4,7 +4,6 @@
 other models) are only named. `description` puts the result into one JSON object; `tables` shows it.
 """
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -13,11 +12,11 @@ import json as json_format
 import pathlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import gin
 import jax
-from gin.config import ConfigurableReference
+from gin.config import ConfigurableReference, current_scope
 from jax.sharding import AbstractMesh
 from rich.table import Table
 from rich.text import Text
@@ -49,27 +48,17 @@ MADE_LATER = ("Chat", "Retries", "BadRows", "Trackers", "load_encoder", "Runner"
 PAPERS: dict[str, list[dict[str, Any]]] = json_format.loads(
     pathlib.Path(__file__).with_name("paper_settings.json").read_text(encoding="utf-8")
 )
-# The normaliser of each aggregation of a loss; see `lcrag.learning.losses`.
-NORMALISERS = {
-    "sequence_mean": "each episode's sum / its policy tokens, then / the episodes of the mini-batch",
-    "token_mean": "sum over all policy tokens of the mini-batch / their number",
-    "constant": "sum over all policy tokens of the mini-batch / (its episodes x {constant_length} tokens)",
-}
 # What a paper's table says of a value that the paper does not state, or whose formula its available text lacks.
 SILENT = ("not stated", "in a formula")
 # The tables of a description: title -> its fields.
 TABLES = {
-    "What runs": (
-        *("command", "method", "program", "evaluated_program", "opening", "prompts_per_step", "samples"),
-        *("episodes_per_step", "couplings", "prompts_per_coupling", "sampling", "evaluation"),
-    ),
-    "Budgets of an episode": ("budgets", "evaluated_budgets"),
-    "Learning": (
-        *("rewards", "rows", "objective", "steps", "updates_per_step", "episodes_per_update", "learning_rate"),
-        "critic",
-    ),
-    "Searched, asked and computed": ("collections", "encoder", "models", "policy", "mesh", "memory"),
+    "What runs": "command method program evaluated_program opening prompts_per_step samples episodes_per_step couplings"
+    " prompts_per_coupling sampling evaluation",
+    "Budgets of an episode": "budgets evaluated_budgets",
+    "Learning": "rewards rows objective advantages steps updates_per_step episodes_per_update optimizer critic",
+    "Searched, asked and computed": "collections encoder models policy mesh memory",
 }
+EVALUATED = ("split", "temperatures", "max_tokens", "program_settings", "references")
 MAX_OPENING_LINES, MAX_WIDTH = 4, 88
 EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
 LOOK_AHEAD = 20  # requests of a program before it opens its dialogue
@@ -97,35 +86,20 @@ def describe(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, json
         console.print(table)
 
 
+# --- Parts.
+
+
 @dataclasses.dataclass(frozen=True)
 class Named:
     """A part that is named, not built: nothing can be asked of it."""
 
     name: str  # the function that would build it, with its gin scope: "train/mkqa_questions"
     settings: Mapping[str, Any]  # its arguments, defaults included
-    absent: str = ""  # why it cannot be built here; empty if it can
-    questions: Sequence[Question] = ()  # of a set of questions that is here
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """Languages of collections; empty: unknown before they are opened."""
-        if self.name.endswith("atlas_collections"):
-            return LCRL_LANGUAGES
-        known = self.settings.get("languages") or self.settings.get("urls") or self.passages
-        return ("en",) if self.name.endswith("english_collections") else tuple(known)
-
-    @property
-    def where(self) -> Any:
-        """Folder or address of collections; None: the user's cache."""
-        return next(filter(None, map(self.settings.get, ("url", "urls", "folder", "engine"))), None)
-
-    @property
-    def passages(self) -> dict[str, int]:
-        """Number of passages by language, of collections in a folder of this machine; nothing is opened."""
-        if not self.name.endswith("load_collections") or self.where is None:
-            return {}
-        metas = [read_meta(path.parent) for path in sorted(resolved_folder(self.where).glob(f"*/{META}"))]
-        return {meta.language: meta.count for meta in metas}
+    absent: str  # why it cannot be built here; empty if it can
+    questions: Sequence[Question]  # of a set of questions that is here
+    where: Any  # folder or address of collections; None: the user's cache
+    passages: Mapping[str, int]  # number by language, of collections in a folder of this machine
+    languages: Sequence[str]  # of collections; empty: unknown before they are opened
 
     def __call__(self, *asked: Any) -> Any:
         """Raises a UserError."""
@@ -154,18 +128,16 @@ class Parts:
             return {name: self.build(each) for name, each in value.items()}
         if not isinstance(value, ConfigurableReference) or not value.evaluate:
             return copy.deepcopy(value)
-        selector = value.selector
-        kind = selector.rpartition(".")[2]
-        with gin.config_scope(value.scopes) if value.scopes else contextlib.nullcontext():
+        kind = value.selector.rpartition(".")[2]
+        with gin.config_scope(value.scopes or current_scope()):
             if kind == "macro":
-                mark_used(selector)
-                return self.build(gin.get_bindings(selector, resolve_references=False)["value"])
+                return self.build(gin.get_bindings(value.selector, resolve_references=False)["value"])
             if kind == "mesh":
-                mark_used(selector)
+                mark_used(kind)
                 return make_mesh(devices=jax.devices()[:1])  # of a model that is not loaded
             # Without gin around it, which would evaluate the bindings again.
             made, read = value.configurable.wrapped, len(self.sources)
-            given = self.bound(selector)
+            given = self.bound(value.selector)
             reads = inspect.signature(made).return_annotation == list[Question] and len(self.sources) == read
             if not (reads or kind == "policy" or kind in MODELS or kind.endswith("_collections")):
                 return made(**given)
@@ -175,20 +147,26 @@ class Parts:
             missing = [name for name, setting in known.items() if setting is inspect.Parameter.empty]
             settings = {name: setting for name, setting in known.items() if name not in missing}
             name, folder = "/".join(filter(None, (gin.current_scope_str(), kind))), settings.get("folder")
-            absent, questions = str(no_value(name, missing)) if missing else "", []
+            absent, questions, passages = str(no_value(name, missing)) if missing else "", [], {}
             if reads and not missing:
                 try:
                     questions = made(**given)
                 except AbsentError as error:
                     absent = str(error)
-            part = Named(name, settings, absent, questions)
             if absent:
                 self.lacking[absent] = None
-            if kind == "load_collections" and part.where is not None and not part.passages:
-                self.lacking[f"there are no collections in {part.where}: build them with `lcrag index`"] = None
+            where = next(filter(None, map(settings.get, ("url", "urls", "folder", "engine"))), None)
+            if kind == "load_collections" and where is not None:
+                metas = [read_meta(path.parent) for path in sorted(resolved_folder(where).glob(f"*/{META}"))]
+                passages = {meta.language: meta.count for meta in metas}
+                if not passages:
+                    self.lacking[f"there are no collections in {where}: build them with `lcrag index`"] = None
             elif kind in (*MODELS, "policy") and folder is not None and not _is_model(folder):
                 what = "policy" if name == "policy" else f"model for {name}"
                 self.lacking[f"there is no {what} in {folder}: models are not downloaded"] = None
+            languages = {"atlas_collections": LCRL_LANGUAGES, "english_collections": ("en",)}.get(kind, ())
+            languages = languages or tuple(settings.get("languages") or settings.get("urls") or passages)
+            part = Named(name, settings, absent, questions, where, passages, languages)
             if reads:
                 self.sources.setdefault(name, part)
             elif kind in MODELS:
@@ -206,8 +184,11 @@ def _is_model(folder: str) -> bool:
     return (resolved_folder(folder) / "config.json").is_file()
 
 
+# --- The description.
+
+
 def description(command: str) -> dict[str, Any]:
-    """Returns what a command would run with gin's configuration, as a JSON object."""
+    """Returns what a command would run with gin's configuration, as a JSON object; what is unknown is None."""
     jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
     parts = Parts()
     parameters = inspect.signature(gin.get_configurable(command)).parameters
@@ -220,27 +201,31 @@ def description(command: str) -> dict[str, Any]:
     lanes: Lanes = given.get("lanes") or Lanes(**parts.bound("Lanes"))
     if command not in ("train", "evaluate"):
         lanes = dataclasses.replace(lanes, count=1, tensor=1)
+    lanes.lane_sampler()  # rejects slots that the lanes cannot share
     method, evaluation, context = given.get("method"), given.get("evaluation"), lanes.sampler.context
     collections = given.get("collections") if isinstance(given.get("collections"), Named) else None
+    about: dict[str, Any] = dict.fromkeys(" ".join(TABLES.values()).split()) | {"command": command}
 
-    # --- The policy: its decoder (None: unknown), and its mesh; a size of None: all devices.
-    with gin.config_scope(gin.get_bindings("policy", resolve_references=False)["mesh"].scopes):
-        settings = _arguments_of("mesh")
-    axes = {axis: settings[axis] for axis in MESH_AXES}
-    check_mesh_sizes(**axes)
-    mesh = AbstractMesh(tuple(max(1, size) for size in axes.values()), MESH_AXES)
-    sizes = {axis: None if size == -1 else size for axis, size in axes.items()}
+    # --- The policy: its decoder, as a file of gin/model binds it if the folder is missing, and its mesh.
     folder: str | None = given["policy"].settings.get("folder")
-    here = folder is not None and _is_model(folder)
-    config = parts.build(value_of("compile.decoder", None))  # as a file of gin/model binds it
-    if folder is not None and here:
+    about["policy"] = {"folder": folder or "policy.folder is not set", "here": folder is not None and _is_model(folder)}
+    tokenizer, config = None, parts.build(value_of("compile.decoder"))
+    if folder is not None and about["policy"]["here"]:
         config = read_config(resolved_folder(folder))
-    policy: dict[str, Any] = {"folder": folder or "policy.folder is not set", "here": here}
+        if (resolved_folder(folder) / "tokenizer.json").is_file():
+            tokenizer = load_tokenizer(resolved_folder(folder))
     if config is not None:
         config = given["policy"].settings["computation"].of(config)
         shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
-        policy |= {name: getattr(config, name) for name in shape}
-        policy["adapters"] = config.lora and {"rank": config.lora.rank, "alpha": config.lora.alpha}
+        about["policy"] |= {name: getattr(config, name) for name in shape}
+        about["policy"]["adapters"] = config.lora and {"rank": config.lora.rank, "alpha": config.lora.alpha}
+    with gin.config_scope(gin.get_bindings("policy", resolve_references=False)["mesh"].scopes):
+        settings = _arguments_of("mesh")
+    axes = {axis: settings[axis] for axis in MESH_AXES}  # -1: all devices
+    check_mesh_sizes(**axes)
+    mesh = AbstractMesh(tuple(max(1, size) for size in axes.values()), MESH_AXES)
+    about["mesh"] = {axis: None if size == -1 else size for axis, size in axes.items()}
+    about["mesh"]["devices"] = mesh.size if about["mesh"]["data"] else None
 
     # --- The checks of the command that need neither weights nor data.
     if evaluation is not None:
@@ -249,44 +234,50 @@ def description(command: str) -> dict[str, Any]:
         check_rows(given["layout"], context, mesh)
 
     # --- Programs, with their opening prompts and budgets.
-    about: dict[str, Any] = {"command": command, "method": method and method.name, "program": None, "opening": ""}
-    about |= {"evaluated_program": None, "budgets": None, "evaluated_budgets": None}
     if method is not None:
         asked = evaluation.questions if evaluation else ()
-        first = evaluated = method, given.get("questions") or asked, runner["max_tokens"]
+        cases = {"": (method, given.get("questions") or asked, runner["max_tokens"])}
         if evaluation:
             changed = method.with_settings(evaluation.program_settings)
-            evaluated = changed, asked, evaluation.max_tokens or runner["max_tokens"]
-            first = evaluated if command == "evaluate" else first
-        tokenizer = resolved_folder(policy["folder"]) / "tokenizer.json" if here else None
+            cases["evaluated_"] = changed, asked, evaluation.max_tokens or runner["max_tokens"]
+        if command == "evaluate":
+            cases[""] = cases["evaluated_"]
+        about |= {"method": method.name, "rewards": plain(value_of("Method.reward"), depth=3)}
+        for kind, (asking, questions, tokens) in cases.items():
+            first, prompt = opening(asking, questions, collections.languages if collections else ()), None
+            if first is not None and tokenizer is not None:
+                prompt = len(runner["chat"].opening(tokenizer, str(first.text), first.system).ids)
+            about[f"{kind}program"] = program_name(asking.program)
+            about[f"{kind}budgets"] = budgets(asking, generation=tokens, context=context, prompt=prompt)
+            if first is not None and not kind:
+                about["opening"] = "\n\n".join(str(text) for text in (first.system, first.text) if text)
+                if TRANSLATION in first.tools and runner["translator"] is None:
+                    unset = "the program offers translation, but Runner.translator is not set"
+                    parts.lacking[f"{unset}: add a file of gin/translator"] = None
+        about["evaluated_program"] = about["evaluated_program"] or about["program"]
 
-        def opened(method: Method, questions: Sequence[Question], tokens: int) -> tuple[Observe | None, dict[str, Any]]:
-            first_text = opening(method, questions, collections.languages if collections else ())
-            prompt = None
-            if first_text is not None and tokenizer is not None and tokenizer.is_file():
-                loaded = load_tokenizer(tokenizer.parent)
-                prompt = len(runner["chat"].opening(loaded, str(first_text.text), first_text.system).ids)
-            return first_text, budgets(method, generation_tokens=tokens, context_tokens=context, prompt=prompt)
-
-        shown, about["budgets"] = opened(*first)
-        about["evaluated_budgets"] = opened(*evaluated)[1] if evaluation else None
-        about |= {"program": program_name(first[0].program), "evaluated_program": program_name(evaluated[0].program)}
-        about["opening"] = "\n\n".join(str(text) for text in (shown.system, shown.text) if text) if shown else ""
-        if shown is not None and TRANSLATION in shown.tools and runner["translator"] is None:
-            unset = "the program offers translation, but Runner.translator is not set: add a file of gin/translator"
-            parts.lacking[unset] = None
-
-    # --- Prompts and episodes of a step, or of a whole evaluation; None where unknown.
-    about |= {"prompts_per_step": None, "samples": None, "episodes_per_step": None}
+    # --- Prompts and episodes of a step, or of a whole evaluation, and learning.
     if command == "train":
         about |= _training_step(parts, given)
-    elif evaluation and command == "evaluate":
+    elif command == "evaluate" and evaluation is not None:
         prompts, rounds = len(evaluation.questions) or None, sum(evaluation.decodings.values())
         about |= {"prompts_per_step": prompts, "samples": rounds, "episodes_per_step": prompts and prompts * rounds}
+    if command in ("train", "sft"):
+        about |= {"steps": given["steps"], "optimizer": plain(value_of(f"{command}.optimizer"), depth=3)}
+        about["objective"] = {"name": "supervised", **plain(vars(given["objective"]))}
+    if command == "sft":
+        about["rows"] = {name: plain(given[name]) for name in ("rows", "validation_rows", "rows_per_step")}
+    elif command == "train":
+        critic, episodes = plain(value_of("train.critic"), depth=3), about["episodes_per_step"]
+        by_sequence = given["objective"].ratio == "sequence"
+        about["objective"]["name"] = "PPO" if critic else "GSPO" if by_sequence else "GRPO"
+        about |= {"updates_per_step": given["updates_per_rollout"] * given["passes_per_rollout"], "critic": critic}
+        about["episodes_per_update"] = episodes and episodes / given["updates_per_rollout"]
+        if not critic:
+            of_groups = ("baseline", "normalise_std", "min_std")
+            about["advantages"] = {name: getattr(method, name) for name in of_groups}
 
-    # --- Learning, data and parts.
-    about |= {"rewards": expanded(value_of("Method.reward")) if method else {}}
-    about |= _learning(command, given, about["episodes_per_step"])
+    # --- Data and other parts.
     about["data"] = [
         {
             "source": name,
@@ -297,7 +288,6 @@ def description(command: str) -> dict[str, Any]:
         }
         for name, source in parts.sources.items()
     ]
-    about |= {"collections": None, "encoder": None}
     if collections is not None:
         about["collections"] = {"source": collections.name.rpartition("/")[2], "where": plain(collections.where)}
         about["collections"] |= {"languages": list(collections.languages), "passages": collections.passages}
@@ -317,7 +307,11 @@ def description(command: str) -> dict[str, Any]:
         {"name": name} | {key: plain(model.settings[key]) for key in keys if key in model.settings}
         for name, model in parts.models.items()
     ]
-    about |= {"policy": policy, "mesh": sizes | {"devices": mesh.size if sizes["data"] else None}, "memory": None}
+    about["sampling"] = {name: runner[name] for name in ("temperature", "top_p")}
+    about["sampling"] |= {"slots": lanes.sampler.slots, "lanes": lanes.count}
+    if evaluation:
+        about["evaluation"] = {name: plain(getattr(evaluation, name)) for name in EVALUATED}
+        about["evaluation"] |= {"questions": len(evaluation.questions) or None, "runs": evaluation.decodings}
     if config is not None:
         run = AbstractRun(
             config,
@@ -331,27 +325,11 @@ def description(command: str) -> dict[str, Any]:
         )
         kept = run.residents
         if command in ("evaluate", "sample"):
-            kept = {"policy": device_bytes(run.parameters)} | {
-                name: kept[name] for name in ("sampler's own parameters", "slots")
-            }
+            sampling = ("sampler's own parameters", "slots")
+            kept = {"policy": device_bytes(run.parameters)} | {name: kept[name] for name in sampling}
         kept = {name: size for name, size in kept.items() if size}
         about["memory"] = {"parameters": parameter_count(config), "resident_bytes": kept}
         about["memory"]["device_bytes"] = sum(kept.values())
-    about["sampling"] = {name: runner[name] for name in ("temperature", "top_p")} | {"slots": lanes.sampler.slots}
-    lanes.lane_sampler()  # rejects slots that the lanes cannot share
-    if lanes.count > 1:
-        about["sampling"]["lanes"] = lanes.count
-    about["evaluation"] = evaluation and {
-        "questions": len(evaluation.questions) or None,
-        "split": evaluation.split,
-        "decodings": {
-            name: {"temperature": temperature, "runs": evaluation.decodings[name]}
-            for name, temperature in evaluation.temperatures.items()
-        },
-        "generation_tokens": evaluation.max_tokens or runner["max_tokens"],
-        "program_settings": dict(evaluation.program_settings),
-        "references": dict(evaluation.references),
-    }
 
     # --- Settings that are not the paper's; None for a method without a table of settings. A value that the paper does
     # not state differs if it is not that of the method's paper.gin.
@@ -363,8 +341,7 @@ def description(command: str) -> dict[str, Any]:
         value = plain(value_of(row["setting"])) if asked else "not asked"
         if value != (ours if row["paper"] in SILENT else row["paper"]):
             why = row.get("why", "") if value == ours else ""
-            differing = {**row, "section": row.get("section", ""), "ours": ours, "value": value, "why": why}
-            about["differences"].append(differing)
+            about["differences"].append({"section": "", **row, "ours": ours, "value": value, "why": why})
     about["lacking"] = list(parts.lacking)
     for name in MADE_LATER:
         mark_used(name)
@@ -385,7 +362,7 @@ def _training_step(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
     if not by_critic:
         method, couplings = method.with_baseline(couplings)
     absent = [source for name, source in parts.sources.items() if source.absent and name.startswith("train/")]
-    size: float | None = None
+    size: float | None = None  # prompts of a coupled question
     if not absent and (given["questions"] or not any(source.absent for source in parts.sources.values())):
         questions = share_of(given["questions"], given["question_share"], seed=given["seed"])
         table = method.table(questions, group_baseline=not by_critic)
@@ -397,13 +374,8 @@ def _training_step(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
     elif method.coupling == "parallel" and len(absent) == 1 and absent[0].name.endswith(PARALLEL):
         size = len(absent[0].settings["languages"])
     prompts = size and round(couplings * size)
-    return {
-        "prompts_per_step": prompts,
-        "samples": method.samples,
-        "episodes_per_step": prompts and prompts * method.samples,
-        "couplings": couplings,
-        "prompts_per_coupling": size,
-    }
+    about = {"couplings": couplings, "prompts_per_coupling": size, "prompts_per_step": prompts}
+    return about | {"samples": method.samples, "episodes_per_step": prompts and prompts * method.samples}
 
 
 def opening(method: Method, questions: Sequence[Question], languages: Sequence[str]) -> Observe | None:
@@ -445,14 +417,10 @@ def opening(method: Method, questions: Sequence[Question], languages: Sequence[s
     return prompts[0] if prompts else None
 
 
-def budgets(method: Method, *, generation_tokens: int, context_tokens: int, prompt: int | None) -> dict[str, Any]:
-    """Returns the budgets of an episode, and the tokens of the longest episode that they allow.
+def budgets(method: Method, *, generation: int, context: int, prompt: int | None) -> dict[str, Any]:
+    """Returns the budgets of an episode, in tokens, and the length of the longest episode that they allow.
 
-    Args:
-      method: The method with the program.
-      generation_tokens: Limit of a generation.
-      context_tokens: Size of a slot.
-      prompt: Tokens of the opening; None: unknown, and left out of the comparison with the context.
+    `prompt` is the length of the opening; None: unknown, and left out of the comparison with the context.
     """
 
     def searches_of(settings: Mapping[str, Any]) -> int:
@@ -467,76 +435,36 @@ def budgets(method: Method, *, generation_tokens: int, context_tokens: int, prom
     observed = settings.get("observation_tokens", 0)
     if "query_tokens" in settings:
         observed = settings["query_tokens"] * settings.get("queries", 1)
-    longest = (searches + calls + 1) * generation_tokens + searches * observed + (prompt or 0)
+    longest = (searches + calls + 1) * generation + searches * observed + (prompt or 0)
     longest += calls * settings.get("response_tokens", 0)
     return {
         "searches": searches,
         "passages": settings.get("passages"),
         "observation_tokens": observed or None,
-        "generation_tokens": generation_tokens,
-        "context_tokens": context_tokens,
+        "generation_tokens": generation,
+        "context_tokens": context,
         "prompt_tokens": prompt,
         "invalid_actions": settings.get("invalid_limit"),
         "tool_calls": calls or None,
         "longest_tokens": longest,
-        "fits_context": longest <= context_tokens,
-        "settings": plain(given),
+        "fits_context": longest <= context,
     }
 
 
-def _learning(command: str, given: Mapping[str, Any], episodes: int | None) -> dict[str, Any]:
-    """Returns steps, updates, objective and learning rates of a training; None for commands that do not learn."""
-
-    def rate(optimizer: str) -> dict[str, Any]:
-        with gin.config_scope(value_of(optimizer).scopes):
-            settings = {name: _followed(value) for name, value in _arguments_of("adamw").items()}
-        steps, share = settings["steps"], settings["warmup_share"]
-        warm = f"linear warm-up over the first {round(steps * share):,} of {steps:,} steps, then " if share else ""
-        after = {"constant": "constant", "cosine": "a cosine to 0"}.get(settings["decay"], settings["decay"])
-        named = {name: settings[name] for name in ("decay", "weight_decay", "gradient_clip")}
-        sizes = {"peak": settings["learning_rate"], "warmup_steps": round(steps * share), "steps": steps}
-        return sizes | named | {"schedule": f"{warm}{after}"}
-
-    if command not in ("train", "sft"):
-        return {"steps": None, "updates_per_step": None, "objective": None, "learning_rate": None}
-    loss = given["objective"]
-    about: dict[str, Any] = {"steps": given["steps"], "learning_rate": rate(f"{command}.optimizer")}
-    objective = {"aggregation": loss.aggregation, "normaliser": NORMALISERS[loss.aggregation].format_map(vars(loss))}
-    if command == "sft":
-        about["rows"] = {name: plain(given[name]) for name in ("rows", "validation_rows", "rows_per_step")}
-        return about | {"updates_per_step": 1, "objective": {"name": "supervised"} | objective}
-    method, critic = given["method"], given["critic"]
-    alone = method.coupling == "independent" or method.baseline == "prompt"
-    group = "the samples of one prompt" if alone else "all episodes of a coupled question"
-    floor = f", at least {method.min_std:g}" if method.min_std else ""
-    advantages = f"(reward - mean) / standard deviation{floor} over {group}"
-    if critic is not None:
-        advantages = f"of a critic, generalised with discount {critic.discount:g} and trace {critic.trace:g}"
-        of_critic = ("discount", "trace", "value_clip", "kl_in_reward", "whiten")
-        critic = {name: getattr(critic, name) for name in of_critic} | {"learning_rate": rate("Critic.optimizer")}
-    elif not method.normalise_std:
-        advantages = f"reward - mean over {group}"
-    clip = ("ratio", "clip_low", "clip_high", "importance_cap", "kl_coefficient", "kl_estimator")
-    objective |= {name: getattr(loss, name) for name in clip} | {"advantages": advantages}
-    return about | {
-        "updates_per_step": given["updates_per_rollout"] * given["passes_per_rollout"],
-        "episodes_per_update": episodes and episodes / given["updates_per_rollout"],
-        "max_rollouts": given["max_rollouts"],
-        "objective": {"name": "PPO" if critic else "GSPO" if loss.ratio == "sequence" else "GRPO"} | objective,
-        "critic": critic,
-    }
+# --- Values of bindings.
 
 
-def value_of(name: str, *default: Any) -> Any:
-    """Returns what gin binds to a parameter such as "critic/adamw.learning_rate", or to a macro; macros are followed.
-
-    An unbound parameter has its default, or the value given as `default`.
-    """
+def value_of(name: str) -> Any:
+    """Returns what gin binds to a parameter such as "critic/adamw.learning_rate" (else its default), or to a macro."""
     address, _, parameter = name.rpartition(".")
-    *scopes, selector = f"{address or name + '/macro'}".split("/")
+    *scopes, selector = (address or f"{name}/macro").split("/")
     with gin.config_scope(scopes):
-        values = gin.get_bindings(selector, resolve_references=False) if default else _arguments_of(selector)
-        return _followed(values.get(parameter if address else "value", *default))
+        value = _arguments_of(selector).get(parameter if address else "value")
+        return value_of("/".join(value.scopes)) if _is_macro(value) else value
+
+
+def _is_macro(value: Any) -> TypeGuard[ConfigurableReference]:
+    return isinstance(value, ConfigurableReference) and value.selector.rpartition(".")[2] == "macro"
 
 
 def _arguments_of(selector: str) -> dict[str, Any]:
@@ -550,37 +478,29 @@ def _arguments_of(selector: str) -> dict[str, Any]:
     return known | gin.get_bindings(selector, resolve_references=False)
 
 
-def _followed(value: Any) -> Any:
-    """Replaces macros in the value of a binding by their values; keeps other references."""
-    if isinstance(value, ConfigurableReference) and value.selector.rpartition(".")[2] == "macro":
-        return value_of("/".join(value.scopes))
-    if isinstance(value, dict):
-        return {name: _followed(each) for name, each in value.items()}
-    return type(value)(map(_followed, value)) if isinstance(value, list | tuple) else value
+def plain(value: Any, depth: int = 0) -> Any:
+    """Returns a value that JSON can hold: functions, objects and references by their names, macros by their values.
 
-
-def expanded(value: Any, depth: int = 3) -> Any:
-    """Replaces references by names and settings, `depth` references deep, as plain values."""
-    value = _followed(value)
-    if not isinstance(value, ConfigurableReference) or not value.evaluate or not depth:
-        return plain(value)
-    with gin.config_scope(value.scopes) if value.scopes else contextlib.nullcontext():
-        arguments = _arguments_of(value.selector)
-        return {value.scoped_selector: {name: expanded(each, depth - 1) for name, each in arguments.items()}}
-
-
-def plain(value: Any) -> Any:
-    """Returns a value that JSON can hold: functions and objects by their names."""
+    References are followed `depth` references deep, and replaced by names and settings.
+    """
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): plain(each, depth) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(each, depth) for each in value]
+    if _is_macro(value):
+        return plain(value_of("/".join(value.scopes)), depth)
     if isinstance(value, ConfigurableReference):
-        return str(value)
+        if not value.evaluate or not depth:
+            return str(value)
+        with gin.config_scope(value.scopes or current_scope()):
+            return {value.scoped_selector: plain(_arguments_of(value.selector), depth - 1)}
     if inspect.isroutine(value) or isinstance(value, functools.partial):
         settings = program_settings(value) if is_program(value) else {}
         return {program_name(value): plain(settings)} if settings else program_name(value)
     return value if isinstance(value, str | int | float | None) else getattr(value, "name", type(value).__name__)
+
+
+# --- Tables.
 
 
 def tables(about: Mapping[str, Any]) -> Iterator[Table]:
@@ -593,43 +513,39 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
             made.add_column(name, header_style="dim")
         return made
 
-    lines = [line for line in about["opening"].splitlines() if line.strip()]
+    lines = [line for line in (about["opening"] or "").splitlines() if line.strip()]
     more = [f"({len(lines) - MAX_OPENING_LINES} more lines)"] if len(lines) > MAX_OPENING_LINES else []
     cut = [f"{line[:MAX_WIDTH]}{' ...' * (len(line) > MAX_WIDTH)}" for line in lines[:MAX_OPENING_LINES]]
     about = {**about, "opening": "\n".join(cut + more)}
     if memory := about["memory"]:
         kept = {name: size_text(size) for name, size in memory["resident_bytes"].items()}
         about["memory"] = {"kept on each device, by formula": size_text(memory["device_bytes"])} | kept
-    for name in ("budgets", "evaluated_budgets"):
-        about[name] = {key: value for key, value in (about[name] or {}).items() if key != "settings"}
-    for title, fields in TABLES.items():
+    groups: dict[str, dict[str, Any]] = {
+        title: {name.replace("_", " "): about[name] for name in names.split()} for title, names in TABLES.items()
+    }
+    of_data = ("dataset", "questions", "languages")
+    groups["Questions"] = {
+        source["source"]: "absent" if source["absent"] else {name: source.get(name) for name in of_data}
+        for source in about["data"]
+    }
+    groups["Missing: the command would not start"] = {
+        str(number): text for number, text in enumerate(about["lacking"], 1)
+    }
+    for title, rows in groups.items():
         made = table(title)
-        for name in fields:
-            if text := shown(about.get(name, "") if about.get(name) is not None else ""):
-                made.add_row(Text(name.replace("_", " "), "dim"), Text(text))
+        for name, value in rows.items():
+            if value is not None and (text := shown(value)):
+                made.add_row(Text(name, "dim"), Text(text))
         made.add_row()
-        yield made
-    if about["data"]:
-        made = table("Questions", "source", "questions", "languages")
-        for source in about["data"]:
-            named = source["source"] + (f" ({source['dataset']})" if "dataset" in source else "")
-            made.add_row(
-                named, "absent" if source["absent"] else shown(source["questions"]), shown(source["languages"])
-            )
-        made.add_row()
-        yield made
-    if about["differences"]:
-        made = table("Different from the paper", "setting", "paper", "here", "why")
-        for row in about["differences"]:
-            silent = f" ({shown(row['ours'])} in its paper.gin)" if row["paper"] in SILENT else ""
-            made.add_row(row["setting"], f"{shown(row['paper'])}{silent}", shown(row["value"]), row["why"])
-        made.add_row()
-        yield made
-    if about["lacking"]:
-        made = table("Missing: the command would not start")
-        for number, sentence in enumerate(about["lacking"], 1):
-            made.add_row(str(number), Text(sentence))
-        yield made
+        if made.row_count > 1:
+            yield made
+        if title == "Questions" and about["differences"]:
+            made = table("Different from the paper", "setting", "paper", "here", "why")
+            for row in about["differences"]:
+                silent = f" ({shown(row['ours'])} in its paper.gin)" if row["paper"] in SILENT else ""
+                made.add_row(row["setting"], f"{shown(row['paper'])}{silent}", shown(row["value"]), row["why"])
+            made.add_row()
+            yield made
 
 
 def shown(value: Any, inner: bool = False) -> str:

@@ -13,7 +13,7 @@ from experiment_parts import assert_mistake
 from support import tiny_config, tiny_tokenizer
 
 from lcrag import main
-from lcrag.commands.compile import AbstractRun, device_bytes, lower, refused_bytes, tpu_devices
+from lcrag.commands.compile import AbstractRun, device_bytes, lower, tpu_devices
 from lcrag.config import configure
 from lcrag.errors import UserError
 from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, largest_batch
@@ -188,18 +188,6 @@ def test_topologies_that_do_not_exist(topology):
 def test_mistakes_are_one_line(bindings, part, capsys):
     assert compile_tiny(bindings=bindings) == 2
     assert_mistake(capsys, part)
-
-
-@pytest.mark.parametrize(
-    ("message", "expected"),
-    [
-        ("Ran out of memory in memory space hbm. Used 17.50G of 15.75G hbm. Exceeded by 1.75G", 17.5 * GIB),
-        ("total memory required for HLO temporaries (480.00G) exceeds available HBM (15.75G).", 480 * GIB),
-        ("RESOURCE_EXHAUSTED: something new", 1),
-    ],
-)
-def test_what_xla_says_when_it_gives_up(message, expected):
-    assert refused_bytes(message) == expected
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_tables_name_what_runs_and_what_is_missing(capsys):
     files = (f"--gin_file={name}" for name in (PLATFORM, "lcrl/paper.gin"))
     assert run(["describe", "train", *files]) == 0
     screen = " ".join(capsys.readouterr().out.split())
-    for part in ("prompts per step 512", "longest tokens 2,824", "peak 1e-6", "policy.folder has no value"):
+    for part in ("prompts per step 512", "longest tokens 2,824", "learning rate 1e-6", "policy.folder has no value"):
         assert part in screen
 
 
@@ -95,14 +95,16 @@ def test_an_episode_longer_than_the_context_is_said():
     assert described("train", "lcrl/atlas.gin", bindings=longer)["budgets"]["fits_context"]
 
 
-def test_learning_is_told_in_words_and_steps():
+def test_learning_is_told_in_numbers():
     found = of_paper("LcRL", "objective/dr_grpo.gin", bindings=["PolicyGradient.constant_length = 72"])
-    assert found["objective"]["normaliser"].endswith("(its episodes x 72 tokens)")
-    assert found["objective"]["advantages"] == "reward - mean over all episodes of a coupled question"
-    assert found["updates_per_step"] == 2
-    assert found["learning_rate"]["schedule"].startswith("linear warm-up over the first 286 of 1,005 steps")
+    assert (found["objective"]["aggregation"], found["objective"]["constant_length"]) == ("constant", 72)
+    assert found["advantages"] == {"baseline": "coupled", "normalise_std": False, "min_std": 0.0}
+    assert (found["steps"], found["updates_per_step"]) == (1005, 2)
+    assert found["optimizer"]["adamw"].items() >= {"learning_rate": 1e-6, "steps": 1005, "decay": "constant"}.items()
     found = described("sft", "quickstart.gin", "baselines/sft.gin")
     assert (found["rows"]["rows"], found["objective"]["aggregation"]) == ("golden_answers", "token_mean")
+    critic = described("train", "quickstart.gin", "objective/ppo.gin")["critic"]["Critic"]
+    assert critic["optimizer"]["critic/adamw"]["learning_rate"] > 0
 
 
 def test_a_method_without_collections_searches_none():
