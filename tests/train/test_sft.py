@@ -91,15 +91,15 @@ def test_the_saved_policy_is_that_of_the_lowest_validation_loss(tiny, rows, tmp_
     losses = (9.0, 5.0, 3.0, 4.0, 5.0, 3.0, 4.0, 4.0, 4.0)
     monkeypatch.setattr(SupervisedLearner, "loss", lambda self, rows, size: losses[int(self.state.step)])
     bindings = ("sft.validate_every=1",)
-    assert sft(tiny, tmp_path / "run", *bindings, rows=rows) == 0
+    assert sft(tiny, tmp_path / "run", *bindings, rows=rows, steps=6) == 0
     kept = {int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir()}
-    assert kept == {2, 6, 7, 8}
+    assert kept == {2, 4, 5, 6}
     assert "the lowest validation loss was that of step 2" in capsys.readouterr().out
     _, params = load_hugging_face(tmp_path / "run" / "policy")
     np.testing.assert_array_equal(params["embedding"], saved_state(tmp_path / "run", 2)["['params']['embedding']"])
 
     bindings = ("sft.validate_every=1", "sft.patience=2")
-    assert sft(tiny, tmp_path / "patient", *bindings, rows=rows) == 0
+    assert sft(tiny, tmp_path / "patient", *bindings, rows=rows, steps=6) == 0
     assert "stopped at step 4: no lower validation loss since step 2" in capsys.readouterr().out
     assert measured(tmp_path / "patient") == measured(tmp_path / "run")[:4]
     assert saved_policy(tmp_path / "patient") == saved_policy(tmp_path / "run")
@@ -154,6 +154,7 @@ def test_golden_answers_with_an_evaluation_before_and_after(tiny, tmp_path):
         "sft.evaluation=@Evaluation()",
         "train/golden_answers.question_share=0.5",
         "validation/atlas_questions.limit=1",
+        "held_out/atlas_questions.languages=('en', 'fi')",
         "Evaluation.temperatures={'greedy': 0.0}",
         "rag.observation_tokens=48",
     )
@@ -217,15 +218,6 @@ def test_impossible_configurations(tiny, rows, tmp_path, capfd, bindings, part):
     assert sft(tiny, tmp_path / "run", *bindings, rows=rows) == 2
     assert_mistake(capfd, part)
     assert not (tmp_path / "run").exists()
-
-
-def test_wrong_rows_can_be_left_out(tiny, rows, tmp_path, capsys):
-    path = tmp_path / "some.jsonl"
-    path.write_text(rows.read_text() + '{"prompt": "a", "turns": [{"by": "me", "text": "b"}]}\n')
-    assert sft(tiny, tmp_path / "run", rows=path) == 2
-    assert f"{path}, line 33, field turns.0.by: " in capsys.readouterr().err
-    assert sft(tiny, tmp_path / "run", rows=path, steps=1, words=("--skip_bad_rows",)) == 0
-    assert "1 bad row was left out; the first: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])

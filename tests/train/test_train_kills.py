@@ -62,10 +62,14 @@ def lives(tmp_path_factory):
         yield lives
 
 
-def remains(function, call, killed, monkeypatch, tiny, bindings):
-    """Runs to the end, and copies the folder before a call of a function: exactly what SIGKILL leaves at that moment.
+class Killed(BaseException):
+    """Ends a run whose folder has been copied."""
 
-    Returns the folder of the whole run.
+
+def killed_at(function, call, killed, monkeypatch, tiny, bindings, *, ends):
+    """Copies the folder of a run before a call of a function: exactly what SIGKILL leaves at that moment.
+
+    Returns the folder of the run, which ends there or goes on.
     """
     owner, _, name = function.rpartition(".")
     original, calls = getattr(importlib.import_module(owner), name), itertools.count(1)
@@ -74,9 +78,11 @@ def remains(function, call, killed, monkeypatch, tiny, bindings):
     def copying(*arguments, **options):
         if next(calls) == call:
             shutil.copytree(output, killed, copy_function=copy_if_there)
+            if ends:
+                raise Killed
         return original(*arguments, **options)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(Killed) if ends else contextlib.nullcontext():
         patch.setattr(function, copying)
         assert run("train", tiny, *bindings, output=output) == 0
     return output
@@ -88,20 +94,21 @@ def copy_if_there(source, target):
         shutil.copy2(source, target)
 
 
-def test_a_kill_while_answers_are_written(tiny, tmp_path, monkeypatch):
+def test_a_kill_while_answers_are_written(finished, tiny, tmp_path, monkeypatch):
     """While those of the first evaluation take their place."""
     bindings, killed = ("STEPS=2", "train.checkpoint_every=1"), tmp_path / "killed"
-    whole = remains("os.replace", 5, killed, monkeypatch, tiny, bindings)
+    killed_at("os.replace", 5, killed, monkeypatch, tiny, bindings, ends=True)
     assert list(killed.rglob("*tmp*"))
     assert not (killed / "metrics.jsonl").exists()
     assert run("train", tiny, *bindings, output=killed) == 0
-    assert_same(killed, whole)
+    assert_same(killed, finished)
 
 
 def test_a_kill_while_a_checkpoint_is_completed_and_sampling_runs_ahead(tiny, tmp_path, monkeypatch):
     bindings = ("STEPS=3", "train.checkpoint_every=1", "train.evaluation=None", *AHEAD)
     killed = tmp_path / "killed"
-    whole = remains("lcrag.learning.checkpoints.write_manifest", 2, killed, monkeypatch, tiny, bindings)
+    manifest = "lcrag.learning.checkpoints.write_manifest"
+    whole = killed_at(manifest, 2, killed, monkeypatch, tiny, bindings, ends=False)
     assert not (killed / "policy").exists()
     assert run("train", tiny, *bindings, output=killed) == 0
     assert_same_steps(killed, whole, 3)

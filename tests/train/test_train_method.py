@@ -136,6 +136,13 @@ def test_a_coupling_of_languages_needs_questions_in_several():
     assert len(method(rewarding([])).table(alone)) == 2
 
 
+def test_only_a_critic_learns_from_groups_of_one():
+    single = method(rewarding([]), coupling="independent", samples=1)
+    with pytest.raises(UserError, match="groups of one"):
+        single.table([question(0)])
+    assert len(single.table([question(0)], group_baseline=False)) == 1
+
+
 # --- Metrics of a step ---
 
 
