@@ -140,10 +140,7 @@ def english_vocabulary(questions: Sequence[Question] = (), file: str | None = No
 
 
 def into_constructed(questions: Iterable[Question], codes: Sequence[str], vocabulary: Iterable[str]) -> list[Question]:
-    """Translates the English questions among some into constructed languages; versions of a question are adjacent.
-
-    Only `text` is translated; answers and `extra` are kept.
-    """
+    """Translates the texts of the English questions among some; versions of a question are adjacent."""
     words = list(vocabulary)
     substitutions = {code: substitution(code, words) for code in codes}
     return [

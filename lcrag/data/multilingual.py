@@ -2,22 +2,20 @@
 
 MKQA (Longpre et al., 2021: https://arxiv.org/abs/2007.15207): 10,000 English questions, translated with their answers
 into 25 languages. XOR-TyDi QA (Asai et al., 2021: https://arxiv.org/abs/2010.11856): questions that native speakers
-asked in seven languages, each in its original language only; `lcrag.models` translates them into others. XQuAD (Artetxe
-et al., 2020: https://arxiv.org/abs/1910.11856): 1,190 questions with their 240 paragraphs, translated by people into
-eleven languages. It is fully parallel, so it provides questions for coupled groups and a small corpus with known gold
-passages.
+asked in seven languages, each in its original language only. XQuAD (Artetxe et al., 2020:
+https://arxiv.org/abs/1910.11856): 1,190 questions with their 240 paragraphs, translated by people into eleven
+languages, so it provides questions for coupled groups and a small corpus with known gold passages.
 
 The answers of two test sets are a number or a letter. MGSM (Shi et al., 2023: https://arxiv.org/abs/2210.03057): 250
-word problems of GSM8K's test set, translated by people into ten languages. The official files are `mgsm_<language>.tsv`
-with a problem and its answer per line; line n is the same problem in every language. Global-MMLU (Singh et al., 2024:
-https://arxiv.org/abs/2412.03304): MMLU's four-option questions in 42 languages. A folder per language holds its splits
-with the names of the hub (`am/test-00000-of-00001.parquet`) or of its Parquet export (`am/test/0000.parquet`), or as
+word problems of GSM8K's test set, translated by people into ten languages, in files with a problem and its answer per
+line; line n is the same problem in every language. Global-MMLU (Singh et al., 2024: https://arxiv.org/abs/2412.03304):
+MMLU's four-option questions in 42 languages, a folder per language with the hub's Parquet files (or its export's), or
 `test.csv` or `test.jsonl` with the same columns.
 """
 
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import gin
@@ -314,11 +312,7 @@ _MGSM_ANSWER = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d+(?:\.\d+)?")
 
 @gin.configurable
 @typed
-def mgsm_questions(
-    languages: Sequence[str] = MGSM_LANGUAGES,
-    folder: str | None = None,
-    tiers: Mapping[str, Sequence[str]] = MGSM_TIERS,
-) -> list[Question]:
+def mgsm_questions(languages: Sequence[str] = MGSM_LANGUAGES, folder: str | None = None) -> list[Question]:
     """Returns the problems of MGSM with all language versions adjacent; a problem's id is its line number, from 1.
 
     Thousands separators are removed from answers; the original spelling is an alias. A problem that is missing in one
@@ -326,34 +320,31 @@ def mgsm_questions(
 
     Args:
       folder: Folder of the files; None: `$LCRAG_DATA/mgsm`.
-      tiers: Tier -> its languages.
     """
     languages = known_languages(languages, MGSM_LANGUAGES, "mgsm")
     root = dataset_folder("mgsm", folder)
     versions = []
     with counted_bad_rows() as bad_rows:
         for language in languages:
-            tier, name = tier_of(language, tiers), f"mgsm_{language}.tsv"
+            name = f"mgsm_{language}.tsv"
             path = data_file(root, (name,), _MGSM_SOURCE + name)
-            problems = _mgsm_problems(path, language, tier, bad_rows)
-            versions.append(dict(at_least_one(path, problems, bad_rows)))
+            version: dict[str, Question] = {}
+            # The file is no table for `csv`: it quotes nothing, and texts may begin with a quote.
+            for number, line in enumerate(read_text(path).split("\n"), start=1):
+                text, _, answer = (part.strip() for part in line.rpartition("\t"))
+                if not line.strip():
+                    continue
+                if not text or "\t" in text:
+                    bad_rows.add(path, number, "", "expected a problem, a tab and its answer")
+                elif not _MGSM_ANSWER.fullmatch(answer):
+                    bad_rows.add(path, number, "answer", f"expected a number, not {answer!r}")
+                else:
+                    names = {"id": str(number), "dataset": "mgsm", "language": language, "text": text}
+                    answers = tuple(dict.fromkeys((answer.replace(",", ""), answer)))
+                    extra = {"domain": MATHEMATICS, "tier": tier_of(language, MGSM_TIERS)}
+                    version[names["id"]] = Question(**names, answers=answers, extra=extra)
+            versions.append(dict(at_least_one(path, version.items(), bad_rows)))
     return [version[line] for line in in_all(versions) for version in versions]
-
-
-def _mgsm_problems(path: pathlib.Path, language: str, tier: str, bad_rows: BadRows) -> Iterator[tuple[int, Question]]:
-    """Yields (line, problem). The file is no table for `csv`: it quotes nothing, and texts may begin with a quote."""
-    for number, line in enumerate(read_text(path).split("\n"), start=1):
-        text, _, answer = (part.strip() for part in line.rpartition("\t"))
-        if not line.strip():
-            continue
-        if not text or "\t" in text:
-            bad_rows.add(path, number, "", "expected a problem, a tab and its answer")
-        elif not _MGSM_ANSWER.fullmatch(answer):
-            bad_rows.add(path, number, "answer", f"expected a number, not {answer!r}")
-        else:
-            names = {"id": str(number), "dataset": "mgsm", "language": language, "text": text}
-            answers = tuple(dict.fromkeys((answer.replace(",", ""), answer)))
-            yield number, Question(**names, answers=answers, extra={"domain": MATHEMATICS, "tier": tier})
 
 
 GLOBAL_MMLU_SPLITS = ("test", "dev")
@@ -388,7 +379,6 @@ def global_mmlu_questions(
     folder: str | None = None,
     limit: int | None = None,
     seed: int = 0,
-    tiers: Mapping[str, Sequence[str]] = GLOBAL_MMLU_TIERS,
 ) -> list[Question]:
     """Returns the questions of a split with all language versions adjacent; the answer is the letter of an option.
 
@@ -398,7 +388,6 @@ def global_mmlu_questions(
       split: test (14,042 questions) or dev (285).
       folder: Folder that holds the languages' folders; None: `$LCRAG_DATA/global_mmlu`.
       limit: Maximum number of questions, the same ones in all languages; the seed selects them.
-      tiers: Tier -> its languages.
     """
     if split not in GLOBAL_MMLU_SPLITS or (limit is not None and limit < 1):
         raise UserError(
@@ -412,10 +401,11 @@ def global_mmlu_questions(
     versions = []
     with counted_bad_rows() as bad_rows:
         for language in languages:
-            tier, path = tier_of(language, tiers), data_file(root / language, names, _GLOBAL_MMLU_SOURCE)
-            rows = read_rows(path, MmluRow, bad_rows)
-            version = {}
-            for _, row in first_of_each_id(path, rows, lambda row: row.sample_id, "sample_id", bad_rows):
+            path = data_file(root / language, names, _GLOBAL_MMLU_SOURCE)
+            tier, version = tier_of(language, GLOBAL_MMLU_TIERS), {}
+            for _, row in first_of_each_id(
+                path, read_rows(path, MmluRow, bad_rows), lambda row: row.sample_id, "sample_id", bad_rows
+            ):
                 options = (row.option_a, row.option_b, row.option_c, row.option_d)
                 category = {"type": row.subject_category} if row.subject_category else {}
                 version[row.sample_id] = Question(

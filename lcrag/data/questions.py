@@ -363,15 +363,6 @@ def with_tiers(questions: Iterable[Question], tiers: Mapping[str, Sequence[str]]
     ]
 
 
-def inverse_resource_rates(
-    languages: Iterable[str],
-    weights: Mapping[str, float] = QUOTAS,
-    tiers: Mapping[str, Sequence[str]] = ALL_TIERS,
-) -> dict[str, float]:
-    """Returns language -> its rate in a seqio mixture: the weight of its tier."""
-    return {language: _weight(tier_of(language, tiers), weights) for language in languages}
-
-
 def _weight(tier: str, weights: Mapping[str, float]) -> float:
     if weights.get(tier, 0.0) <= 0:
         named = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())

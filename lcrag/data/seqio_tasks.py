@@ -91,17 +91,8 @@ def register_questions(
     languages: Sequence[str],
     questions: Callable[[str], Sequence[Question]],
     vocabulary: seqio.Vocabulary,
-    rates: Mapping[str, float] | None = None,
-    **extra_arguments,
 ) -> None:
-    """Registers one task per language, and their mixture.
-
-    Args:
-      split: Name of the split, part of the tasks' names.
-      questions: Language -> its questions; called when the task is first read.
-      rates: Language -> its rate in the mixture; None: equal rates.
-      **extra_arguments: Passed to `seqio.TaskRegistry.add`, such as metric functions.
-    """
+    """Registers one task per language, and their mixture; `questions` is called when a language is first read."""
 
     def examples(split: str, shuffle_files: bool, seed: int | None = None, *, language: str) -> tf.data.Dataset:
         asked = questions(language)
@@ -120,9 +111,8 @@ def register_questions(
             source=seqio.FunctionDataSource(read, splits=(SEQIO_SPLITS.get(split, split),)),
             preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
             output_features=features,
-            **extra_arguments,
         )
-    tasks = [(f"{dataset}_{split}_{code}", 1.0 if rates is None else rates[code]) for code in languages]
+    tasks = [(f"{dataset}_{split}_{code}", 1.0) for code in languages]
     seqio.MixtureRegistry.add(f"{dataset}_{split}", tasks)
 
 
@@ -160,15 +150,10 @@ def register_jsonl(
     languages: Sequence[str],
     files: Sequence[str | pathlib.Path],
     vocabulary: seqio.Vocabulary,
-    rates: Mapping[str, float] | None = None,
 ) -> None:
-    """Registers user-provided questions (see `lcrag.data.rows`) as a split of a data set.
-
-    Args:
-      rates: As for `register_questions`, for example `lcrag.data.questions.inverse_resource_rates(languages)`.
-    """
+    """Registers questions of one's own (see `jsonl_questions`) as a split of a data set."""
     read = functools.partial(jsonl_questions, files, dataset)
-    register_questions(dataset, split, languages, lambda language: read((language,)), vocabulary, rates)
+    register_questions(dataset, split, languages, lambda language: read((language,)), vocabulary)
 
 
 def _tasks(name: str) -> list[seqio.Task]:

@@ -4,14 +4,11 @@ import pathlib
 
 import pytest
 import seqio
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from lcrag.atlas import build_world, render_passage
-from lcrag.atlas.encoder import SHIPPED_FOLDER, VOCABULARY_SIZE, tags, train_tokenizer
+from lcrag.atlas.encoder import SHIPPED_FOLDER, train_tokenizer
 from lcrag.atlas.world import Entry
-from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
 from lcrag.errors import UserError
 from lcrag.policy import Tokenizer, load_tokenizer, vocabulary_tokenizer
@@ -26,14 +23,7 @@ def contains(whole: list[int], part: list[int]) -> bool:
     return any(whole[start : start + len(part)] == part for start in range(len(whole) - len(part) + 1))
 
 
-def test_it_has_exactly_4096_entries_and_each_tag_is_one():
-    assert TOKENIZER.vocabulary_size == VOCABULARY_SIZE == 4096
-    assert [TOKENIZER.encode(tag) for tag in tags()] == [[TOKENIZER.backend.token_to_id(tag)] for tag in tags()]
-    assert TOKENIZER.decode(TOKENIZER.eos_ids) == "<eos>"
-    assert TOKENIZER.backend.token_to_id("<pad>") == 0
-
-
-@pytest.mark.parametrize("language", LCRL_LANGUAGES)
+@pytest.mark.parametrize("language", ["en", "ja", "ar", "th"])
 def test_a_value_and_a_name_are_the_same_tokens_everywhere(language):
     for question in WORLD.questions("held_out", [language]) + WORLD.questions("unseen", [language]):
         name = TOKENIZER.encode(f" {question.extra['entity']}")
@@ -47,38 +37,6 @@ def test_a_value_and_a_name_are_the_same_tokens_everywhere(language):
         assert contains(TOKENIZER.encode(question.text), name)
         assert TOKENIZER.encode(f"<search> {question.extra['query']}</search>")[1 : 1 + len(name)] == name
         assert TOKENIZER.encode(f"<answer> {question.answers[0]}</answer>")[1:-1] == value
-
-
-@given(st.integers(0, 99_999))
-def test_digits_stand_alone(number):
-    digits = str(number)
-    pieces = [TOKENIZER.decode([index]) for index in TOKENIZER.encode(f" {digits}")]
-    assert [piece.strip() for piece in pieces if piece.strip()] == list(digits)
-    assert pieces[-len(digits) + 1 :] == list(digits[1:]) or len(digits) == 1
-
-
-@given(st.text())
-@settings(max_examples=200)
-def test_every_text_survives(text):
-    ids = TOKENIZER.encode(text)
-    assert TOKENIZER.decode_bytes(ids) == text.encode()
-
-
-@given(st.sampled_from(tags()), st.text(alphabet="aé中ไ م<>/ \n", max_size=6), st.text(alphabet="bж日2.?", max_size=6))
-def test_a_tag_is_found_between_anything(tag, before, after):
-    assert TOKENIZER.backend.token_to_id(tag) in TOKENIZER.encode(before + tag + after)
-
-
-def test_texts_are_short_in_every_language():
-    for language in LCRL_LANGUAGES:
-        questions = WORLD.questions("held_out", (language,))
-        passages = [f" {render_passage(passage)}\n" for passage in WORLD.passages(language)]
-        for texts, longest in (
-            ([f" {question.text}" for question in questions], 15),
-            ([f" {question.extra['query']}" for question in questions], 8),
-            (passages, 36),
-        ):
-            assert sum(len(TOKENIZER.encode(text)) for text in texts) / len(texts) <= longest
 
 
 def test_training_again_gives_the_shipped_tokenizer(tmp_path):

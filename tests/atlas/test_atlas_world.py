@@ -2,19 +2,14 @@
 
 import collections
 import dataclasses
-import datetime
 import statistics
-import unicodedata
 
 import pytest
-from babel import Locale
-from babel.core import get_global
-from babel.dates import format_date
 
 from lcrag.atlas import COMPOSITIONS, RELATIONS, SPLITS, Fact, build_world, render_passage
 from lcrag.atlas.encoder import training_text
-from lcrag.atlas.facts import KINDS, UNKNOWN, label, names_of, question_text, section_of, subject_of, wording, written
-from lcrag.atlas.oracle import LAST_STALE_YEAR, entity_called, read_texts
+from lcrag.atlas.facts import section_of, subject_of
+from lcrag.atlas.oracle import LAST_STALE_YEAR, read_texts
 from lcrag.atlas.world import PRESENT_YEARS, STALE_SHARE, STALE_YEARS, mentioned_entities
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.errors import UserError
@@ -30,39 +25,6 @@ def facts_of(*splits: str) -> list[Fact]:
 
 def unseen_entities() -> set[tuple[str, str]]:
     return {subject_of(fact) for fact in facts_of("unseen")} - {subject_of(fact) for fact in facts_of("train")}
-
-
-def test_known_facts_are_right():
-    expected = {
-        "currency_code/FR": "EUR",
-        "currency_since/FR": "1999-01-01",
-        "former_currency_until/FR": "2002-02-17",
-        "alpha_3/DE": "DEU",
-        "main_language/HR": "hr",
-        "country_of_language/fi": "FI",
-        "years_of_currency/FIM": "39",
-        "script_of_language/ru": "Cyrl",
-    }
-    assert {key: FACTS[key].value for key in expected} == expected
-    assert (FACTS["currency/FI"].value, FACTS["currency/FI"].former) == ("EUR", "FIM")
-
-
-def test_names_and_values_are_those_of_cldr():
-    assert names_of("country")["FR"]["ja"].text == Locale("ja").territories["FR"] == "フランス"
-    assert {"euros", "€"} <= set(names_of("currency")["EUR"]["en"].aliases)
-    assert written("date", "2002-02-28", "fi")[0] == "28. helmikuuta 2002"
-    day = datetime.date(2002, 2, 28)
-    assert written("date", "2002-02-28", "th")[0] == format_date(day, "long", locale="th")
-    assert written("percent", "94", "en") == ("94 percent", "94%")
-    assert written("years", "39", "fi")[0] == "39 vuotta"
-    assert names_of("time_zone")["Europe_Eastern"]["en"].text == "Eastern European Standard Time"
-
-
-def test_every_value_is_recognised_as_its_language_writes_it():
-    for fact in WORLD.facts:
-        kind = RELATIONS[fact.relation].value
-        for language in LCRL_LANGUAGES:
-            assert entity_called(kind, written(kind, fact.value, language)[0], (language,)) == fact.value
 
 
 @pytest.mark.parametrize("language", ["en", "ar", "zh"])
@@ -115,17 +77,6 @@ def test_questions_can_be_chosen_by_language_hops_and_kind_of_answer():
     assert sum(parts) == len(WORLD.questions("unseen", ["en"], HOPS))
 
 
-def test_the_plan_of_a_chain_refers_to_earlier_answers():
-    for question in WORLD.questions("train", ["en", "ja"], hops=(2, 3, 4)):
-        hops = question.extra["hops"]
-        plan, answers = question.extra["plan"], question.extra["sub_answers"]
-        assert [variable for _, variable in plan.values()] == [f"#{number}" for number in range(1, hops + 1)]
-        assert question.extra["entity"] in plan["Q1"][0]
-        for number in range(2, hops + 1):
-            assert f"#{number - 1}" in plan[f"Q{number}"][0]
-        assert answers[f"#{hops}"] == list(question.answers)
-
-
 def test_chains_lead_from_value_to_subject_those_of_four_through_four_entities_and_not_through_english():
     for chain in WORLD.chains:
         assert chain.relations in COMPOSITIONS
@@ -138,43 +89,6 @@ def test_chains_lead_from_value_to_subject_those_of_four_through_four_entities_a
     assert count / len(chains) < 0.25, f"{last} is too good a guess"
 
 
-@pytest.mark.parametrize("language", LCRL_LANGUAGES)
-def test_wording_is_complete(language):
-    texts = wording()["relations"][language]
-    assert set(texts["facts"]) == set(RELATIONS)
-    assert set(texts["of"]) == {relation.subject for relation in RELATIONS.values()}
-    assert set(texts["bridges"]) == {key for chain in COMPOSITIONS for key in chain[:-1]}
-    assert UNKNOWN[language]
-    asked = [question for split in SPLITS for question in WORLD.questions(split, [language], HOPS)]
-    assert len({question.text for question in asked}) == len(asked)
-    assert all("{" not in question.text for question in asked)
-    assert all(question.extra["entity"] in question.text for question in asked)
-    plans = [text for question in asked for text, _ in question.extra.get("plan", {}).values()]
-    assert all("{" not in text for text in plans)
-    assert all("{" not in passage.text for passage in WORLD.passages(language))
-
-
-@pytest.mark.parametrize("language", LCRL_LANGUAGES)
-def test_labels_tell_relations_apart_and_names_stand_alone(language):
-    for kind in ("country", "currency", "language"):
-        labels = [label(language, key) for key, relation in RELATIONS.items() if relation.subject == kind]
-        assert len(set(labels)) == len(labels)
-        assert not set(":;(") & set("".join(labels))
-    for relation in RELATIONS.values():
-        before, after = question_text(language, (relation.key,), relation.subject, "\0").split("\0")
-        assert before.endswith(" ")
-        assert not after or not unicodedata.category(after[0]).startswith("L")
-
-
-def test_names_are_unique_in_every_language():
-    for kind in KINDS:
-        for language in LCRL_LANGUAGES:
-            names = [row[language].text for row in names_of(kind).values()]
-            assert len({name.casefold() for name in names}) == len(names)
-            assert all(name == " ".join(name.split()) for name in names)
-            assert not set(":;") & set("".join(names))
-
-
 def test_a_counterfactual_passage_differs_in_its_value_alone():
     fact = FACTS["currency/FI"]
     language = next(code for code in LCRL_LANGUAGES if WORLD.holds(fact, code))
@@ -185,26 +99,13 @@ def test_a_counterfactual_passage_differs_in_its_value_alone():
 
 
 def test_the_world_is_the_one_that_the_shipped_weights_know_and_another_with_another_seed():
-    """All questions and passages; a change of the world, as with another version of Babel, asks for new weights."""
+    """All questions, splits and passages, so facts, names and wording; a change of them asks for new weights."""
     assert WORLD.fingerprint() == "d2ef8691f417ca0a"
     assert build_world(seed=1).splits != WORLD.splits
 
 
 def entries(fact):
     return {code: WORLD.holdings[code][fact.id] for code in LCRL_LANGUAGES if fact.id in WORLD.holdings[code]}
-
-
-def test_homes_are_where_the_language_is_spoken():
-    expected = {"FI": "fi", "AT": "de", "BR": "pt", "MX": "es", "TW": "zh", "KP": "ko", "EG": "ar", "BY": "ru"}
-    homes = {code: home for (kind, code), home in WORLD.homes.items() if kind == "country"}
-    assert {country: homes[country] for country in expected} == expected
-    assert set(homes.values()) == set(LCRL_LANGUAGES)
-    for country, home in homes.items():
-        spoken = get_global("territory_languages").get(country, {})
-        if any(code in LCRL_LANGUAGES for code in spoken):
-            assert any(code.split("_")[0] == home for code in spoken), (country, home)
-    others = [("currency", "FIM"), ("currency", "JPY"), ("language", "th")]
-    assert [WORLD.homes[entity] for entity in others] == ["fi", "ja", "th"]
 
 
 def test_homes_hold_their_facts_right_and_all_others_share_one_value_whose_year_tells_whether_it_is_stale():
@@ -227,7 +128,7 @@ def test_homes_hold_their_facts_right_and_all_others_share_one_value_whose_year_
     assert stale / len(WORLD.facts) == pytest.approx(STALE_SHARE, abs=0.04)
 
 
-@pytest.mark.parametrize("language", LCRL_LANGUAGES)
+@pytest.mark.parametrize("language", ["fi", "ja", "ar", "th"])
 def test_passages_say_what_the_collection_holds(language):
     """Parsed by the oracle's reader, which knows labels and names, but no facts."""
     lines = {passage.id: f" {passage.title}: {passage.text}" for passage in WORLD.passages(language)}

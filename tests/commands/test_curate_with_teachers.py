@@ -339,33 +339,3 @@ def test_a_policy_selects_by_command(tiny, tmp_path):
     options |= {"words": ("selection",), "output": tmp_path / "chosen"}
     assert run("curate", tiny, *sizes, *named, **options) == 0
     assert {row["attempt"] for row in json_lines(tmp_path / "chosen" / "rollouts.jsonl")} <= {1, 2}
-
-
-@pytest.mark.slow
-def test_golden_plans_by_command(tiny, tmp_path):
-    """With a policy that knows nothing."""
-    sizes = ("golden/one_fact/atlas_questions.limit=4", "golden/chains/atlas_questions.limit=4")
-    parts = ("golden_plans.collections=@load_collections()", "golden/atlas_comparisons.limit=4")
-    parts += ("golden_plans.teacher=@policy_teacher()", "policy_teacher.policy=@policy()")
-    options = {"gin_files": ("globalrag/atlas.gin",), "words": ("golden_plans",), "output": tmp_path / "made"}
-    assert run("curate", tiny, *sizes, *parts, **options) == 0
-    verdicts = [row["verdict"] for row in json_lines(tmp_path / "made" / "trajectories.jsonl")]
-    assert verdicts == ["a bad plan: no plan"] * 12
-
-
-@pytest.mark.slow
-def test_training_reads_golden_plans(finished, tiny, tmp_path):
-    """A step of GlobalRAG on what was curated, by command."""
-    sizes = (
-        f"train/jsonl_questions.files=('{finished / 'planned' / 'questions.jsonl'}',)",
-        "train/jsonl_questions.dataset='golden_plans'",
-        *("STEPS=1", "train.questions_per_step=2", "Method.samples=2", "train.evaluation=None"),
-        "Runner.answer_room=16",
-    )
-    options = {"gin_files": ("globalrag/atlas.gin", "data/jsonl_training.gin"), "output": tmp_path / "run"}
-    assert run("train", tiny, *sizes, **options) == 0
-    [record] = json_lines(tmp_path / "run" / "metrics.jsonl")
-    assert {"reward/structural", "reward/semantic", "reward/sub_goal"} <= record.keys()
-    [first, *_] = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
-    assert first["dataset"] == "golden_plans"
-    assert first["question_id"].startswith("atlas/")

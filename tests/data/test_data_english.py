@@ -6,7 +6,7 @@ import json
 import pytest
 from prepared_data import prepared
 
-from lcrag.data.english import QUESTION_SETS, english_questions, first_questions
+from lcrag.data.english import QUESTION_SETS, english_questions
 from lcrag.data.questions import with_question_mark
 from lcrag.data.rows import BadRows, judged_questions
 from lcrag.errors import UserError
@@ -226,15 +226,3 @@ def test_files_and_splits_by_name(tmp_path):
     for name, split in (("bamboogle", "train"), ("nq", "test")):
         with pytest.raises(UserError):
             english_questions(name, split, str(tmp_path))
-
-
-def test_some_questions_are_chosen_whatever_else_is_there():
-    found = read("nq_open", prepared("nq_open/NQ-open.dev.subset.jsonl"))
-    ten, fifty = (first_questions(found, limit, 0) for limit in (10, 50))
-    assert len(ten) == 10
-    assert set(map(id, ten)) < set(map(id, fifty))
-    assert first_questions(found, None, 0) == found
-    places = [found.index(each) for each in fifty]
-    assert places == sorted(places)
-    assert places != list(range(50))
-    assert first_questions(found, 10, 1) != ten
