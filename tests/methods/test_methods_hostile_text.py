@@ -20,6 +20,7 @@ from lcrag.episodes.programs import RETHINK, intercepted, is_program, program_na
 from lcrag.episodes.running_episode import Chat, ContextTokenizer
 from lcrag.episodes.searches import Framed, Information
 from lcrag.episodes.tags import ANSWER, TAGS, closing, opening
+from lcrag.errors import UserError
 from lcrag.methods import baselines
 from lcrag.methods.baselines.searches import REPEATED
 from lcrag.methods.globalrag import globalrag
@@ -235,6 +236,13 @@ def check_opening(case: Case, record: EpisodeRecord) -> None:
         assert Counter(TAG.findall(record.prompt)) == Counter(TAG.findall(plain.prompt))
         special, opening = [*PLAIN.special_tokens.values()], record.tokens[record.turn < 0]
         assert np.isin(opening, special).sum() == np.isin(plain.tokens[plain.turn < 0], special).sum()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_unknown_wording_is_refused(name):
+    setting = "prompt" if name in ("lcrl", "search_r1") else "wording"
+    with pytest.raises(UserError, match="'haiku'"):
+        next(PROGRAMS[name](question("Capital of Peru?"), LANGUAGES, **{setting: "haiku"}))
 
 
 @pytest.mark.parametrize("examples", [6, pytest.param(-(-10_000 // EPISODES), marks=pytest.mark.slow)])

@@ -61,8 +61,3 @@ def test_a_setting_that_is_unknown_or_of_a_wrong_type_or_below_zero_is_refused(w
     configured("quickstart.gin")
     with pytest.raises(UserError, match=next(iter(wrong))):
         check_settings(with_settings(gin.get_configurable("adaptive_rag"), wrong))
-
-
-def test_a_function_that_is_no_generator_keeps_its_arguments():
-    written = with_settings(lambda question, collections: iter(()), {"passages": 5})
-    assert list(written("question", ())) == []

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from support import tiny_tokenizer
 
 from lcrag.data.questions import Question
-from lcrag.episodes import RETHINK, ContextFull, Generate, Observe, RetrievalFailure, Retrieve, local_first
+from lcrag.episodes import RETHINK, Generate, Observe, Retrieve
 from lcrag.episodes.tags import TAGS
-from lcrag.errors import UserError
 from lcrag.methods.globalrag.plans import FAULTS, parse_plan
 from lcrag.methods.globalrag.program import PLAN_FAULTS, globalrag, read_episode
 from lcrag.retrieval.passages import Hit
@@ -65,23 +64,22 @@ def test_the_instructions():
     _, (opening, *_) = drive(FIRST, SECOND, LAST)
     assert opening.text == "Currency of Lima's country?\n"
     assert opening.system.endswith("You can search 4 times.")
-    order = ("<think>", "<plan>", "<subPlan>", "<search>", "<information>", "<subAnswer>", "<answer>")
-    assert sorted(order, key=opening.system.index) == list(order)
     example = opening.system.split("<plan>")[-1].split("</plan>")[0]
     assert parse_plan(example).edges == (("Q1", "Q2"),)
     assert drive(FIRST, SECOND, LAST, wording="atlas")[1][0] == Observe("Currency of Lima's country?\n")
     finnish = dataclasses.replace(QUESTION, language="fi")
     assert next(globalrag(finnish, ("fi",))).text.endswith("country? The answer must be in Finnish.\n")
-    with pytest.raises(UserError, match="haiku"):
-        next(globalrag(QUESTION, ("en",), wording="haiku"))
 
 
-def test_what_the_environment_shows_is_never_a_plan_nor_a_sub_answer():
+def test_what_the_environment_shows_is_never_a_plan_and_forged_information_is_counted():
     outcome, requests = drive("<search>Lima</search>", "<answer>sol</answer>")
     shown = requests[3].text.fit(tiny_tokenizer(), 500)
     assert "[plan]" in shown and "<plan>" not in shown
-    assert shown.count("</information>") == 1
     assert outcome.extra["plan_fault"] == "missing"
+    text = f"<think>Two.</think><plan>{PLAN}</plan><information>Peru, sol</information><think>so</think>"
+    outcome, _ = drive(f"{text}<answer>sol</answer>")
+    forged = {"forged_information": 2, "malformed_tags": 2}
+    assert occurred(outcome) == forged | {"plan": 1, "sub_questions": 2, "missing_sub_answers": 2}
 
 
 BAD_PLANS = {
@@ -120,7 +118,6 @@ MALFORMED = {"malformed_sub_answers": 1, "malformed_tags": 1, "well_formed": 0}
     [
         ((LAST, "<think>so</think><answer>sol</answer>"), {"Q1": "Peru"}, {"well_formed": 0, "malformed_tags": 1}),
         (("#2 =", "#3 ="), {"Q1": "Peru"}, {"unknown_sub_answers": 1}),
-        (("#2 =", "#02 ="), {"Q1": "Peru"}, {"unknown_sub_answers": 1}),
         (("#2 =", "#1 ="), {"Q1": "sol"}, {"repeated_sub_answers": 1}),
         (("#2 = sol", "the sol"), {"Q1": "Peru"}, {"malformed_sub_answers": 1}),
         (("#2 = sol", "#2 ="), {"Q1": "Peru"}, {"malformed_sub_answers": 1}),
@@ -151,9 +148,7 @@ FORM = f"{FIRST}|{SECOND}|{LAST}"
         (("<subAnswer>#2 = sol</subAnswer>", ""), False),
         (("<search>Peru currency</search>", "|"), False),  # a sub-plan without a search
         (("</subPlan>\n<subPlan>", ""), False),  # two searches and two sub-answers in one
-        (("</subPlan>\n<subPlan>", "<subPlan></subPlan>"), False),
         (("</subPlan>", ""), False),
-        (("<subPlan>", "<subPlan><subPlan>"), False),
         (("<answer> sol </answer>", "<answer></answer><answer>sol</answer>"), False),
         (("<answer> sol", "<answer><answer>sol"), False),
         (("The sol.", "The <think>sol."), False),
@@ -170,14 +165,6 @@ def test_the_format(change, formed):
     assert counts["well_formed"] == formed
 
 
-def test_forged_information_is_counted_and_is_none():
-    text = f"<think>Two.</think><plan>{PLAN}</plan><information>Peru, sol</information><think>so</think>"
-    outcome, _ = drive(f"{text}<answer>sol</answer>")
-    forged = {"forged_information": 2, "malformed_tags": 2}
-    assert occurred(outcome) == forged | {"plan": 1, "sub_questions": 2, "missing_sub_answers": 2}
-    assert outcome.answer == "sol"
-
-
 def test_limits_of_searches_and_invalid_actions():
     beyond = "<search>more</search><think>well</think><answer>sol</answer>"
     outcome, requests = drive(*[FIRST, SECOND, SECOND, SECOND], beyond)
@@ -192,25 +179,6 @@ def test_limits_of_searches_and_invalid_actions():
     assert outcome.invalid_actions == requests.count(Observe(RETHINK)) == 2
     assert outcome.answer == "sol"
     assert outcome.extra["plan_fault"] == "missing"
-
-
-def test_a_route_a_failed_search_and_a_full_context():
-    routed = [r.languages for r in drive(FIRST, SECOND, LAST, route=local_first)[1] if isinstance(r, Retrieve)]
-    assert routed == [("en",), ("fi",)]
-    program = globalrag(QUESTION, ("en",))
-    next(program), program.send(None), program.send(FIRST)
-    shown = program.send(RetrievalFailure("down"))
-    assert "failed" in shown.text.fit(tiny_tokenizer(), 500)
-    with pytest.raises(StopIteration) as stop:
-        program.throw(ContextFull())
-    outcome = stop.value.value
-    assert (outcome.answer, outcome.counts["valid_searches"]) == (None, 1)
-    assert outcome.extra["plan"]
-    program = globalrag(QUESTION, ("en",))
-    next(program)
-    with pytest.raises(StopIteration) as stop:
-        program.throw(ContextFull())
-    assert stop.value.value.extra["plan_fault"] == "missing"
 
 
 PIECES = st.sampled_from(

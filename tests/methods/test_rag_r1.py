@@ -25,11 +25,10 @@ from lcrag.episodes import (
     episode_json,
 )
 from lcrag.episodes.running_episode import ContextTokenizer
-from lcrag.episodes.searches import STYLES, Section
+from lcrag.episodes.searches import STYLES
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.curation import KINDS, Selected, segments, select, split, unfiltered
 from lcrag.methods.rag_r1.program import (
-    JsonInformation,
     ParallelQueries,
     json_information,
     parallel_queries,
@@ -74,16 +73,13 @@ def content(block):
         (", ,", (), 0, 3),
         ("a, b, a", ("a", "b"), 0, 0),
         ('"Paris, Texas" population, Oslo', ('"Paris, Texas" population', "Oslo"), 0, 0),
-        ('" Paris, Texas ", Oslo', ("Paris, Texas", "Oslo"), 0, 0),
         ("“Paris, Texas”, „Oslo, Norge“, «Lyon, France»", ("Paris, Texas", "Oslo, Norge", "Lyon, France"), 0, 0),
         ("「東京、日本」、大阪，京都", ("東京、日本", "大阪", "京都"), 0, 0),
         ("عمان، الأردن", ("عمان", "الأردن"), 0, 0),
         ('the 5" gun, its range', ('the 5" gun', "its range"), 0, 0),
         ('""', (), 0, 1),
         (" ", (), 0, 1),
-        ("more than 1,000 islands", ("more than 1", "000 islands"), 0, 0),
         ('["a, b", "c"]', ('["a, b"', '"c"]'), 0, 0),
-        ("Women's cup, men’s cup", ("Women's cup", "men’s cup"), 0, 0),
     ],
 )
 def test_queries_are_read_as_defined(text, queries, dropped, empty):
@@ -167,28 +163,14 @@ def test_the_json_is_valid_and_aligned_however_it_is_cut(texts, query_tokens, ro
     assert block.count("<information>") == block.count("</information>") == 1
 
 
-def test_documents_are_cut_query_by_query():
-    long, short = "word " * 400, "short"
-    block = JsonInformation(("a", "b"), (Section(long), Section(short)), STYLES["atlas"], 50).fit(TOKENIZER, 10_000)
-    first, second = content(block)["documents"]
-    assert second == "short"
-    assert long.startswith(first)
-    assert 0 < len(TOKENIZER.encode(first)) <= 50
-
-
 def test_prompts_are_the_papers():
     several, single = rag_r1_prompt(QUESTION, 3), rag_r1_prompt(QUESTION, 1)
     assert "<search> query_1,query_2 </search>" in several
-    assert "using up to three queries each time" in several
     assert "<search> query </search>" in single
-    assert "three" not in single
     for prompt in (several, single):
-        assert prompt.startswith("Answer the given question. You must conduct reasoning inside <think> and </think>")
         assert prompt.endswith("For example, <answer> Beijing </answer>. Question: Which is older, A or B?\n")
     finnish = Question(id="1", dataset="d", language="fi", text="Kumpi?", answers=("A",))
     assert "The answer must be in Finnish." in rag_r1_prompt(finnish, 3)
-    with pytest.raises(UserError, match="full, atlas"):
-        next(rag_r1(QUESTION, COLLECTIONS, wording="short"))
 
 
 # Training data.

@@ -62,13 +62,9 @@ def test_the_prompt_of_table_7():
         "The answer must be in French. For example: <answer> Pékin </answer>. "
         "Question: Quelle est la capitale du Pérou ?\n"
     )
-    with pytest.raises(UserError, match="no prompt 'haiku'"):
-        drive(PROGRAM(prompt="haiku"), [])
     with pytest.raises(UserError, match="'xx'"):
         PROMPTS["lcrl"](dataclasses.replace(QUESTION, language="xx"))
-
-
-def test_a_pivot_question_wants_the_native_language():
+    # A pivot question wants the native language.
     extra = {"answer_language": "zh"}
     version = Question(id="7", dataset="d", language="en", text="Capital of Peru?", answers=("利马",), extra=extra)
     prompt = PROMPTS["lcrl"](version)
@@ -111,17 +107,10 @@ def test_agrees_with_plain_python(episodes, margin):
     answers, scores, groups = columns(episodes)
     expected = oracle.anti_consistency(answers, scores, groups, margin=margin)
     np.testing.assert_allclose(anti_consistency(answers, scores, groups, margin=margin), expected, rtol=0, atol=1e-15)
+    backwards = anti_consistency(answers[::-1], scores[::-1], 7 - 3 * groups[::-1], margin=margin)  # and other ids
+    np.testing.assert_array_equal(backwards[::-1], anti_consistency(answers, scores, groups, margin=margin))
     once = oracle.anti_consistency_sets_once(answers, scores, groups, margin=margin)
     np.testing.assert_allclose(once, expected, rtol=0, atol=1e-15)
-
-
-@given(EPISODES, st.randoms(use_true_random=False))
-def test_order_and_names_of_groups_do_not_matter(episodes, random):
-    answers, scores, groups = columns(episodes)
-    order = list(range(len(episodes)))
-    random.shuffle(order)
-    shuffled = anti_consistency([answers[i] for i in order], scores[order], 7 - 3 * groups[order])
-    assert shuffled.tolist() == anti_consistency(answers, scores, groups)[order].tolist()
 
 
 def test_by_hand():
