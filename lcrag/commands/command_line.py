@@ -118,7 +118,6 @@ COMMANDS = {
             "--seeds": "training seeds, 0,1,2 for example",
             "--only": "names of variants or methods, separated by commas",
             "--experiment": "the gin file to study; FILE_sft.gin trains its cold start",
-            "--sft_experiment": "the gin file of the baseline SFT; that of --experiment",
             "--records": "folder of the records of finished runs; records/NAME in --output_dir",
         },
         switches={

@@ -165,7 +165,7 @@ def compare_runs(
     path, tables = write_study_report(
         output_dir,
         title=title,
-        boards=scoreboards((trial for trial, _ in pairs), paired_seeds),
+        boards=list(scoreboards((trial for trial, _ in pairs), paired_seeds).values()),
         logs={name: list(runs.values()) for name, runs in logs.items()},
         metrics=metrics,
         marking=Marking(against=against, threshold=threshold),
@@ -231,7 +231,7 @@ def write_study_report(
     folder: pathlib.Path,
     *,
     title: str,
-    boards: Mapping[tuple[str, str, str], Scoreboard],
+    boards: Sequence[Scoreboard],
     logs: Mapping[str, Sequence[Mapping[str, Curve]]],
     metrics: Sequence[str],
     marking: Marking,
@@ -243,8 +243,7 @@ def write_study_report(
     Every table and figure for which there are results is made.
 
     Args:
-      folder, title: The folder, created if missing, and the title of the report.
-      boards: (data set, split, decoding) -> its scoreboard.
+      folder, title, boards: The folder, created if missing; the title of the report; a board for each split.
       logs: Method -> the training log of each of its runs.
       metrics, marking: Metrics of the tables, the first two also by language; significant differences to mark.
       axis: The name of what a study varies; empty: no study.
@@ -271,36 +270,7 @@ def write_study_report(
 
     folder.mkdir(parents=True, exist_ok=True)
     first, first_name = metrics[0], METRIC_NAMES[metrics[0]]
-    by_decoding: dict[str, list[Scoreboard]] = {}
-    for (_, _, decoding), board in boards.items():
-        by_decoding.setdefault(decoding, []).append(board)
-
     tables: list[Table | None] = []
-    for decoding, same in by_decoding.items():
-        if axis:
-            tables += [
-                study_table(board, f"{first_name} of {board.dataset}, {decoding}: {name}", first, axis, group)
-                for board in same
-                for group, name in {"all": "all languages", **STUDIED_GROUPS}.items()
-            ]
-        tables.append(overall_table(same, f"Overall, {decoding}", metrics, marking))
-        for board in same:
-            where = f"{board.dataset}, {decoding}"
-            tables += [
-                language_table(board, f"{METRIC_NAMES[metric]} by language, {where}", metric, marking)
-                for metric in metrics[:2]
-            ]
-            compared = f"{first_name}: difference from {marking.against}, {where}"
-            tables += [
-                part_table(board, f"{first_name} by part, {where}", first, marking),
-                difference_table(board, compared, first, marking),
-                runs_table(board, f"Runs, {where}", metrics),
-                diversity_table(_plans(board), f"Plans of right answers, {where}"),
-                *tool_tables(board, where),
-            ]
-    tables += [rewards_table(logs), phase_table(logs)]
-    made = [table for table in tables if table is not None]
-
     figures: dict[str, str] = {}  # file name -> caption
 
     def draw(name: str, caption: str, function: Callable[..., None], *data: Any) -> None:
@@ -311,28 +281,49 @@ def write_study_report(
     if any(name in log for own in logs.values() for log in own for name in TRAINING_PANELS):
         caption = "Training reward, response length and searches per episode over the training steps"
         draw(CURVES, caption, draw_method_curves, logs)
-    for (dataset, _, decoding), board in boards.items() if axis else ():
-        caption = f"{first_name} of {dataset}, {decoding}, by {axis}"
-        draw(f"study_{dataset}_{decoding}.png", caption, draw_study, board, first, axis)
-    for (dataset, _, decoding), board in boards.items():
-        if part_differences(board, first, marking):
-            caption = f"{first_name} of {dataset}, {decoding}: difference from {marking.against}"
-            draw(f"differences_{dataset}_{decoding}.png", caption, draw_differences, board, first, marking)
-    for decoding, same in by_decoding.items():
+    for decoding in dict.fromkeys(board.decoding for board in boards):
+        same = [board for board in boards if board.decoding == decoding]
+        if axis:
+            tables += [
+                study_table(board, f"{first_name} of {board.dataset}, {decoding}: {name}", first, axis, group)
+                for board in same
+                for group, name in {"all": "all languages", **STUDIED_GROUPS}.items()
+            ]
+        tables.append(overall_table(same, f"Overall, {decoding}", metrics, marking))
         if has_searches(same):
             draw(f"searches_{decoding}.png", f"Searches per question by data set, {decoding}", draw_searches, same)
         if has_costs(same):
             caption = f"Performance against sampled tokens, {decoding}; a bubble's area is the score per log token"
             draw(f"costs_{decoding}.png", caption, draw_costs, same)
-    for (dataset, _, decoding), board in boards.items():
-        if has_tool_use(board):
-            caption = f"Reward against tool rate on {dataset}, {decoding}, by tier; in percent the Pareto share"
-            draw(f"pareto_{dataset}_{decoding}.png", caption, draw_pareto, board)
-            if asked_repeatedly(board):
-                caption = f"Questions of {dataset}, {decoding}, by the share of their samples with a tool call"
-                draw(f"selectivity_{dataset}_{decoding}.png", caption, draw_selectivity, board)
+        for board in same:
+            where, file = f"{board.dataset}, {decoding}", f"{board.dataset}_{decoding}.png"
+            compared = f"{first_name}: difference from {marking.against}, {where}"
+            tables += [
+                *(
+                    language_table(board, f"{METRIC_NAMES[metric]} by language, {where}", metric, marking)
+                    for metric in metrics[:2]
+                ),
+                part_table(board, f"{first_name} by part, {where}", first, marking),
+                difference_table(board, compared, first, marking),
+                runs_table(board, f"Runs, {where}", metrics),
+                diversity_table(_plans(board), f"Plans of right answers, {where}"),
+                *tool_tables(board, where),
+            ]
+            if axis:
+                draw(f"study_{file}", f"{first_name} of {where}, by {axis}", draw_study, board, first, axis)
+            if part_differences(board, first, marking):
+                caption = f"{first_name} of {where}: difference from {marking.against}"
+                draw(f"differences_{file}", caption, draw_differences, board, first, marking)
+            if has_tool_use(board):
+                caption = f"Reward against tool rate on {where}, by tier; in percent the Pareto share"
+                draw(f"pareto_{file}", caption, draw_pareto, board)
+                if asked_repeatedly(board):
+                    caption = f"Questions of {where}, by the share of their samples with a tool call"
+                    draw(f"selectivity_{file}", caption, draw_selectivity, board)
     if tiers_in(logs):
         draw("tool_rates.png", "Tool rate over the training steps, by tier", draw_tool_rates, logs)
+    tables += [rewards_table(logs), phase_table(logs)]
+    made = [table for table in tables if table is not None]
 
     write_text(folder / LATEX, "\n".join(map(to_latex, made)))
     parts = [

@@ -49,7 +49,6 @@ class Settings:
     seeds: tuple[int, ...]  # of training
     only: tuple[str, ...] = ()  # names of variants or methods; empty: the study's own choice
     cold_start: bool = True  # whether cold starts are trained; otherwise the experiment's own policy is the start
-    sft_experiment: str = ""  # the gin file of the baseline SFT, without its ending; empty: `experiment`
     gin_files: tuple[str, ...] = ()  # of every point, after the study's own; a cold start has the platforms only
     bindings: tuple[str, ...] = ()  # of every point but the cold starts
 
@@ -152,11 +151,9 @@ def crossed_points(
         made: list[Point] = []
         for seed in settings.seeds:
             for name in settings.chosen(variants, usual):
-                variant, needs, studied = variants[name], [], settings
+                variant, needs = variants[name], []
                 if variant.command == "evaluate" and seed != settings.seeds[0]:
                     continue
-                if variant.command == "sft":
-                    studied = dataclasses.replace(settings, experiment=settings.sft_experiment or settings.experiment)
                 if trained_once and variant.command == "train":
                     needs = [settings.output / "trained" / f"{name}-{seed}"]
                     bindings = (*variant.bound(), seeded(seed))
@@ -165,7 +162,7 @@ def crossed_points(
                 for point, changes in (table or {"": ()}).items():
                     folder = settings.output / study / "-".join(filter(None, (name, point, str(seed))))
                     bindings = (*variant.bound(), *changes, *map(policy_of, needs), seeded(seed))
-                    made.append(studied.point(folder, command, *bindings, files=variant.files, needs=needs))
+                    made.append(settings.point(folder, command, *bindings, files=variant.files, needs=needs))
         return made
 
     return points

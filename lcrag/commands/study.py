@@ -30,10 +30,8 @@ def study(arguments: Arguments) -> None:
     chosen = STUDIES[words[0]]
     settings, jobs = settings_of(chosen, arguments), whole_number("--jobs", typed.get("--jobs", "1"), 1)
     points = chosen.points(settings)
-    for option, default in (("--no_cold_start", {"cold_start": True}), ("--sft_experiment", {"sft_experiment": ""})):
-        others = dataclasses.replace(settings, **default)
-        if others != settings and chosen.points(others) == points:
-            raise UserError(f"{option} changes none of the study's runs: leave it out")
+    if not settings.cold_start and chosen.points(dataclasses.replace(settings, cold_start=True)) == points:
+        raise UserError("--no_cold_start changes none of the study's runs: leave it out")
     records = Path(typed.get("--records", settings.output / "records" / words[0]))
     points = [
         dataclasses.replace(point, record=records / f"{point.folder.name}.json")
@@ -66,7 +64,6 @@ def settings_of(chosen: Study, arguments: Arguments) -> Settings:
         seeds=tuple(whole_number("--seeds", seed) for seed in seeds) or chosen.seeds,
         only=only,
         cold_start="--no_cold_start" not in arguments.options,
-        sft_experiment=typed.get("--sft_experiment", "").removesuffix(".gin"),
         gin_files=arguments.gin_files,
         bindings=(*chosen.bindings, *arguments.bindings),
     )
@@ -81,8 +78,7 @@ def described() -> str:
 def _check_records(records: Path, points: Sequence[Point], settings: Settings) -> None:
     """Raises a UserError for a record of another experiment, or of a point whose command was another.
 
-    Commands may differ in the study's output folder, and the baseline SFT may have an experiment of its own
-    (`--sft_experiment`).
+    Commands may differ in the study's output folder, and the baseline SFT may have an experiment of its own.
     """
     of_record = {point.record: point for point in points}
     for path in record_files(records):

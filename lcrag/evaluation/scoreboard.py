@@ -128,6 +128,7 @@ class Scoreboard:
     def __init__(self, trials: Sequence[Trial], paired_seeds: bool = False):
         self.trials = tuple(trials)
         self.paired_seeds = paired_seeds
+        self.dataset, self.decoding = trials[0].dataset, trials[0].decoding
         self.questions = trials[0].questions
         for trial in trials:
             if trial.questions.keys != self.questions.keys:
@@ -141,10 +142,6 @@ class Scoreboard:
         self._runs: dict[System, dict[str, list[Trial]]] = {}
         for trial in trials:
             self._runs.setdefault(trial.system, {}).setdefault(trial.run, []).append(trial)
-
-    @property
-    def dataset(self) -> str:
-        return self.trials[0].dataset
 
     @property
     def systems(self) -> list[System]:

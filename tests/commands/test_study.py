@@ -81,7 +81,8 @@ def test_every_point_is_a_command_that_can_be_read_and_comes_after_what_it_reads
     folders, systems = [], []
     for point in points:
         assert point.command[0] in main.COMMANDS
-        configure(point.gin_files, point.bindings)
+        if "SEED = 4" not in point.bindings:  # the first seed's are the same otherwise
+            configure(point.gin_files, point.bindings)
         assert set(point.needs) <= set(folders)
         policy = bound(point).get("policy.folder")
         trained = {str(folder / "policy") for folder in point.needs}
@@ -116,8 +117,6 @@ def test_options_choose_what_is_run():
     alone = points_of("translate_r1", *words, "--no_cold_start")
     assert [point.command for point in alone] == [("evaluate",), ("train",)]
     assert all("policy.folder" not in bound(point) for point in alone)
-    tuned = points_of("lcrl_tables", "--only=sft", "--seeds=0", "--sft_experiment=own.gin")
-    assert [point.gin_files for point in tuned] == [("own.gin", "baselines/sft.gin")]
     [platform] = points_of("lcrl_curves", "--only=lcrl", "--seeds=0", "--gin_file=platform/h200.gin")
     assert platform.gin_files == ("platform/h200.gin", "lcrl/atlas_study.gin")
 
@@ -174,12 +173,10 @@ def test_points_are_run_once_and_then_reported(study):
 
 
 def test_what_is_recorded_is_kept_without_the_runs(study, tmp_path):
-    words = ("r_search", "--seeds=0,1", "--output_dir=out", "--records=kept")
+    words = ("r_search", "--seeds=1", "--only=grpo,ppo,rag", "--output_dir=out", "--records=kept")
     study(*words)
     recorded = {path.name for path in (tmp_path / "kept").iterdir()}
-    trained = {f"{name}-{seed}.json" for name in tables.R_SEARCH for seed in (0, 1) if name != "rag"}
-    starts = {f"before-{name}.json" for name in ("grpo", "without_evidence", "from_long_sft")}
-    assert recorded == trained | starts | {"rag.json"}
+    assert recorded == {"before-grpo.json", "grpo-1.json", "ppo-1.json", "rag.json"}
     shutil.rmtree(tmp_path / "out")
     _, again, _ = study(*words)
     assert [call.words for call in again] == [("kept",)], "no cold start is trained for runs that have a record"
@@ -191,18 +188,14 @@ def test_what_is_recorded_is_kept_without_the_runs(study, tmp_path):
     assert [call.words for call in finished] == [("out/study/ppo-1",), ("kept",)], "a finished run is only recorded"
 
 
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [(("lcrl_data", "--no_cold_start"), "--no_cold_start"), (("r_search", "--sft_experiment=own"), "--sft_experiment")],
-)
-def test_an_option_without_an_effect_is_refused(study, words, option):
-    status, calls, error = study(*words, "--output_dir=out")
+def test_an_option_without_an_effect_is_refused(study):
+    status, calls, error = study("lcrl_data", "--no_cold_start", "--output_dir=out")
     assert (status, calls) == (2, [])
-    assert option in error
+    assert "--no_cold_start" in error
 
 
 def test_a_record_of_another_command_is_refused(study):
-    words = ("r_search", "--seeds=0", "--records=kept")
+    words = ("r_search", "--seeds=0", "--only=ppo", "--records=kept")
     study(*words, "--output_dir=out", "--gin.STEPS=5")
     status, calls, _ = study(*words, "--output_dir=elsewhere", "--gin.STEPS=5")
     assert status == 0
@@ -210,9 +203,9 @@ def test_a_record_of_another_command_is_refused(study):
     for others in (words, ("rag_r1", "--records=kept")):  # of the same study, and of another
         status, calls, error = study(*others, "--output_dir=out")
         assert (status, calls) == (2, [])
-        assert "kept/answer_only-0.json" in error
+        assert "kept/before-grpo.json" in error
     words = ("lcrl_tables", "--seeds=0", "--records=tables", "--output_dir=out")
-    assert study(*words, "--only=sft", "--sft_experiment=lcrl/paper_sft")[0] == 0
+    assert study(*words, "--only=sft", "--experiment=lcrl/paper_sft")[0] == 0
     assert study(*words, "--only=lcrl")[0] == 0, "the baseline SFT may have an experiment of its own"
 
 
