@@ -72,7 +72,7 @@ def test_an_earlier_step_and_another_dtype(finished, tmp_path):
 
 
 def test_merged_adapters_are_stored_as_their_base(tiny, tmp_path):
-    """In the dtype of the folder, whatever the compute dtype; the values are those of `test_policy_lora`."""
+    """In the dtype of the folder, whatever the compute dtype; the values are those of `test_policy_parameters`."""
     own = shutil.copytree(tiny, tmp_path / "own")
     config, params = load_hugging_face(tiny / "policy")
     save_hugging_face(own / "policy", config, params, dtype="bfloat16")

@@ -1,4 +1,4 @@
-"""Sampling in slots against one plain forward pass, and the invariances that make a run reproducible."""
+"""Sampling in slots against one plain forward pass and `transformers`, and the invariances of a run."""
 
 import dataclasses
 import math
@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from flax import traverse_util
 from support import SENTENCES, tiny_config, tiny_tokenizer
+from support.random_decoders import DECODERS, saved_decoder
 
 from lcrag.errors import UserError
 from lcrag.policy import (
@@ -18,11 +20,12 @@ from lcrag.policy import (
     compute_parameters,
     hidden_states,
     initialise,
+    load_hugging_face,
     logits,
     make_mesh,
     unembed,
 )
-from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, generate
 from lcrag.sampling import slots as slots_module
 from lcrag.sampling.sampler import _split
 from lcrag.sampling.slots import compiled_functions
@@ -121,7 +124,7 @@ def test_an_episode_depends_on_nothing_but_itself(model, reference, options, slo
     ("options", "mesh"),
     [
         ({"slots": 8, "decode_rows": (2, 5), "block": 3, **ONE_SHAPE}, {}),
-        ({"gather_parameters": True}, {"fsdp": 2, "tensor": 4}),  # there are two key-value heads
+        ({"gather_parameters": True, **ONE_SHAPE}, {"fsdp": 2, "tensor": 2}),
     ],
     ids=["other slots and blocks", "sharded"],
 )
@@ -161,8 +164,7 @@ def test_a_tpus_kernel_appends_the_same(monkeypatch, mesh):
     assert sampled[0] == sampled[1]
 
 
-@pytest.mark.parametrize("layers", ["stacked", "apart"])
-def test_merged_adapters_sample_the_same(model, reference, layers):
+def test_merged_adapters_sample_the_same(model, reference):
     config, params = model
     config, params = add_lora(config, params, Lora(rank=2), jax.random.key(1))
     noise = np.random.default_rng(0)
@@ -171,7 +173,8 @@ def test_merged_adapters_sample_the_same(model, reference, layers):
         for path, leaf in traverse_util.flatten_dict(params).items()
     }
     adapted = config, traverse_util.unflatten_dict(moved)
-    merged, unmerged = (make(adapted, layers=layers, merge_adapters=each, **ONE_SHAPE) for each in (True, False))
+    merged = make(adapted, layers="apart", **ONE_SHAPE)
+    unmerged = make(adapted, layers="stacked", merge_adapters=False, **ONE_SHAPE)
     one, other = (converse(each, range(3), int) for each in (merged, unmerged))
     assert tokens_of(one) == tokens_of(other)
     assert all(tokens != reference[episode] for episode, tokens in tokens_of(one).items())
@@ -247,10 +250,8 @@ def test_limits_and_the_end_of_the_context(model):
         make(model, context=4096)
 
 
-@pytest.mark.parametrize("tensor, gather", [(2, True), (4, False)])  # there are two key-value heads
-def test_a_sharded_sampler_samples_the_same(model, reference, tensor, gather):
-    mesh = make_mesh(fsdp=2, tensor=tensor, devices=jax.devices()[: 2 * tensor])
-    sampler = make(model, mesh=mesh, gather_parameters=gather)
+def test_a_sharded_sampler_samples_the_same(model, reference):
+    sampler = make(model, mesh=make_mesh(fsdp=2, tensor=4))  # there are two key-value heads
     assert tokens_of(converse(sampler, range(4), int)) == reference
 
 
@@ -303,3 +304,101 @@ def test_new_masters_replace_the_samplers_copy():
 )
 def test_rows_and_tokens_are_split_with_the_least_padding(count, parts):
     assert _split(count, (4, 8, 16, 48)) == parts
+
+
+# --- Generate ---
+
+TOKENS = 64
+PROMPT_LENGTHS = (3, 70, 21, 1, 40)  # more than the slots, so that one is admitted late
+
+
+def greedy_of_transformers(model, prompts) -> list[list[int]]:
+    """Continues each prompt without an end; the prompts form one batch, padded on the left."""
+    longest = max(map(len, prompts))
+    rows = torch.tensor([[0] * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    model.generation_config.eos_token_id = None
+    with torch.no_grad():
+        new = model.generate(rows, attention_mask=mask, max_new_tokens=TOKENS, do_sample=False, pad_token_id=0)
+    return new[:, longest:].tolist()
+
+
+def until(tokens: list[int], ends: tuple[int, ...]) -> list[int]:
+    """The tokens up to and including the first that ends a text."""
+    return tokens[: next((place for place, token in enumerate(tokens) if token in ends), TOKENS) + 1]
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def models(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    return saved_decoder(folder, request.param), *load_hugging_face(folder)
+
+
+def ending(endless: list[list[int]]) -> tuple[int, int]:
+    """Returns two ids: one that no text has, and one from the middle of the first text that some other text lacks."""
+    here = next(token for token in endless[0][TOKENS // 4 :] if any(token not in text for text in endless[1:]))
+    return min(set(range(TOKENS * len(endless) + 1)).difference(*endless)), here
+
+
+def test_sixty_four_greedy_tokens_and_every_end(models):
+    """Two ids end a text; those that hold neither go on to the last token."""
+    model, config, params = models
+    random = np.random.default_rng(1)
+    prompts = [random.integers(0, config.vocabulary_size, length).tolist() for length in PROMPT_LENGTHS]
+    endless = greedy_of_transformers(model, prompts)
+    ends = ending(endless)
+    tokenizer = dataclasses.replace(tiny_tokenizer(), eos_ids=ends)
+    results = generate(config, params, tokenizer, prompts, max_tokens=TOKENS, temperature=0.0, slots=4)
+    expected = [until(tokens, ends) for tokens in endless]
+    assert [result.tokens.tolist() for result in results] == expected
+    reasons = ["eos" if tokens[-1] in ends else "length" for tokens in expected]
+    assert [result.finish_reason for result in results] == reasons
+    assert {"eos", "length"} == set(reasons)
+
+
+def test_text_ends_with_the_stop_string(model):
+    prompt = "Hello there"
+    [free] = generate(*model, tiny_tokenizer(), [prompt], max_tokens=9, temperature=0.0)
+    text = tiny_tokenizer().decode(free.tokens[:3])
+    [stopped] = generate(*model, tiny_tokenizer(), [prompt], (text[-1],), max_tokens=9, temperature=0.0)
+    assert stopped.finish_reason == "stop"
+    assert stopped.text == text[: text.index(text[-1]) + 1]
+
+
+def test_a_model_may_have_more_rows_than_its_tokenizer_has_tokens():
+    config = tiny_config(vocabulary_size=tiny_tokenizer().vocabulary_size + 40)
+    params = initialise(config, jax.random.key(0))
+    params["embedding"] = params["embedding"].at[-40:].multiply(30)  # unused rows are sampled now and then
+    [result] = generate(config, params, tiny_tokenizer(), ["abc"], ("zz",), max_tokens=30, temperature=2.0)
+    assert len(result.tokens) == 30
+    assert result.tokens.max() >= tiny_tokenizer().vocabulary_size
+
+
+def test_an_empty_or_overlong_prompt_is_refused(model):
+    with pytest.raises(UserError, match="prompt 1 is empty"):
+        generate(*model, tiny_tokenizer(), ["a", ""], max_tokens=2)
+    with pytest.raises(UserError, match="leaves no room"):
+        generate(*model, tiny_tokenizer(), ["word " * 300], max_tokens=2)
+
+
+def test_a_second_call_of_similar_size_compiles_nothing(model):
+    prompts = ["Hello there", "EUR", "Rome"]
+    first = generate(*model, tiny_tokenizer(), prompts, max_tokens=9)
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiled.append(name))
+    second = generate(*model, tiny_tokenizer(), [*prompts, "a"], max_tokens=11)
+    assert not [name for name in compiled if "backend_compile" in name]
+    for one, other in zip(first, second, strict=False):
+        assert one.tokens.tolist() == other.tokens[: len(one.tokens)].tolist()
+
+
+def test_a_prompt_begins_once_with_the_beginning_ids(model):
+    [eos], (config, params) = tiny_tokenizer().eos_ids, model
+    tokenizer = dataclasses.replace(tiny_tokenizer(), beginning_ids=(eos,))
+    prompts = ["EUR", "<eos>EUR", [eos, *tokenizer.encode("EUR")]]
+    first, *others = generate(config, params, tokenizer, prompts, max_tokens=6, temperature=0.0)
+    for other in others:
+        np.testing.assert_array_equal(first.tokens, other.tokens)
+        np.testing.assert_allclose(first.log_probabilities, other.log_probabilities, rtol=1e-5)
+    [without] = generate(config, params, tiny_tokenizer(), ["EUR"], max_tokens=6, temperature=0.0)
+    assert np.abs(first.log_probabilities[:1] - without.log_probabilities[:1]).max() > 1e-4
