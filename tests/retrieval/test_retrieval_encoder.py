@@ -1,4 +1,4 @@
-"""Encoders: batches, padding, devices, saved folders and the sources of their settings, contrastive training."""
+"""Encoders: batches, devices, saved folders and the sources of their settings, training, parity with `transformers`."""
 
 import json
 import logging
@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.torch
+import tokenizers
 import torch
-from encoder_checkpoints import write_checkpoint, write_json
+import transformers
 from hypothesis import given
 from hypothesis import strategies as st
+from prepared_data import prepared
 from support import tiny_tokenizer
+from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 
 from lcrag.errors import UserError
 from lcrag.retrieval import (
@@ -22,6 +25,7 @@ from lcrag.retrieval import (
     Encoder,
     EncoderSettings,
     Pair,
+    XlmRobertaConfig,
     initialise_encoder,
     load_encoder,
     save_encoder,
@@ -138,6 +142,99 @@ def test_saved_encoders_are_read_back(encoder, tmp_path, dtype, tolerance):
     save_encoder(tmp_path / "again", loaded)
     assert load_encoder(tmp_path / "again").fingerprint() == loaded.fingerprint()
     assert load_encoder(tmp_path / "e", pooling="cls").fingerprint() != loaded.fingerprint()
+
+
+# --- Folders that transformers writes ---
+
+SENTENCES = (
+    "The capital of France is Paris, and its currency the euro.",
+    "Какая валюта используется в Японии? Иена.",
+    "日本の通貨は円です。首都は東京です。",
+    "العملة في مصر هي الجنيه",
+    "กรุงเทพมหานคร เป็นเมืองหลวงของประเทศไทย",
+    "naïve façade, 1999 and 2002; query: passage: [CLS]",
+)
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 52,
+    "max_position_embeddings": 66,
+}
+FAMILIES = {"bert": (transformers.BertConfig, transformers.BertModel)} | {
+    "xlm-roberta": (transformers.XLMRobertaConfig, transformers.XLMRobertaModel)
+}
+
+
+def word_pieces() -> tokenizers.Tokenizer:
+    """A WordPiece tokenizer as BERT's: [PAD] is 0, [CLS] text [SEP]."""
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=300, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return tokenizer
+
+
+def unigrams() -> tokenizers.Tokenizer:
+    """A Unigram tokenizer as XLM-R's: <pad> is 1, <s> text </s>."""
+    tokenizer = tokenizers.Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=special, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    tokenizer.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True)])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
+    return tokenizer
+
+
+def _fast(tokenizer: tokenizers.Tokenizer, family: str) -> transformers.PreTrainedTokenizerFast:
+    names = {"bert": ("[PAD]", "[UNK]"), "xlm-roberta": ("<pad>", "<unk>")}[family]
+    named = dict(zip(("pad_token", "unk_token"), names, strict=True))
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **named)
+
+
+def write_checkpoint(folder, family, dtype=torch.float32, tokenizer=None, head=False, config=None, **save):
+    """Writes a random model and its tokenizer as `save_pretrained` does. Every tensor is far from its usual start, so
+    that none can be swapped unnoticed."""
+    torch.manual_seed(0)
+    tokenizer = tokenizer or {"bert": word_pieces, "xlm-roberta": unigrams}[family]()
+    config_class, model_class = FAMILIES[family]
+    if head:
+        model_class = {"bert": transformers.BertForMaskedLM, "xlm-roberta": transformers.XLMRobertaForMaskedLM}[family]
+    types = 2 if family == "bert" else 1
+    sizes = SIZES | {"vocab_size": tokenizer.get_vocab_size() + 3, "type_vocab_size": types} | (config or {})
+    model = model_class(config_class(**sizes))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.4 * torch.randn_like(parameter)
+    model.to(dtype).save_pretrained(folder, **save)
+    _fast(tokenizer, family).save_pretrained(folder)
+    return folder
+
+
+def write_json(path, value):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def vectors_of(folder, texts, pooling, max_tokens=64):
+    """Unit vectors of the texts, each as `transformers` reads it from the folder, in one padded batch."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).eval()
+    batch = tokenizer(texts, padding=True, truncation=True, max_length=max_tokens, return_tensors="pt")
+    with torch.no_grad():
+        hidden = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
+    mask = batch.attention_mask[..., None]
+    pooled = hidden[:, 0] if pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
+    return torch.nn.functional.normalize(pooled).numpy().astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -329,3 +426,117 @@ def test_contrastive_training_learns_and_leaves_the_start_alone(encoder):
     assert encoder.fingerprint() == before != trained.fingerprint()
     with pytest.raises(UserError, match="ran out at step 2"):
         train_encoder(encoder, _pairs(20), ContrastiveConfig(steps=3, batch=16, tokens=24))
+
+
+# --- The vectors are those of transformers ---
+
+# From one token to more than there are positions, so that every bucket of rows and tokens has its turn.
+PARITY_TEXTS = [
+    *SENTENCES,
+    "",
+    "a",
+    " ".join(SENTENCES[:2]),
+    " ".join(SENTENCES),
+    *(f"{SENTENCES[number % 6]} {number}" for number in range(20)),
+]
+
+
+def _cosines(ours, theirs):
+    assert ours.dtype == np.float32
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(np.linalg.norm(ours, axis=1), 1, atol=1e-5)
+    return (ours.astype(np.float64) * theirs).sum(1)
+
+
+@pytest.fixture(scope="module", params=["bert", "xlm-roberta"])
+def written(request, tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp(request.param) / "model", request.param)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_vectors_are_those_of_transformers(written, pooling):
+    """Also of a text with padding tokens, which have their own position, and of one that needs the last position."""
+    encoder = load_encoder(written, pooling=pooling)
+    padding = "<pad>" if isinstance(encoder.config, XlmRobertaConfig) else "[PAD]"
+    texts = [*PARITY_TEXTS, f"one {padding} two {padding}{padding} three", " ".join(SENTENCES * 2)]
+    assert len(encoder.tokenize(texts[-1:], "passage")[0]) == encoder.settings.max_tokens == 64
+    expected = vectors_of(written, [f"passage: {text}" for text in texts], pooling)
+    vectors = encoder.encode(texts, "passage")
+    assert _cosines(vectors, expected).min() >= 0.99999
+    # Alone, and in fives a text is padded to other shapes.
+    for rows in (slice(1), slice(3, 8), slice(9, 10)):
+        assert _cosines(encoder.encode(texts[rows], "passage"), expected[rows]).min() >= 0.99999
+    # What the vectors of all texts have in common, which makes any two alike, is no evidence.
+    apart = expected - expected.mean(axis=0)
+    assert np.abs(vectors - expected).max() <= 1e-3 * np.abs(apart).max()
+
+
+@pytest.mark.parametrize("family", ["bert", "xlm-roberta"])
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"dtype": torch.bfloat16, "max_shard_size": "20KB"},
+        {"dtype": torch.float16, "head": True},
+    ],
+    ids=["bfloat16", "head"],
+)
+def test_half_precision_weights_shards_and_bodies_of_models_with_a_head_are_read(tmp_path, family, stored):
+    write_checkpoint(tmp_path / "e5", family, **stored)
+    assert (len(list((tmp_path / "e5").glob("*.safetensors"))) > 2) == ("max_shard_size" in stored)
+    expected = vectors_of(tmp_path / "e5", [f"query: {text}" for text in PARITY_TEXTS[:9]], "mean")
+    assert _cosines(load_encoder(tmp_path / "e5").encode(PARITY_TEXTS[:9]), expected).min() >= 0.99999
+
+
+def test_a_saved_encoder_is_the_same_in_transformers(written, tmp_path):
+    encoder = load_encoder(written, pooling="mean")
+    save_encoder(tmp_path / "saved", encoder)
+    prompts = json.loads((tmp_path / "saved" / "config_sentence_transformers.json").read_text())["prompts"]
+    assert prompts == {"query": "query: ", "passage": "passage: ", "document": "passage: "}
+    np.testing.assert_allclose(
+        vectors_of(written, PARITY_TEXTS, "cls"), vectors_of(tmp_path / "saved", PARITY_TEXTS, "cls"), atol=1e-6
+    )
+
+
+def test_texts_are_put_in_lower_case_where_the_folder_says_so(tmp_path):
+    write_checkpoint(tmp_path / "m", "xlm-roberta", tokenizer=unigrams())
+    write_json(tmp_path / "m" / "sentence_bert_config.json", {"max_seq_length": 48, "do_lower_case": True})
+    encoder = load_encoder(tmp_path / "m", query_prefix="", passage_prefix="")
+    expected = vectors_of(tmp_path / "m", [text.lower() for text in PARITY_TEXTS], "mean", max_tokens=48)
+    assert _cosines(encoder.encode(PARITY_TEXTS), expected).min() >= 0.99999
+    save_encoder(tmp_path / "saved", encoder)
+    np.testing.assert_array_equal(load_encoder(tmp_path / "saved").encode(PARITY_TEXTS), encoder.encode(PARITY_TEXTS))
+
+
+def _multilingual_bert() -> tokenizers.Tokenizer:
+    vocabulary = str(prepared("tokenizers/mbert/mbert_modified_vocab.txt"))
+    tokenizer = tokenizers.Tokenizer(models.WordPiece.from_file(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False, strip_accents=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    ids = {name: tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]")}
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=list(ids.items()))
+    tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    return tokenizer
+
+
+def _t5() -> tokenizers.Tokenizer:
+    return tokenizers.Tokenizer.from_file(str(prepared("tokenizers/t5/tokenizer.json")))
+
+
+@pytest.fixture(scope="module")
+def texts():
+    path = prepared("tokenizers/qwen/golden_encodings.jsonl")
+    rows = list(map(json.loads, path.open(encoding="utf-8")))
+    return [row["text"] for row in rows][::3]
+
+
+# T5's padding is 0, so that positions count from 1.
+@pytest.mark.parametrize(
+    "family, make, config", [("bert", _multilingual_bert, {}), ("xlm-roberta", _t5, {"pad_token_id": 0})]
+)
+def test_texts_of_many_scripts(tmp_path, texts, family, make, config):
+    folder = write_checkpoint(tmp_path / "model", family, tokenizer=make(), config={"num_hidden_layers": 1} | config)
+    encoder = load_encoder(folder, pooling="mean", query_prefix="", passage_prefix="")
+    expected = vectors_of(folder, texts, "mean")
+    assert _cosines(encoder.encode(texts), expected).min() >= 0.99999
+    spread = np.abs(expected - expected.mean(axis=0)).max()
+    assert np.abs(encoder.encode(texts) - expected).max() <= 1e-3 * spread
