@@ -2,8 +2,6 @@
 
 import concurrent.futures
 import logging
-import pathlib
-import re
 import sys
 import threading
 import time
@@ -13,18 +11,11 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
 from support.local_server import served
 
-import lcrag
 from lcrag.episodes import Completion, GenerationFailure
 from lcrag.errors import UserError
 from lcrag.models import CompletionJudge
 from lcrag.models.completers import EndpointCompleter, without_thought
 from lcrag.sampling import SamplingParameters
-
-
-def test_there_is_one_client_for_all_endpoints():
-    package = pathlib.Path(lcrag.__file__).parent
-    users = [path for path in package.rglob("*.py") if re.search(r"\b(import|from) openai\b", path.read_text())]
-    assert [path.relative_to(package).as_posix() for path in users] == ["models/completers.py"]
 
 
 class Model:

@@ -26,6 +26,10 @@ QUERIES = ["Text of number 7919", "Title 3", "something else"]
 PASSAGES = st.builds(Passage, id=st.text(), title=st.text(), text=st.text())
 
 
+def _made(*texts):
+    return [Passage(id=text, title="", text=text) for text in texts]
+
+
 @settings(max_examples=20)
 @given(st.lists(PASSAGES, min_size=1, max_size=8, unique_by=lambda passage: passage.id))
 def test_any_unicode_is_read_back(passages):
@@ -40,7 +44,7 @@ def test_any_unicode_is_read_back(passages):
 
 @pytest.mark.parametrize("count", [ROWS_PER_BATCH - 1, ROWS_PER_BATCH, ROWS_PER_BATCH + 1])
 def test_rows_are_found_across_batches(tmp_path, count):
-    passages = [Passage(id=str(row), title="", text=f"text {row}") for row in range(count)]
+    passages = _made(*map(str, range(count)))
     write_passages(iter(passages), tmp_path / PASSAGES_FILE)
     corpus = Corpus(tmp_path)
     assert len(corpus) == count
@@ -50,14 +54,14 @@ def test_rows_are_found_across_batches(tmp_path, count):
         corpus[count]
 
 
-def _made(*texts):
-    return [Passage(id=text[0], title=text[1:], text=text) for text in texts]
-
-
 def test_fingerprints_tell_contents_apart_and_bad_passages_are_named(tmp_path):
-    one, other = (write_passages(passages, tmp_path / PASSAGES_FILE)[1] for passages in (_made("1a"), _made("1ab")))
-    assert one == write_passages(_made("1a"), tmp_path / PASSAGES_FILE)[1] != other
-    for passages, named in ((_made("a", "b\ud800"), "'b'"), (_made("a", "b", "c", "b"), "'b'"), ([], "at least one")):
+    one, other = (write_passages(passages, tmp_path / PASSAGES_FILE)[1] for passages in (_made("a"), _made("b")))
+    assert one == write_passages(_made("a"), tmp_path / PASSAGES_FILE)[1] != other
+    for passages, named in (
+        (_made("a", "\ud800"), "Unicode"),
+        (_made("a", "b", "c", "b"), "'b'"),
+        ([], "at least one"),
+    ):
         with pytest.raises(UserError, match=named):
             write_passages(passages, tmp_path / PASSAGES_FILE)
 
@@ -153,13 +157,10 @@ def test_the_memory_is_stated_and_too_little_is_said_before_anything_is_read(bui
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory, encoder):
     """A collection with an index that is a tree."""
-    many, folder = (
-        [Passage(id=str(row), title="", text=str(row)) for row in range(300)],
-        tmp_path_factory.mktemp("tree"),
-    )
+    folder = tmp_path_factory.mktemp("tree")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(index_module, "LARGEST_EXACT", 100)
-        build_collection(many, encoder, folder, language="en")
+        build_collection(_made(*map(str, range(10, 310))), encoder, folder, language="en")
     return folder
 
 

@@ -202,8 +202,7 @@ def _fast(tokenizer: tokenizers.Tokenizer, family: str) -> transformers.PreTrain
 
 
 def write_checkpoint(folder, family, dtype=torch.float32, tokenizer=None, head=False, config=None, **save):
-    """Writes a random model and its tokenizer as `save_pretrained` does. Every tensor is far from its usual start, so
-    that none can be swapped unnoticed."""
+    """Writes a random model and its tokenizer as `save_pretrained` does; no tensor is near its usual start."""
     torch.manual_seed(0)
     tokenizer = tokenizer or {"bert": word_pieces, "xlm-roberta": unigrams}[family]()
     config_class, model_class = FAMILIES[family]
@@ -341,23 +340,18 @@ def _changed(folder, file, change):
     [
         ("model.safetensors", {QUERY: None}, QUERY),
         ("model.safetensors", {EXTRA: torch.zeros(32)}, EXTRA),
-        ("model.safetensors", {QUERY: torch.zeros(32, 31)}, QUERY),
         ("model.safetensors", {QUERY: torch.zeros(32, 32, dtype=torch.int8)}, QUERY),
         ("config.json", {"model_type": "distilbert"}, "distilbert"),
-        ("config.json", {"model_type": None}, "None"),
         ("config.json", {"position_embedding_type": "relative_key"}, "relative_key"),
-        ("config.json", {"is_decoder": True}, "is_decoder"),
         ("config.json", {"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
         ("config.json", {"hidden_act": "swish"}, "swish"),
         ("config.json", {"hidden_size": 31}, "hidden_size"),
         ("config.json", {"hidden_size": ...}, "hidden_size"),  # absent
         ("config.json", {"num_hidden_layers": "3"}, "num_hidden_layers"),
-        ("config.json", {"num_hidden_layers": True}, "num_hidden_layers"),
         ("config.json", {"type_vocab_size": 0}, "type_vocab_size"),
         ("config.json", {"max_position_embeddings": 2}, "no position"),
         ("config.json", {"vocab_size": 5}, "embeddings.word_embeddings.weight"),
         ("config.json", {"num_hidden_layers": 2}, "encoder.layer.2."),
-        ("config.json", {"num_hidden_layers": 4}, "encoder.layer.3."),
         (POOLING_FILE, {"pooling_mode": "lasttoken"}, "lasttoken"),
         (POOLING_FILE, {"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": True}, "max"),
         (POOLING_FILE, {"pooling_mode_mean_tokens": True, "include_prompt": False}, "include_prompt"),
@@ -488,8 +482,7 @@ def test_half_precision_weights_shards_and_bodies_of_models_with_a_head_are_read
 
 
 def test_a_saved_encoder_is_the_same_in_transformers(written, tmp_path):
-    encoder = load_encoder(written, pooling="mean")
-    save_encoder(tmp_path / "saved", encoder)
+    save_encoder(tmp_path / "saved", load_encoder(written, pooling="mean"))
     prompts = json.loads((tmp_path / "saved" / "config_sentence_transformers.json").read_text())["prompts"]
     assert prompts == {"query": "query: ", "passage": "passage: ", "document": "passage: "}
     np.testing.assert_allclose(
@@ -498,7 +491,7 @@ def test_a_saved_encoder_is_the_same_in_transformers(written, tmp_path):
 
 
 def test_texts_are_put_in_lower_case_where_the_folder_says_so(tmp_path):
-    write_checkpoint(tmp_path / "m", "xlm-roberta", tokenizer=unigrams())
+    write_checkpoint(tmp_path / "m", "xlm-roberta")
     write_json(tmp_path / "m" / "sentence_bert_config.json", {"max_seq_length": 48, "do_lower_case": True})
     encoder = load_encoder(tmp_path / "m", query_prefix="", passage_prefix="")
     expected = vectors_of(tmp_path / "m", [text.lower() for text in PARITY_TEXTS], "mean", max_tokens=48)
@@ -522,18 +515,13 @@ def _t5() -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_file(str(prepared("tokenizers/t5/tokenizer.json")))
 
 
-@pytest.fixture(scope="module")
-def texts():
-    path = prepared("tokenizers/qwen/golden_encodings.jsonl")
-    rows = list(map(json.loads, path.open(encoding="utf-8")))
-    return [row["text"] for row in rows][::3]
-
-
 # T5's padding is 0, so that positions count from 1.
 @pytest.mark.parametrize(
     "family, make, config", [("bert", _multilingual_bert, {}), ("xlm-roberta", _t5, {"pad_token_id": 0})]
 )
-def test_texts_of_many_scripts(tmp_path, texts, family, make, config):
+def test_texts_of_many_scripts(tmp_path, family, make, config):
+    rows = prepared("tokenizers/qwen/golden_encodings.jsonl").read_text(encoding="utf-8").splitlines()
+    texts = [json.loads(row)["text"] for row in rows[::3]]
     folder = write_checkpoint(tmp_path / "model", family, tokenizer=make(), config={"num_hidden_layers": 1} | config)
     encoder = load_encoder(folder, pooling="mean", query_prefix="", passage_prefix="")
     expected = vectors_of(folder, texts, "mean")

@@ -45,9 +45,8 @@ def test_what_is_stored_is_found_as_in_the_collections(folder, encoder, engine):
     assert [[(hit.id, hit.title, hit.text, hit.language) for hit in hits] for hits in found] == [
         [(hit.id, hit.title, hit.text, hit.language) for hit in hits] for hits in wanted
     ]
-    np.testing.assert_allclose(
-        [hit.score for hits in found for hit in hits], [hit.score for hits in wanted for hit in hits], atol=1e-5
-    )
+    scores = [[hit.score for hits in searched for hit in hits] for searched in (found, wanted)]
+    np.testing.assert_allclose(*scores, atol=1e-5)
     assert stored.languages == ("en", "fi")
     assert stored.content_hashes() == whole.content_hashes()
 

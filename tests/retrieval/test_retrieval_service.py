@@ -53,13 +53,8 @@ def test_search_r1s_client_is_served(url):
     """It asks and reads as Search-R1's rollout: title on the first line, text below."""
     payload = {"queries": ["who?", "when?"], "topk": 2, "return_scores": True}
     answer = requests.post(f"{url}/retrieve", json=payload)
-    result = answer.json()["result"]
     document = {"id": "en-1", "contents": '"About "who?""\nwho? in en,\n1', "language": "en"}
-    assert result[0][1] == {"document": document, "score": 0.25}
-    assert [item["document"]["contents"].partition("\n")[2] for item in result[1]] == [
-        "when? in en,\n0",
-        "when? in en,\n1",
-    ]
+    assert answer.json()["result"][0][1] == {"document": document, "score": 0.25}
     assert remote.hits_of(answer.content, ["en"] * 2, 2)[1] == PretendedCollections().hits("when?", "en", 2)
 
 
