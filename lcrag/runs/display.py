@@ -75,11 +75,7 @@ def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
 
 
 class CompilationWatch:
-    """Follows the compilations of all threads of this process while its block runs.
-
-    Attributes:
-      seconds: Total duration of the finished compilations.
-    """
+    """Follows the compilations of all threads while its block runs; `seconds` is the total of the finished ones."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -199,13 +195,10 @@ def progress_display(
     """Shows progress while the block runs: a live table on a terminal, otherwise a plain line every ten seconds.
 
     Args:
-      title: Title of the bar and of the plain lines.
-      total: Total amount of work.
       first: Amount that was done before, if a run is continued.
       unit: Unit of the amounts; "%" for a share.
       tokens: Returns the number of tokens so far, for the rate.
       transient: Whether the live display disappears at the end.
-      console: Where to print; None: standard output.
     """
     console = console or Console()
     display = ProgressDisplay(title, total, first, unit, tokens, console)

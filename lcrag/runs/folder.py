@@ -71,11 +71,7 @@ def output_folder(
 ) -> Iterator[Path]:
     """Yields the local output folder of a command, checked before anything is built; see `check_folder`.
 
-    Args:
-      command: "train", "sft", ...
-      place: Value of --output_dir; a folder in object storage gets a local copy.
-      may_change: Bindings that may differ when a run is continued; None: the folder is not a run's.
-      configurable: The command's name in bindings; None: `command`.
+    A folder in object storage gets a local copy. `configurable` is the command's name in bindings if it is another.
     """
     if place is None:
         raise UserError(f"lcrag {command} needs a folder for its results: --output_dir=FOLDER")
@@ -88,11 +84,8 @@ def output_folder(
 def check_folder(path: Path, command: str, config: str, may_change: Collection[str] | None = ()) -> None:
     """Makes the checks of an output folder that are possible before anything is built; changes nothing.
 
-    Args:
-      path: The output folder, which need not exist.
-      command: "train", "sft", ...
-      config: All bindings of the configuration, including unused ones.
-      may_change: As for `open_run`, which makes the remaining checks; None: the folder is not a run's.
+    `config` has all bindings, including unused ones. `open_run` makes the remaining checks; without `may_change` the
+    folder is not a run's.
     """
     place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     if not place.is_dir() or not os.access(place, os.W_OK):
@@ -121,12 +114,11 @@ def open_run(
     may_change: Collection[str] = (),
     same_hashes: Collection[str] = (),
 ) -> Iterator[RunFolder]:
-    """Opens and locks the output folder for the run that `config` describes.
+    """Opens and locks the output folder for the run that `config` describes; created if missing.
 
     With several processes, the first one checks, locks and writes the folder, and all processes raise its error.
 
     Args:
-      path: The output folder; created if missing.
       config: gin's operative configuration, taken at the same point in every run, after everything is built.
       about: Result of `provenance`. A continued run keeps the first one and adds this one under "continued".
       may_change: Bindings that may differ when a run is continued, such as `train.steps`.
@@ -264,12 +256,9 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
-    """Appends one record a step, which is on disk when `write` returns.
+    """Appends one record a step, which is on disk when `write` returns; without a folder nothing is written.
 
-    Args:
-      folder: Folder of the run; None: nothing is written, in a process that is not the writer.
-      after_step: Existing records are kept up to and including this step, and dropped after it.
-      settings: Where else the metrics go.
+    Existing records are kept up to and including `after_step`, and dropped after it.
     """
 
     def __init__(self, folder: Path | None, *, after_step: int = -1, settings: Trackers | None = None):
@@ -291,11 +280,7 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
         self._last_step = kept[-1]["step"] if kept else -1
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
-        """Appends the record of a step, `{"step": step, name: number, ...}`; non-finite numbers become null.
-
-        Raises:
-          ValueError: the step is not later than the last one.
-        """
+        """Appends the record of a step, `{"step": step, name: number, ...}`; non-finite numbers become null."""
         if self._path is None:
             return
         if step <= self._last_step:
@@ -472,11 +457,7 @@ def statements(config: str) -> dict[str, str]:
 def differences(there: str, here: str, may_change: Collection[str] = (), only_shared: bool = False) -> str | None:
     """Returns a clause that names all bindings in which two configurations differ; None if there are none.
 
-    Args:
-      there: Operative configuration of the run in the folder.
-      here: Operative configuration of the run that wants to continue.
-      may_change: Bindings that a continued run may change, e.g. `train.steps`.
-      only_shared: Compares only bindings that both set, for configurations of different commands.
+    `only_shared` compares only bindings that both set, for configurations of different commands.
     """
     old, new = ({key: repr(value) for key, value in _values(config, "config.gin").items()} for config in (there, here))
     compared = sorted(set(old.keys() & new.keys() if only_shared else old.keys() | new.keys()).difference(may_change))

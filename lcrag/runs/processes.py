@@ -60,12 +60,7 @@ def find_processes(options: Mapping[str, str]) -> dict[str, Any] | None:
 
 
 def join(found: Mapping[str, Any], configuration: str) -> None:
-    """Joins the other processes, checks that they run the same, and prints how many devices there are.
-
-    Args:
-      found: Result of `find_processes`.
-      configuration: Text that must be the same in all processes.
-    """
+    """Joins the other processes, checks that they have this configuration, and prints how many devices there are."""
     import jax
 
     from lcrag.episodes.runner import check_same_everywhere
@@ -120,8 +115,7 @@ def is_writer() -> bool:
 def writer_does(work: Callable[[], None]) -> None:
     """Runs `work` in the writing process while the others wait; all processes call this at the same point.
 
-    Raises:
-      Exception: that of the writer; the other processes raise it as a UserError, so none waits for one that has ended.
+    All raise an exception of the writer, the others as a UserError, so none waits for one that has ended.
     """
     failure: Exception | None = None
     if is_writer():
@@ -151,11 +145,7 @@ SHOW_CURSOR = "\x1b[?25h"
 
 
 class Stopped(KeyboardInterrupt):
-    """Raised when a signal ends the command.
-
-    Attributes:
-      number: The signal.
-    """
+    """Raised when the signal `number` ends the command."""
 
     def __init__(self, number: int):
         super().__init__(signal.Signals(number).name)
@@ -210,8 +200,7 @@ def end_process(status: int) -> None:
 class HeldSignals:
     """Defers signals within its block; a Ctrl-C after another signal ends the command at once.
 
-    Attributes:
-      number: The first signal, of this process or of another one that told it; 0: none.
+    `number` is the first signal, of this process or of another one that told it; 0: none.
     """
 
     def __init__(self) -> None:

@@ -93,11 +93,7 @@ class Evaluation:
         return rollouts.method.with_settings(self.program_settings).program_for(rollouts.languages)
 
     def check(self, rollouts: Rollouts) -> None:
-        """Checks the questions and the reference policies before anything is sampled.
-
-        Raises:
-          UserError: a question does not fit the collections or the reward, or a reference policy has another shape.
-        """
+        """Checks before anything is sampled that questions fit collections and reward, and references the policy."""
         check_rewarded(self.reward, self.questions)
         rollouts.check(self.questions, self.program(rollouts))
         for reference in self.references.values():

@@ -29,11 +29,7 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
     overwrites them. A checkpoint contains this copy, in the compute dtype: a continued run samples the step after the
     checkpoint again, with the same parameters.
 
-    Args:
-      rollouts: Their lanes sample.
-      learner: Its parameters sample.
-      sample: Samples a whole step: (step, policy version, the first rollout or None).
-      sample_share: Samples this process's share of a step's first rollout: (step, policy version).
+    `sample` samples a whole step, `sample_share` only this process's share of its first rollout; see `train`.
     """
 
     def __init__(

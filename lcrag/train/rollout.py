@@ -102,19 +102,10 @@ class Rollout:
 
 
 class Rollouts:
-    """Samples and scores episodes on the lanes of this process.
+    """Samples and scores episodes on the lanes of this process, which share the collections.
 
-    Args:
-      lanes: Number and devices of the lanes, settings of samplers and runners.
-      policy: The policy; its parameters are copied to several lanes, and used without a copy by a single lane.
-      collections: The collections to search, which all lanes of a process share.
-      method: Program, reward and coupling.
-      seed: Seed of sampling.
-
-    Attributes:
-      runners: The runner of each of this process's lanes, by the index of the lane among those of all processes.
-      program: Builds the program of a question.
-      languages: Languages of the collections.
+    The policy's parameters are copied to several lanes, and used without a copy by a single lane. `runners` has the
+    runner of each of this process's lanes, by the index of the lane among those of all processes.
     """
 
     def __init__(self, lanes: Lanes, policy: Policy, collections: SearchableCollections, method: Method, seed: int):
@@ -286,9 +277,7 @@ class Rollouts:
     def join(self, rollout: Rollout) -> list[LaneResult]:
         """Returns the results of all lanes of all processes, by lane; all processes call it at the same point.
 
-        Raises:
-          UserError: another process failed.
-          Exception: the exception that ended sampling in this process.
+        Raises what ended sampling in this process, or a UserError if another process failed.
         """
         results = [rollout.lanes]
         if jax.process_count() > 1 and self.lane_count > 1:
@@ -357,12 +346,7 @@ def sample_step(
     after the last rollout. An episode's number is its index among all episodes that the run may draw.
 
     Args:
-      rollouts: Samples and scores.
       groups: The step's groups in order, `max_rollouts` times as many as the update needs.
-      step, policy_version: See `Rollouts.begin`.
-      max_rollouts: 1: no dynamic sampling.
-      first_number: Number of the step's first episode.
-      display: Shows the progress.
       begun: The first rollout, if this process has already sampled its share of it.
     """
     episodes: list[Episode] = []

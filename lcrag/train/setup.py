@@ -77,11 +77,7 @@ def check_models(models: Iterable[object]) -> None:
 
 
 def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None:
-    """Checks before sampling that a reward can score every question and that its models can be loaded.
-
-    Raises:
-      UserError: the text names the model, or the question and the missing data.
-    """
+    """Checks before sampling that a reward can score every question and that its models can be loaded."""
     if isinstance(reward, TermSum):
         check_models(reward.models.values())
         for question in questions:
@@ -111,9 +107,6 @@ def content_hashes(
 
     Several processes compare these hashes, and also a fingerprint sampled from the policy's files, because each process
     reads only its shard of the parameters. Models of endpoints have no hashes.
-
-    Raises:
-      UserError: the hosts of several processes have different files.
     """
     hashes = {
         "policy": parameter_fingerprint(policy.params),
@@ -146,15 +139,8 @@ class StepCheckpoints:
     """Saves a run's steps, and defers SIGTERM and Ctrl-C while its block runs, except in `interruptible` blocks.
 
     At the end of the block everything saved is complete on disk, except after an error. With several processes, a
-    signal to any of them ends all after the same step.
-
-    Args:
-      checkpoints: Where to save.
-      state: Returns what to save; called between steps, and when a step is abandoned.
-      first_step: The first step of this call; the state before it is already saved, or is the initial one.
-
-    Raises:
-      Stopped: at the end of the block, if a deferred signal arrived.
+    signal to any of them ends all after the same step. `state` returns what to save; the state before `first_step` is
+    already saved, or is the initial one. If a deferred signal arrived, the block ends by `Stopped`.
     """
 
     def __init__(self, checkpoints: Checkpoints, state: Callable[[], PyTree], first_step: int):
@@ -186,11 +172,7 @@ class StepCheckpoints:
         return contextlib.nullcontext() if jax.process_count() > 1 else self._signals.let_through()
 
     def finish(self, step: int, *, save: bool, validation_loss: float | None = None) -> None:
-        """Records that a step is done, and saves the state after it if `save`.
-
-        Raises:
-          Stopped: a signal arrived at any of the processes.
-        """
+        """Records that a step is done, and saves the state after it if `save`; raises `Stopped` after a signal."""
         self._done = step + 1
         if save:
             self._save(validation_loss)
