@@ -65,7 +65,6 @@ class Observe:
 
     The first one is the opening prompt: a model with a chat template gets it as the user's turn. If the text does not
     fit the rest of the context, `ContextFull` is raised in the program instead.
-
     """
 
     text: str | FittedText
@@ -336,7 +335,8 @@ def log_searches(program: Program, log: list[LoggedSearch]) -> Program:
 
     def logged(asked: Requests) -> Asking:
         answer = yield asked
-        log.extend(_searches(asked, answer))
+        parts = zip(asked, answer, strict=True) if isinstance(asked, tuple) else [(asked, answer)]
+        log.extend(LoggedSearch(request, found) for request, found in parts if isinstance(request, Retrieve))
         return answer
 
     return intercepted(program, logged)
@@ -356,11 +356,6 @@ def intercepted(program: Program, around: Callable[[Requests], Asking]) -> Progr
             resume = functools.partial(program.throw, raised)
         else:
             resume = functools.partial(program.send, answer)
-
-
-def _searches(asked: Requests, answer: Any) -> list[LoggedSearch]:
-    parts = zip(asked, answer, strict=True) if isinstance(asked, tuple) else [(asked, answer)]
-    return [LoggedSearch(request, found) for request, found in parts if isinstance(request, Retrieve)]
 
 
 # --- Settings ---

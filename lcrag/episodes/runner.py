@@ -27,6 +27,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import jax
 import numpy as np
 from absl import logging
+from jax.experimental import multihost_utils
 
 from lcrag.data.questions import Question
 from lcrag.episodes.programs import (
@@ -89,7 +90,6 @@ class HostWorker(Generic[Ticket]):
         self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix=name)
         self._queue: list[tuple[Ticket, Any]] = []
         self._running: list[tuple[list[Ticket], Future[Sequence[Any]]]] = []
-        self.batches = 0
 
     @property
     def futures(self) -> list[Future[Sequence[Any]]]:
@@ -106,7 +106,6 @@ class HostWorker(Generic[Ticket]):
             tickets, requests = map(list, zip(*self._queue, strict=True))
             self._queue = []
             self._running.append((tickets, self._executor.submit(self._serve, requests)))
-            self.batches += 1
 
     def collect(self) -> list[tuple[Ticket, Any]]:
         """Returns the answers of finished batches, in the order of their submission, or raises what serving raised."""
@@ -278,8 +277,6 @@ def allgather_bytes(name: str, content: bytes | Exception) -> list[bytes]:
 
 
 def _allgather(array: np.ndarray) -> np.ndarray:
-    from jax.experimental import multihost_utils
-
     with jax.transfer_guard("allow"):
         return np.asarray(multihost_utils.process_allgather(array))
 
@@ -288,12 +285,8 @@ def compare_across_processes(name: str, function: Callable[[], T], key: Callable
     """Returns the result of a function if it is the same in every process; all must call this at the same point.
 
     Without this check, a failure in a single process would leave the others waiting for ever, and different results
-    would let episodes and parameters diverge.
-
-    Args:
-      name: Names the work in messages, "the search" for example.
-      function: The work that each process does; its exception is raised in its process, and a UserError in the others.
-      key: Selects the part of the result that must be the same, compared by its `repr`.
+    would let episodes and parameters diverge. `key` selects the part of the result that must be the same, compared by
+    its `repr`; an exception is raised in its process, and a UserError in the others.
     """
     if not is_collective():
         return function()
@@ -325,6 +318,7 @@ def check_same_everywhere(contents: Mapping[str, str]) -> None:
 
 # --- The runner ---
 
+# (question, its fresh program, number that selects its random stream)
 Programs: TypeAlias = Sequence[tuple[Question, Program, int]]
 _SERVICES = {Retrieve: "search", Translate: "translation", Complete: "completion"}  # names of waits
 
@@ -334,7 +328,6 @@ class RolloutStatistics:
     """Statistics of one run."""
 
     retrieval_wait_seconds: float = 0.0  # in which the device was idle, waiting for searches, translations or models
-    retrieval_batches: int = 0  # batched search calls
     evictions: int = 0  # episodes that gave up their slot for a completion
     written_tokens: int = 0  # of the policy's finished generations and completions
 
@@ -402,12 +395,9 @@ class Runner:
     ) -> Iterator[EpisodeRecord]:
         """Runs programs, and yields each record as soon as its episode has finished.
 
-        Uses every slot of the sampler and leaves them all free. Closing the iterator early abandons the other episodes.
-
-        Args:
-          programs: (question, its fresh program, number that selects its random stream).
-          policy_version: Version of the sampler's parameters, written into the records.
-          abandoned: Another thread sets it to end the run between two passes by `Abandoned`.
+        Uses every slot of the sampler and leaves them all free. Closing the iterator early abandons the other episodes;
+        another thread sets `abandoned` to end the run between two passes by `Abandoned`. The version of the sampler's
+        parameters is written into the records.
         """
         for episode in self._serve(self._start(programs), abandoned):
             yield episode.record(policy_version)
@@ -462,7 +452,6 @@ class Runner:
             for worker in run.workers.values():
                 worker.close()
             self.sampler.free(range(self.sampler.slots))
-            self.statistics.retrieval_batches = run.workers[Retrieve].batches
 
 
 class _Run:
@@ -525,9 +514,19 @@ class _Run:
                 owner.sampled(sampled)  # its slot keeps the context, so the next turn appends to it
                 self.dispatch(owner)
 
+        # Without `wait_for_searches`, an idle device waits for the first batch; otherwise every pass waits for all. An
+        # episode that has just finished is yielded first, however long the searches of others take.
+        wait_for_all = self.runner.wait_for_searches
+        idle = not (self.finished or sampler.running) and scheduler.stuck
+        for worker in self.workers.values() if idle and not wait_for_all else ():
+            worker.start()  # with what the latest block asked for
+        running = [future for worker in self.workers.values() for future in worker.futures]
+        if running and (idle or wait_for_all):
+            started = time.monotonic()
+            futures.wait(running, return_when=futures.ALL_COMPLETED if wait_for_all else futures.FIRST_COMPLETED)
+            self.statistics.retrieval_wait_seconds += time.monotonic() - started
+
         # Programs continue with the answers of host threads. All processes that run these episodes must get the same.
-        # An episode that has just finished is yielded first, however long the searches of others take.
-        self._wait(idle=not (self.finished or sampler.running) and scheduler.stuck)
         for worker in self.workers.values():
             if worker.futures:
                 answers = compare_across_processes(
@@ -543,7 +542,22 @@ class _Run:
         if self.runner.watch is not None:
             self.runner.watch(episode)
         for pending in episode.take_pending():
-            self._submit(pending)
+            request = pending.request
+            self._asked[pending] = time.monotonic()
+            if not isinstance(request, Complete):
+                if isinstance(request, Translate):
+                    self.runner.check_translator(episode)
+                self.workers[type(request)].ask(pending, request)
+            elif request.model is None:
+                self._scheduler.ask(pending, request)
+            elif request.model in self.workers:
+                self.workers[request.model].ask(pending, (pending.opening.text, self._parameters(request, pending)))
+            else:
+                raise UserError(
+                    f"the program of {episode.name} asks the model {request.model!r}, but the runner has"
+                    f" {', '.join(self.runner.completers) or 'none'} in addition to the policy: add it to"
+                    " Runner.completers"
+                )
         if episode.outcome is not None:
             self._scheduler.drop(episode)
             if episode.slot is not None:
@@ -552,23 +566,6 @@ class _Run:
         elif (generate := episode.take_generation()) is not None:
             self._asked[episode] = time.monotonic()
             self._scheduler.ask(episode, generate)
-
-    def _submit(self, pending: PendingRequest) -> None:
-        request = pending.request
-        self._asked[pending] = time.monotonic()
-        if not isinstance(request, Complete):
-            if isinstance(request, Translate):
-                self.runner.check_translator(pending.episode)
-            self.workers[type(request)].ask(pending, request)
-        elif request.model is None:
-            self._scheduler.ask(pending, request)
-        elif request.model in self.workers:
-            self.workers[request.model].ask(pending, (pending.opening.text, self._parameters(request, pending)))
-        else:
-            raise UserError(
-                f"the program of {pending.episode.name} asks the model {request.model!r}, but the runner has"
-                f" {', '.join(self.runner.completers) or 'none'} in addition to the policy: add it to Runner.completers"
-            )
 
     def _parameters(self, request: Generate | Complete, owner: SlotOwner) -> SamplingParameters:
         """Returns how to sample a request, with the random stream of its episode or completion.
@@ -591,18 +588,6 @@ class _Run:
             episode=episode,
             unscaled_scores=isinstance(request, Complete),
         )
-
-    def _wait(self, *, idle: bool) -> None:
-        """Waits for all running batches or, without `wait_for_searches`, for the first one if the device is idle."""
-        if idle and not self.runner.wait_for_searches:
-            for worker in self.workers.values():
-                worker.start()  # with what the latest block asked for
-        running = [future for worker in self.workers.values() for future in worker.futures]
-        if running and (idle or self.runner.wait_for_searches):
-            started = time.monotonic()
-            until = futures.ALL_COMPLETED if self.runner.wait_for_searches else futures.FIRST_COMPLETED
-            futures.wait(running, return_when=until)
-            self.statistics.retrieval_wait_seconds += time.monotonic() - started
 
     def _answer(self, pending: PendingRequest, answer: Any) -> None:
         """Answers a request, unless its episode has ended because its context was full."""
@@ -675,47 +660,29 @@ class SlotScheduler:
         return not (self.ready or waiting or (self._completions and self._that_can_wait()))
 
     def admit(self) -> dict[int, list[int]]:
-        """Assigns free slots to waiting contexts; returns slot to prefill -> slots to fork from it."""
+        """Assigns free slots to waiting contexts; returns slot to prefill -> slots to fork from it.
+
+        The head of the queue is always admitted, together with all others of the same opening, so a shared prompt is
+        prefilled as rarely as possible. The order of admission changes no episode.
+        """
         queue: list[tuple[SlotOwner, Generate | Complete]] = [*self._completions, *self._episodes]
-        if not (queue and self._free):
-            return {}
-
-        def assign(place: int) -> int:
-            owner, request = queue[place]
-            slot = owner.slot = heapq.heappop(self._free)
-            self.owners[slot], self.ready[slot] = owner, request
-            return slot
-
+        by_opening: dict[tuple[int, ...], list[tuple[SlotOwner, Generate | Complete]]] = {}
+        for waiting in queue if self._free else ():
+            by_opening.setdefault(tuple(waiting[0].unsent), []).append(waiting)
         forks: dict[int, list[int]] = {}
-        for leader, followers in plan_admissions([tuple(owner.unsent) for owner, _ in queue], len(self._free)).items():
-            source = assign(leader)
-            forks[source] = [assign(place) for place in followers]
-            for target in forks[source]:
-                self.owners[target].take_unsent()  # copied with the slot
+        for same_opening in by_opening.values():
+            slots = []
+            for owner, request in same_opening[: len(self._free)]:
+                slot = owner.slot = heapq.heappop(self._free)
+                self.owners[slot], self.ready[slot] = owner, request
+                slots.append(slot)
+                if len(slots) > 1:
+                    owner.take_unsent()  # copied with the slot
+            if slots:
+                forks[slots[0]] = slots[1:]
         self._completions = [each for each in self._completions if each[0].slot is None]
         self._episodes = [each for each in self._episodes if each[0].slot is None]
         return forks
-
-
-def plan_admissions(openings: Sequence[Hashable], free: int) -> dict[int, list[int]]:
-    """Fills `free` slots from the head of a queue.
-
-    The head of the queue is always admitted, together with all others of the same opening, so a shared prompt is
-    prefilled as rarely as possible. The order of admission changes no episode.
-
-    Returns:
-      Position in the queue of a context to prefill -> positions of those to fork from it.
-    """
-    places: dict[Hashable, list[int]] = {}
-    for place, opening in enumerate(openings):
-        places.setdefault(opening, []).append(place)
-    admissions = {}
-    for leader, *followers in places.values():
-        if free <= 0:
-            break
-        admissions[leader] = followers[: free - 1]
-        free -= 1 + len(admissions[leader])
-    return admissions
 
 
 def completion_of(sampled: Sampled, tokenizer: Tokenizer) -> Completion:

@@ -55,12 +55,10 @@ class Chat:
         """Raises a UserError if the tokenizer's template does not support a setting."""
         template = tokenizer.chat_template
         asked = [name for name in ("system", "enable_thinking") if getattr(self, name) is not None]
-        if asked and not self.template:
-            raise UserError(f"Chat.{asked[0]} is set, but Chat.template is False: remove one of the two")
-        if asked and template is None:
+        if asked and (template is None or not self.template):
             raise UserError(
-                f"Chat.{asked[0]} is set, but the policy's tokenizer has no chat template: remove the setting, or add"
-                " chat_template.jinja to the policy's folder"
+                f"Chat.{asked[0]} is set, but Chat.template is False or the policy has no chat template: remove the"
+                " setting"
             )
         if template is not None and self.enable_thinking is not None and "enable_thinking" not in template.source:
             raise UserError(
@@ -97,6 +95,7 @@ class ContextTokenizer:
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, cut_passages: str = MATCHING):
         self._tokenizer, self.cut_passages = tokenizer, cut_passages
+        self._longest_token_bytes = max(map(len, tokenizer.token_bytes))
         self.opening = functools.lru_cache(REMEMBERED_TEXTS)(functools.partial(chat.opening, tokenizer))
         self.encode = functools.lru_cache(REMEMBERED_TEXTS)(  # the tokens of a text that continues a context
             lambda text: tuple(tokenizer.encode_ordinary(text, continues=True))
@@ -110,10 +109,6 @@ class ContextTokenizer:
         unknown characters, as one token: only a text of such runs could be longer.
         """
         return 4 * self._longest_token_bytes * tokens
-
-    @functools.cached_property
-    def _longest_token_bytes(self) -> int:
-        return max(map(len, self._tokenizer.token_bytes))
 
     def place(self, text: str, *, opens: bool, system: str | None = None) -> PlacedText:
         """Returns a text with its tokens, at the opening of a context or in its continuation."""
@@ -218,23 +213,11 @@ class SlotOwner:
         return taken
 
 
-class _Exchange:
-    """The requests that a program has yielded together, and the answers received so far, by place."""
-
-    def __init__(self, asked: Any):
-        self.single = not isinstance(asked, tuple)
-        self.requests: tuple[Request, ...] = asked if isinstance(asked, tuple) else (asked,)
-        self.answers: dict[int, Any] = {}
-
-
 class PendingRequest(SlotOwner):
     """A search, translation or completion that an episode waits for.
 
     Args:
-      request: The request.
-      episode: The episode that waits.
-      exchange: The requests that it was made with.
-      part: Its place among them.
+      answers: Those of the requests that the program yielded together; this one's is kept there under `part`.
       completion: Number of a completion within its episode, from 1, which selects its random numbers; else 0.
       opening: Prompt of a completion with its tokens; without tokens if another model completes it.
     """
@@ -243,19 +226,19 @@ class PendingRequest(SlotOwner):
         self,
         request: Retrieve | Translate | Complete,
         episode: "RunningEpisode",
-        exchange: _Exchange,
+        answers: dict[int, Any],
         part: int,
         completion: int = 0,
         opening: PlacedText = PlacedText("", (), ""),  # noqa: B008
     ):
         self.request, self.episode, self.completion, self.opening = request, episode, completion, opening
-        self._exchange, self._part = exchange, part
+        self._answers, self._part = answers, part
         self.unsent = list(opening.tokens)
         self.room_tokens = episode.context - len(self.unsent)
 
     def answer(self, value: Any) -> None:
         """Records the answer; the program resumes if it waits for nothing else."""
-        self._exchange.answers[self._part] = value
+        self._answers[self._part] = value
         self.episode.answered(value)
 
 
@@ -267,10 +250,8 @@ class RunningEpisode(SlotOwner):
     become `PendingRequest`s immediately.
 
     Args:
-      question: The question.
       program: A fresh episode program.
       number: Selects the episode's random stream.
-      tokenizer: Encodes environment text.
       context: Size of a slot, in tokens.
       answer_room: Tokens kept free after every observation, for an answer.
     """
@@ -291,10 +272,12 @@ class RunningEpisode(SlotOwner):
         self.waits: list[Wait] = []
         self.counts = dict.fromkeys(COUNTERS, 0)
         self._program, self._tokenizer, self._answer_room = program, tokenizer, answer_room
-        self._exchange = _Exchange(())
-        self._in_order: deque[tuple[int, Observe | Generate]] = deque()  # those of the exchange still to be handled
+        # The requests that the program has yielded together, and the answers received so far, by place.
+        self._asked: Request | tuple[Request, ...] = ()
+        self._answers: dict[int, Any] = {}
+        self._in_order: deque[tuple[int, Observe | Generate]] = deque()  # those of the requests still to be handled
         self._new_requests: list[PendingRequest] = []
-        self._completing: list[tuple[int, Complete, PlacedText]] = []  # completions of the exchange
+        self._completing: list[tuple[int, Complete, PlacedText]] = []  # completions among the requests
         self._completions: list[SideCompletion] = []
         self._generating = self._overfull = False
         self._finished = True
@@ -312,7 +295,7 @@ class RunningEpisode(SlotOwner):
     @property
     def awaits_completion(self) -> bool:
         """Whether it waits for a completion by the policy, and needs no slot until then."""
-        unanswered = (request for part, request, _ in self._completing if part not in self._exchange.answers)
+        unanswered = (request for part, request, _ in self._completing if part not in self._answers)
         return not self._generating and any(request.model is None for request in unanswered)
 
     def give_up_slot(self) -> None:
@@ -346,7 +329,7 @@ class RunningEpisode(SlotOwner):
         self.counts["generations"] += 1
         self.counts["policy_tokens"] += len(sampled.tokens)
         self.counts["length_stops"] += sampled.finish_reason == "length"
-        self._exchange.answers[part] = sampled.text if is_finite(sampled) else NOT_FINITE
+        self._answers[part] = sampled.text if is_finite(sampled) else NOT_FINITE
         self._run()
 
     def answered(self, answer: Any) -> None:
@@ -386,26 +369,33 @@ class RunningEpisode(SlotOwner):
                     return
                 if not self._overfull and isinstance(request, Observe) and self._observe(request):
                     self._in_order.popleft()
-                    self._exchange.answers[part] = None
+                    self._answers[part] = None
                 else:
                     self.counts["context_full"] = 1
                     self._finished = False
                     self._resume(functools.partial(self._program.throw, ContextFull()))
-            answers = self._exchange.answers
-            if self.outcome is not None or len(answers) < len(self._exchange.requests):
+            answers, asked = self._answers, self._asked
+            if self.outcome is not None or len(answers) < (len(asked) if isinstance(asked, tuple) else 1):
                 return
             # Completions are recorded in the order requested, whatever the order of their answers.
-            for part, asked, opening in self._completing:
+            for part, complete, opening in self._completing:
                 completion = answers[part]
                 if not isinstance(completion, GenerationFailure):
                     self.counts["completion_tokens"] += completion.tokens
                     written = "" if opening.written == opening.text else opening.written
-                    parts = asked.model, opening.text, completion.text, completion.tokens, written, len(opening.tokens)
+                    parts = (
+                        complete.model,
+                        opening.text,
+                        completion.text,
+                        completion.tokens,
+                        written,
+                        len(opening.tokens),
+                    )
                     self._completions.append(SideCompletion(*parts))
             if failed := [each for each in answers.values() if isinstance(each, GenerationFailure)]:
                 self._resume(functools.partial(self._program.throw, GenerationFailed(failed[0].reason)))
             else:
-                value = answers[0] if self._exchange.single else tuple(answers[part] for part in range(len(answers)))
+                value = tuple(answers[part] for part in range(len(answers))) if isinstance(asked, tuple) else answers[0]
                 self._resume(functools.partial(self._program.send, value))
 
     def _observe(self, request: Observe) -> bool:
@@ -450,13 +440,13 @@ class RunningEpisode(SlotOwner):
             except GenerationFailed as failed:
                 self.outcome, self._failure, self._finished = Outcome(answer=None), str(failed), False
                 return
-            self._exchange, self._completing = _Exchange(asked), []
-            requests = self._exchange.requests
+            self._asked, self._answers, self._completing = asked, {}, []
+            requests = asked if isinstance(asked, tuple) else (asked,)
             self.counts["retrieval_rounds"] += any(isinstance(request, Retrieve) for request in requests)
             for part, request in enumerate(requests):
                 if isinstance(request, Retrieve | Translate):
                     self.counts["searches"] += len(request.queries) if isinstance(request, Retrieve) else 0
-                    self._new_requests.append(PendingRequest(request, self, self._exchange, part))
+                    self._new_requests.append(PendingRequest(request, self, self._answers, part))
                 elif isinstance(request, Complete):
                     self._take_completion(part, request)
                 elif isinstance(request, Generate) and not self.transcript.length and not self._in_order:
@@ -489,4 +479,4 @@ class RunningEpisode(SlotOwner):
             raise TypeError(f"the prompt of the model {request.model!r} must be a text, not {request.prompt!r}")
         number = self.counts["completions"]
         self._completing.append((part, request, opening))
-        self._new_requests.append(PendingRequest(request, self, self._exchange, part, number, opening))
+        self._new_requests.append(PendingRequest(request, self, self._answers, part, number, opening))

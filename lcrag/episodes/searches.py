@@ -188,17 +188,17 @@ class Information:
 
     def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
         """Returns the block in at most `room_tokens` and `budget_tokens`; None if a language has no room."""
-        budget = min(self.budget_tokens, room_tokens)
-        body_budget = budget - len(tokenizer.encode(self.style.before + self.style.after))
-        return _fitted(lambda target: self._block(tokenizer, target), body_budget, tokenizer, budget)
-
-    def _block(self, tokenizer: TextTokenizer, body_budget: int) -> str | None:
-        if body_budget < len(self.sections):
-            return None
+        budget, style = min(self.budget_tokens, room_tokens), self.style
         needs = [len(tokenizer.encode(section.text)) for section in self.sections]
-        shares = zip(self.sections, share_out(body_budget, needs), strict=True)
-        body = "".join(cut_section(section, share, tokenizer, self.style.passage) for section, share in shares)
-        return self.style.before + neutralise(body) + self.style.after  # a cut may join two halves of a tag
+
+        def build(body_budget: int) -> str | None:
+            if body_budget < len(self.sections):
+                return None
+            shares = zip(self.sections, share_out(body_budget, needs), strict=True)
+            body = "".join(cut_section(section, share, tokenizer, style.passage) for section, share in shares)
+            return style.before + neutralise(body) + style.after  # a cut may join two halves of a tag
+
+        return _fitted(build, budget - len(tokenizer.encode(style.before + style.after)), tokenizer, budget)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -347,7 +347,27 @@ def cut_section(section: Section, tokens: int, tokenizer: TextTokenizer, write: 
         return cut(section.text, tokens, tokenizer)
     if len(tokenizer.encode(section.text)) <= tokens:
         return section.text
-    kept = _kept_sentences(section, tokens, tokenizer, write)
+    # passage -> sentence -> the kept text; only the last sentence taken is cut
+    kept: dict[int, dict[int, str]] = {}
+    places = [
+        (place, number, sentence)
+        for place, (_, _, text) in enumerate(section.passages)
+        for number, sentence in enumerate(sentences_of(text))
+    ]
+    left = tokens
+    for index in ranked(section.query, tuple(sentence for _, _, sentence in places)):
+        place, number, sentence = places[index]
+        shown_number, title, _ = section.passages[place]
+        room = left - 2 - (0 if place in kept else len(tokenizer.encode(write(shown_number, title, ""))))
+        needed = len(tokenizer.encode(sentence))
+        if needed > room >= _LEAST_TOKENS:
+            sentence = f"{cut(sentence, room, tokenizer).rstrip()} {ELLIPSIS}"
+        elif needed > room:
+            continue
+        kept.setdefault(place, {})[number] = sentence
+        if needed >= room:
+            break
+        left = room + 2 - needed
     shown = (
         write(number, title, _with_ellipses(kept[place], len(sentences_of(text))))
         for place, (number, title, text) in enumerate(section.passages)
@@ -366,33 +386,6 @@ def cut(text: str, tokens: int, tokenizer: TextTokenizer) -> str:
         return text
     beginning = tokenizer.decode(ids[: max(tokens - 1, 1)]).rstrip("\ufffd")
     return (_BROKEN_END.sub("", beginning.rstrip()) or beginning.rstrip()) + "\n"
-
-
-def _kept_sentences(
-    section: Section, tokens: int, tokenizer: TextTokenizer, write: Callable[[int, str, str], str]
-) -> dict[int, dict[int, str]]:
-    """Returns index of a passage -> index of a sentence -> the kept text; only the last sentence taken is cut."""
-    places = [
-        (place, number, sentence)
-        for place, (_, _, text) in enumerate(section.passages)
-        for number, sentence in enumerate(sentences_of(text))
-    ]
-    kept: dict[int, dict[int, str]] = {}
-    left = tokens
-    for index in ranked(section.query, tuple(sentence for _, _, sentence in places)):
-        place, number, sentence = places[index]
-        shown_number, title, _ = section.passages[place]
-        room = left - 2 - (0 if place in kept else len(tokenizer.encode(write(shown_number, title, ""))))
-        needed = len(tokenizer.encode(sentence))
-        if needed > room >= _LEAST_TOKENS:
-            sentence = f"{cut(sentence, room, tokenizer).rstrip()} {ELLIPSIS}"
-        elif needed > room:
-            continue
-        kept.setdefault(place, {})[number] = sentence
-        if needed >= room:
-            break
-        left = room + 2 - needed
-    return kept
 
 
 def _with_ellipses(kept: dict[int, str], sentences: int) -> str:

@@ -1,4 +1,4 @@
-"""PPO's critic: settings, the value model, token rewards, and the advantages and returns of a rollout.
+"""PPO's critic: settings, the value model, and the advantages and returns of a rollout.
 
 The value model is the policy's body with a scalar head in place of the unembedding. Its parameters are those of the
 decoder without an unembedding, plus `value_head`; the decoder's functions (`hidden_states`, `param_shardings`) apply to
@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from lcrag.errors import UserError, typed
 from lcrag.learning.losses import ValueRegression, generalized_advantages, kl_k1
@@ -152,34 +151,14 @@ def value_update(config: DecoderConfig, mesh: Mesh, critic: Critic) -> Update:
     return make_update(*functions, objective, critic.optimizer, mesh=mesh, param_shardings=shardings)
 
 
-def token_rewards(
-    rewards: Float[ArrayLike, "*batch"],
-    mask: Bool[ArrayLike, "*batch time"],
-    log_ratio: Float[ArrayLike, "*batch time"] | None = None,
-    kl_coefficient: float = 0.0,
-) -> Float[Array, "*batch time"]:
-    """Place an episode's reward on its last token, and subtract the KL penalty of every token.
-
-    r_t = [t is last] R - kl_coefficient (log policy - log reference)_t, the k1 estimate (Ziegler et al. 2019,
-    arXiv:1909.08593, equation 2; per token as in Ouyang et al. 2022, arXiv:2203.02155, equation 2).
-
-    `rewards` are R of each episode, the mask is True on the policy's tokens, and `log_ratio` (log reference - log
-    sampling policy) is not read outside it.
-    """
-    mask = jnp.asarray(mask, bool)
-    last = mask & (jnp.cumsum(mask[..., ::-1], axis=-1)[..., ::-1] == 1)
-    given = jnp.where(last, jnp.asarray(rewards)[..., None], 0.0)
-    if log_ratio is None:
-        return given
-    return given - kl_coefficient * jnp.where(mask, kl_k1(jnp.asarray(log_ratio)), 0.0)
-
-
 def estimate_advantages(batches: Sequence[Batch], critic: Critic) -> tuple[list[Batch], dict[str, float]]:
     """Fill in returns and per-token advantages, from rewards and the critic's values (host; one whole rollout).
 
-    Whitening is TRL's: over all policy tokens of the rollout, (A - mean) / sqrt(variance + 1e-8), the variance
-    divided by tokens - 1. Returns are computed from the advantages before whitening. The batches have `values` and, if
-    the reward has a KL penalty, the reference's scores.
+    A token's reward is r_t = [t is last] R - kl_in_reward (log policy - log reference)_t, the k1 estimate (Ziegler et
+    al. 2019, arXiv:1909.08593, equation 2; per token as in Ouyang et al. 2022, arXiv:2203.02155, equation 2), plus the
+    trajectory's `step_rewards`. Whitening is TRL's: over all policy tokens of the rollout, (A - mean) / sqrt(variance +
+    1e-8), the variance divided by tokens - 1. Returns are computed from the advantages before whitening. The batches
+    have `values` and, if the reward has a KL penalty, the reference's scores.
 
     Returns:
       The batches, and measurements of the rollout: "return/mean", "advantage/mean" and "advantage/std" (before
@@ -219,12 +198,14 @@ def estimate_advantages(batches: Sequence[Batch], critic: Critic) -> tuple[list[
 @functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _estimates(batch: Batch, discount: float, trace: float, kl_coefficient: float) -> dict[str, Array]:
     """Compute advantages and returns, [micro, episodes, own]."""
-    log_ratio = None
+    mask, shape = jnp.asarray(batch.mask, bool), batch.mask.shape
+    last = mask & (jnp.cumsum(mask[..., ::-1], axis=-1)[..., ::-1] == 1)
+    rewards = jnp.where(last, jnp.asarray(batch.rewards)[..., None], 0.0)
     if kl_coefficient:
         log_ratio = batch.reference_log_probabilities - batch.sampling_log_probabilities
-    rewards, shape = token_rewards(batch.rewards, batch.mask, log_ratio, kl_coefficient), batch.mask.shape
+        rewards = rewards - kl_coefficient * jnp.where(mask, kl_k1(log_ratio), 0.0)
     if batch.step_rewards is not None:
         rewards += batch.step_rewards
-    rewards, values, mask = (jnp.reshape(each, (-1, shape[-1])) for each in (rewards, batch.values, batch.mask))
+    rewards, values, mask = (jnp.reshape(each, (-1, shape[-1])) for each in (rewards, batch.values, mask))
     advantages, returns = generalized_advantages(rewards, values, mask, discount, trace)
     return {"advantages": advantages.reshape(shape), "returns": returns.reshape(shape)}

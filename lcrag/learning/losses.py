@@ -154,18 +154,6 @@ def clipped_surrogate(ratio: Values, advantages: Values, clip_low: float, clip_h
     return jnp.minimum(ratio * advantages, clipped * advantages)
 
 
-def truncated_importance_weights(
-    log_old: Values, log_sampling: Values, mask: Mask, cap: float
-) -> tuple[Tokens, Bool[Array, "batch time"]]:
-    """Compute the weight min(old policy / sampling policy, cap) of each token, and whether the cap lowered it.
-
-    Truncated importance sampling: Ionides 2008; per token as in Yao et al. 2025, "Your efficient RL framework secretly
-    brings you off-policy RL training", and in TRL. Both probabilities are constants of the loss.
-    """
-    weights = token_ratio(log_old, log_sampling, mask)
-    return jnp.minimum(weights, cap), weights > cap
-
-
 def kl_k1(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
     """Estimate KL(policy || reference) per token by -log_ratio: unbiased, of either sign.
 
@@ -308,9 +296,12 @@ def policy_gradient_loss(
         "approximate_kl": kl_k3(log_policy - log_sampling),
     }
     if importance_cap is not None:
-        weights, truncated = truncated_importance_weights(log_old, log_sampling, mask, importance_cap)
-        gains = gains * weights
-        means |= {"importance/mean": weights, "importance/truncated": truncated}
+        # Truncated importance sampling (Ionides 2008); per token as in Yao et al. 2025, "Your efficient RL framework
+        # secretly brings you off-policy RL training", and in TRL. Both probabilities are constants of the loss.
+        weights = token_ratio(log_old, log_sampling, mask)
+        truncated = jnp.minimum(weights, importance_cap)
+        gains = gains * truncated
+        means |= {"importance/mean": truncated, "importance/truncated": weights > importance_cap}
     loss = aggregate(-gains, mask, normaliser)
 
     # the KL to the reference
