@@ -1,18 +1,29 @@
-"""The atlas: facts as CLDR has them, splits without leakage, parallel questions, wording, what collections hold."""
+"""The atlas: splits without leakage, parallel questions, what collections hold; comparisons and conjunctions."""
 
 import collections
 import dataclasses
+import json
 import statistics
 
 import pytest
+from babel.lists import format_list
 
 from lcrag.atlas import COMPOSITIONS, RELATIONS, SPLITS, Fact, build_world, render_passage
 from lcrag.atlas.encoder import training_text
-from lcrag.atlas.facts import section_of, subject_of
-from lcrag.atlas.oracle import LAST_STALE_YEAR, read_texts
-from lcrag.atlas.world import PRESENT_YEARS, STALE_SHARE, STALE_YEARS, mentioned_entities
+from lcrag.atlas.facts import listed, query_text, section_of, subject_of
+from lcrag.atlas.oracle import LAST_STALE_YEAR, Oracle, read_texts
+from lcrag.atlas.world import (
+    PRESENT_YEARS,
+    STALE_SHARE,
+    STALE_YEARS,
+    comparison_questions,
+    conjunction_questions,
+    mentioned_entities,
+)
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.errors import UserError
+from lcrag.methods.rag_r1.curation import ParallelOracle, training_memory, with_plain_documents
+from lcrag.methods.rag_r1.program import parallel_queries
 
 WORLD = build_world(seed=0)
 FACTS = {fact.id: fact for fact in WORLD.facts}
@@ -158,3 +169,193 @@ def test_an_unknown_split_or_language_is_refused():
     for call in calls:
         with pytest.raises(UserError):
             call()
+
+
+BY_SUBJECT = {(fact.relation, fact.subject): fact for fact in WORLD.facts}
+PASSAGES = {
+    query_text("en", fact.relation, WORLD.name(subject_of(fact), "en").text): render_passage(
+        WORLD.passage(section_of(fact), "en")
+    )
+    for fact in WORLD.facts
+    if fact.id in WORLD.holdings["en"]
+}
+NOTHING = "No passages were found."
+FORMS = {"comparison": (comparison_questions, 2), "conjunction": (conjunction_questions, 3)}
+each_form = pytest.mark.parametrize("form", FORMS)
+
+
+def asked(form, split="train", languages=("en",)):
+    return FORMS[form][0](WORLD, split, languages)
+
+
+def chain_questions(hops, split="train"):
+    return WORLD.questions(split, ["en"], hops=(hops,))
+
+
+def facts_asked(question):
+    relation = question.extra["kind"].partition("+")[2]
+    return [BY_SUBJECT[relation, code] for _, code in question.extra["subjects"]]
+
+
+def play(question, queries, memory=None, hurried=0.0):
+    """(answer, searches with their queries) of an episode with a perfect retriever of the English collection."""
+    oracle = ParallelOracle(queries=queries, memory=memory or {}, hurried=hurried)
+    turns, searches = [("environment", question.text)], []
+    while "</answer>" not in (text := oracle.next_text(question, turns)):
+        sent = parallel_queries(text.partition("<search>")[2].partition("</search>")[0], queries).asked
+        searches.append(sent)
+        documents = [PASSAGES.get(query, NOTHING) for query in sent]
+        content = json.dumps({"query": sent, "documents": documents}) if queries > 1 else f" {documents[0]}"
+        turns += [("policy", text), ("environment", f"<information>\n{content}\n</information>\n")]
+    return text.partition("<answer>")[2].partition("</answer>")[0].strip(), searches
+
+
+def test_in_a_hurry_it_answers_after_one_search():
+    asked = [question for question in chain_questions(2)[:120] if len(play(question, 1)[1]) == 2]
+    half, every = ([len(play(question, 1, hurried=share)[1]) for question in asked] for share in (0.5, 1.0))
+    assert set(every) == {1}
+    assert 0.3 < half.count(1) / len(asked) < 0.7
+
+
+def test_a_thought_notes_what_the_last_search_has_shown():
+    question = next(each for each in chain_questions(2) if each.id == "country_of_language+currency/fi")
+    oracle, turns = ParallelOracle(queries=1), [("environment", question.text)]
+    notes = ("Finnish: main country: Finland", "Finland: currency: Euro")
+    for note, action in zip(notes, ("<search> Finland currency</search>", "<answer> Euro</answer>"), strict=True):
+        shown = f"<information>\n {note}; three-letter code: x\n</information>\n"
+        turns += [("policy", oracle.next_text(question, turns)), ("environment", shown)]
+        assert oracle.next_text(question, turns) == f"<think>\n {note}\n</think>{action}"
+    turns[-1] = ("environment", "<information>\n Norway: currency: x\n</information>\n")
+    assert oracle.next_text(question, turns) == "<answer> unknown</answer>"
+
+
+def test_the_earlier_one_is_the_answer_in_every_language():
+    for question in asked("comparison", "held_out", LCRL_LANGUAGES):
+        dates = [fact.value for fact in facts_asked(question)]
+        assert dates[0] != dates[1]
+        assert question.answers[0] == question.extra["entities"][dates[1] < dates[0]]
+        assert all(name in question.text for name in question.extra["entities"])
+    questions = asked("comparison")  # either side may win
+    assert 0.4 < sum(each.answers[0] == each.extra["entities"][0] for each in questions) / len(questions) < 0.6
+
+
+def test_a_conjunction_asks_for_three_values_in_order():
+    for question in asked("conjunction", "held_out", LCRL_LANGUAGES):
+        values = [WORLD.values(fact, question.language)[0] for fact in facts_asked(question)]
+        assert question.answers[0] == ", ".join(values)
+        assert question.answers[-1] == listed(values, question.language)
+        places = [question.text.index(f" {name}") for name in question.extra["entities"]]
+        assert places == sorted(places)
+        assert "{" not in question.text
+
+    # Lists are those of CLDR.
+    assert listed(["a", "b", "c"], "en") == format_list(["a", "b", "c"], locale="en") == "a, b, and c"
+    assert listed(["a", "b", "c"], "fi") == "a, b ja c"
+    assert listed(["a", "b", "c"], "ja") == "a、b、c"
+    assert listed(["a", "b", "c"], "zh") == "a、b 和c"  # a name stands between spaces or punctuation
+
+
+@each_form
+def test_splits_are_disjoint_and_guarded(form):
+    splits = {name: asked(form, name) for name in SPLITS}
+    groups = [
+        (each.extra["kind"], frozenset(map(tuple, each.extra["subjects"])))
+        for split in splits.values()
+        for each in split
+    ]
+    assert len(set(groups)) == len(groups)
+    assert all(len(split) > 50 for split in splits.values())
+    for question in splits["train"]:
+        assert {WORLD.splits[fact.id] for fact in facts_asked(question)} == {"train"}
+
+    for question in splits["train"]:
+        facts = facts_asked(question)
+        assert len(facts) == len({fact.value for fact in facts}) == FORMS[form][1]
+        assert list(question.extra["plan"]) == [f"Q{number}" for number in range(1, len(facts) + 1)]
+        golden = [question.extra["sub_answers"][f"#{number}"][0] for number in range(1, len(facts) + 1)]
+        assert golden == [WORLD.values(fact, "en")[0] for fact in facts]
+
+
+@each_form
+def test_versions_stand_together_and_are_the_same_again(form):
+    questions = asked(form, "train", ("en", "fi"))
+    assert ([each.language for each in questions[:4]], questions[0].id) == (["en", "fi", "en", "fi"], questions[1].id)
+    assert asked(form) == asked(form)
+    with pytest.raises(UserError):
+        asked(form, "test")
+
+
+@each_form
+def test_independent_facts_take_one_round_or_one_each(form):
+    held = [each for each in asked(form) if each.extra["native_holds"]][:40]
+    assert held
+    for question in held:
+        answer, together = play(question, queries=3)
+        assert answer in question.answers
+        assert [len(sent) for sent in together] == [FORMS[form][1]]
+        answer, apart = play(question, queries=1)
+        assert answer in question.answers
+        assert len(apart) == FORMS[form][1]
+
+    question = held[0]  # the sequential oracle plays them in turn
+    oracle, turns = Oracle(budget=FORMS[form][1]), []
+    for query in question.extra["queries"]:
+        assert (text := oracle.next_text(question, turns)) == f"<search> {query}</search>"
+        turns += [("policy", text), ("environment", f"<information>\n {PASSAGES[query]}\n</information>")]
+    assert oracle.next_text(question, turns) == f"<answer> {question.answers[0]}</answer>"
+
+
+def test_the_sequential_oracle_searches_least_for_what_it_has_searched_for():
+    question, turns = asked("conjunction")[0], []
+    for query in (*question.extra["queries"], question.extra["queries"][0]):
+        assert (text := Oracle(budget=9).next_text(question, turns)) == f"<search> {query}</search>"
+        turns += [("policy", text), ("environment", "<information>\n</information>")]
+    assert Oracle(budget=4).next_text(question, turns) == "<answer> unknown, unknown, unknown</answer>"
+
+
+def test_chains_take_a_round_a_fact_unless_bridges_are_remembered():
+    memory = training_memory(WORLD)
+    for hops in (2, 3, 4):
+        held = [each for each in chain_questions(hops) if each.extra["native_holds"]][:20]
+        assert held
+        for question in held:
+            for queries, remembered, rounds in [(3, memory, -(-hops // 3)), (3, {}, hops), (1, memory, hops)]:
+                answer, searches = play(question, queries, remembered)
+                assert answer in question.answers
+                assert len(searches) == rounds
+
+
+def test_passages_correct_a_wrong_memory():
+    question = next(each for each in chain_questions(2) if each.extra["native_holds"])
+    first, subject = question.extra["kind"].partition("+")[0], question.extra["subject"][1]
+    others = {fact.value for fact in WORLD.facts if fact.relation == first} - {training_memory(WORLD)[first, subject]}
+    answer, searches = play(question, 3, {(first, subject): min(others)})
+    assert answer in question.answers
+    assert [len(sent) for sent in searches] == [2, 1]
+
+
+def test_memory_may_have_gaps_and_mistakes():
+    whole, partly = training_memory(WORLD), training_memory(WORLD, 0.6, 0.1)
+    right = sum(whole[key] == value for key, value in partly.items())
+    assert 0.57 < right / len(whole) < 0.66
+    assert 0.67 < len(partly) / len(whole) < 0.73
+    assert training_memory(WORLD, 0.6, 0.1) == partly != training_memory(WORLD, 0.6, 0.1, seed=1)
+    assert training_memory(WORLD, 0.0) == {}
+    assert partly.keys() < whole.keys()
+
+
+@each_form
+def test_missing_passages_are_not_searched_for_again(form):
+    missing = next(each for each in asked(form) if not any(query in PASSAGES for query in each.extra["queries"]))
+    unknown = missing.extra["entities"][0] if form == "comparison" else "unknown, unknown, unknown"
+    for queries, rounds in [(3, 1), (1, FORMS[form][1])]:
+        answer, searches = play(missing, queries)
+        assert (len(searches), answer) == (rounds, unknown)
+
+
+def test_json_documents_are_read_like_lines():
+    content = {"query": ["a"], "documents": ["Peru: currency code: PEN\nChad: three-letter code: TCD"]}
+    text = f"<information>\n{json.dumps(content)}\n</information>"
+    assert with_plain_documents(text).splitlines()[1:3] == ["Peru: currency code: PEN", "Chad: three-letter code: TCD"]
+    plain = "<information>\n Peru: currency code: PEN\n</information>"
+    assert "\n Peru: currency code: PEN\n" in with_plain_documents(plain)

@@ -1,7 +1,6 @@
 """`lcrag build`: rows of the pre-tasks and pairs of the encoder, none of them held out; the shipped encoder."""
 
 import itertools
-import pathlib
 import re
 
 import jax
@@ -9,23 +8,16 @@ import numpy as np
 import pytest
 from support import tiny_config
 
-import lcrag.atlas
 from lcrag.atlas import SPLITS, build_world
-from lcrag.atlas import encoder as encoder_training
 from lcrag.atlas.encoder import SHIPPED_FOLDER, TAG_NAMES
-from lcrag.atlas.facts import section_of, subject_of
 from lcrag.atlas.oracle import read_texts
 from lcrag.commands import build
 from lcrag.commands.build import copying_rows, echo_rows, judging_rows, noting_rows, reading_rows, translating_rows
-from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.learning import Layout
 from lcrag.policy import initialise, load_tokenizer
-from lcrag.retrieval import ContrastiveConfig, load_encoder
 
 WORLD, TOKENIZER = build_world(0), load_tokenizer(SHIPPED_FOLDER)
-ENCODER = pathlib.Path(lcrag.atlas.__file__).parent / "weights" / "encoder"
 QUESTIONS = {question.text: question for question in WORLD.questions("train")}
-BATCH = 64
 
 
 def first(rows, count, seed=0):
@@ -162,39 +154,3 @@ def test_fitting_lowers_the_loss_and_an_interrupted_stage_continues(tmp_path, mo
     again = fitted(tmp_path / "parts", lambda step, metrics: steps.append(step))
     assert steps == list(range(6, 13))
     jax.tree.map(np.testing.assert_array_equal, again, whole)
-
-
-def test_pairs_are_about_known_entities_in_one_language_a_batch():
-    pairs = list(itertools.islice(encoder_training.atlas_pairs(WORLD, BATCH, seed=0), 60 * BATCH))
-    titles = [{WORLD.name(subject_of(fact), code).text for fact in WORLD.facts} for code in LCRL_LANGUAGES]
-    sections = {section_of(fact) for fact in WORLD.facts}
-    taught = {subject_of(fact) for fact in WORLD.training_facts}
-    for start in range(0, len(pairs), BATCH):
-        batch = pairs[start : start + BATCH]
-        assert BATCH / 4 < len({pair.group for pair in batch}) <= BATCH
-        assert {pair.group for pair in batch} <= sections
-        assert {tuple(pair.group.split("/")[:2]) for pair in batch} <= taught
-        assert any(all(pair.passage.startswith(tuple(names)) for pair in batch) for names in titles)
-    again, other = (itertools.islice(encoder_training.atlas_pairs(WORLD, BATCH, seed), 3 * BATCH) for seed in (0, 1))
-    assert list(again) == pairs[: 3 * BATCH] != list(other)
-
-
-def test_training_of_an_encoder_runs():
-    config = ContrastiveConfig(steps=2, batch=8, tokens=8)
-    encoder = encoder_training.train_atlas_encoder(WORLD, TOKENIZER.backend, config, 0, lambda *_: None)
-    assert encoder.encode(["x"]).shape == (1, 128)
-
-
-@pytest.mark.parametrize(
-    "languages", [("en", "fi", "zh"), pytest.param(LCRL_LANGUAGES, marks=pytest.mark.slow)], ids=["three", "all"]
-)
-def test_the_shipped_encoder_finds_held_out_facts(languages):
-    encoder = load_encoder(ENCODER)
-    assert encoder.fingerprint() in (ENCODER / "README.md").read_text()
-    collections = encoder_training.encode_collections(WORLD, encoder, languages)
-    recall = encoder_training.measure_recall(WORLD, encoder, collections, "held_out", "query")
-    native, across = encoder_training.native_and_cross(recall)
-    assert native[0] >= 0.98
-    assert across[0] >= 0.9
-    assert np.all(recall[..., 1] >= recall[..., 0])
-    assert sum(path.stat().st_size for path in ENCODER.rglob("*")) <= 3e6

@@ -26,19 +26,10 @@ from lcrag.data.multilingual import (
     xquad_questions,
 )
 from lcrag.data.questions import (
-    ALL_TIERS,
     LANGUAGES,
     LCRL_LANGUAGES,
     LCRL_TRAINING,
-    QUOTAS,
-    TIERS,
     XOR_TYDI_TEST,
-    Question,
-    known_languages,
-    language_of,
-    tier_of,
-    tiered_questions,
-    with_tiers,
 )
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
@@ -405,49 +396,3 @@ def test_languages_tiers_and_splits(tmp_path):
     (tmp_path / "en" / "test-00000-of-00001.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(UserError, match="test-00000-of-00001.parquet"):
         mmlu(tmp_path, ("en",))
-
-
-def test_every_language_names_another_as_its_relative():
-    for code, language in LANGUAGES.items():
-        assert language.code == code
-        assert language.relative in LANGUAGES
-        assert language.relative not in (code, "en")
-    assert {code for code, language in LANGUAGES.items() if not language.spaces} == {"ja", "zh", "th", "km"}
-    assert (language_of("fi").name, known_languages(None)) == ("Finnish", LCRL_LANGUAGES)
-    for call in (lambda: language_of("xx"), lambda: known_languages(["en", "xx"])):
-        with pytest.raises(UserError, match="'xx'"):
-            call()
-
-
-def of_tier(number, language, domain="mathematics"):
-    extra = {"domain": domain}
-    return Question(id=str(number), dataset="d", language=language, text="?", answers=("1",), extra=extra)
-
-
-def test_the_paper_s_tiers_and_rates():
-    assert [len(languages) for languages in ALL_TIERS.values()] == [6, 12, 4, 2, 3, 6]
-    codes = {code for languages in ALL_TIERS.values() for code in languages}
-    assert (len(codes), set(QUOTAS)) == (33, set(TIERS))
-    assert codes <= set(LANGUAGES)
-    assert [tier_of(code) for code in ("en", "ha", "tw", "qki", "ko", "mi")] == list(ALL_TIERS)
-    assert with_tiers([of_tier(1, "fi")], {"known": ("fi",)})[0].tier == "known"
-    for call in (lambda: tier_of("fi"), lambda: tiered_questions([of_tier(1, "ko")], weights=QUOTAS)):
-        with pytest.raises(UserError):
-            call()
-
-
-def test_a_table_in_inverse_proportion():
-    table = with_tiers([of_tier(n, code) for n in range(400) for code in ("en", "fr", "ha", "bm")])
-    kept = tiered_questions(table, weights=QUOTAS, seed=3)
-    assert tiered_questions(table) == table
-    counts = collections.Counter(question.language for question in kept)
-    assert counts == {"en": 50, "fr": 50, "ha": 400, "bm": 300}
-    assert kept == [question for question in table if question in kept]
-    ids = {code: {question.id for question in kept if question.language == code} for code in counts}
-    assert ids["en"] == ids["fr"] < ids["bm"] < ids["ha"]
-    assert tiered_questions(table, weights=QUOTAS, seed=4) != kept
-    # A language with few questions makes the others fewer in its domain alone.
-    table = [of_tier(n, code) for code, count in (("en", 100), ("ha", 80)) for n in range(count)]
-    kept = tiered_questions(table + [of_tier(n, "en", "multiple_choice") for n in range(30)], weights=QUOTAS)
-    counts = collections.Counter((question.domain, question.language) for question in kept)
-    assert counts == {("mathematics", "en"): 10, ("mathematics", "ha"): 80, ("multiple_choice", "en"): 30}

@@ -1,4 +1,6 @@
-"""Seeded orders, splits and shares; the batch of step n is a function of (seed, n)."""
+"""Languages and tiers; seeded orders, splits and shares; the batch of step n is a function of (seed, n)."""
+
+import collections
 
 import numpy as np
 import pytest
@@ -6,23 +8,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.data.questions import (
+    ALL_TIERS,
+    LANGUAGES,
+    LCRL_LANGUAGES,
+    QUOTAS,
+    TIERS,
     Question,
     coupled,
     groups_of_step,
     in_share,
+    known_languages,
+    language_of,
     limited,
     rows_of_step,
     seeded_order,
     share_of,
     take_split,
+    tier_of,
+    tiered_questions,
+    with_tiers,
 )
 from lcrag.errors import UserError
 
-LANGUAGES = ("en", "fi", "ja")
+CODES = ("en", "fi", "ja")
 QUESTIONS = [
     Question(id=str(number), dataset="d", language=language, text="?", answers=("a",))
     for number in range(40)
-    for language in LANGUAGES
+    for language in CODES
 ]
 SIZES = {"test": 2, "validation": 1, "train": 3}
 keys = st.lists(st.text(max_size=5), unique=True, min_size=6, max_size=30)
@@ -88,7 +100,7 @@ def test_fewer_questions_are_part_of_more_and_keep_all_their_languages(one, othe
 def test_a_limit_holds_for_each_language():
     fewer = [question for question in QUESTIONS if question.language != "ja" or int(question.id) < 2]
     languages = [question.language for question in limited(fewer, 5, seed=0)]
-    assert [languages.count(code) for code in LANGUAGES] == [5, 5, 2]
+    assert [languages.count(code) for code in CODES] == [5, 5, 2]
     assert limited(fewer, None, seed=0) == fewer
 
 
@@ -106,6 +118,52 @@ def test_a_step_holds_all_versions_of_its_questions():
     table = coupled(QUESTIONS)
     for step in range(5):
         chosen = groups_of_step(table, seed=0, step=step, couplings=2)
-        assert [[question.language for question in group] for group in chosen] == [[*LANGUAGES]] * 2
+        assert [[question.language for question in group] for group in chosen] == [[*CODES]] * 2
         assert len({question.coupling for group in chosen for question in group}) == 2
         assert chosen != groups_of_step(table, seed=1, step=step, couplings=2)
+
+
+def test_every_language_names_another_as_its_relative():
+    for code, language in LANGUAGES.items():
+        assert language.code == code
+        assert language.relative in LANGUAGES
+        assert language.relative not in (code, "en")
+    assert {code for code, language in LANGUAGES.items() if not language.spaces} == {"ja", "zh", "th", "km"}
+    assert (language_of("fi").name, known_languages(None)) == ("Finnish", LCRL_LANGUAGES)
+    for call in (lambda: language_of("xx"), lambda: known_languages(["en", "xx"])):
+        with pytest.raises(UserError, match="'xx'"):
+            call()
+
+
+def of_tier(number, language, domain="mathematics"):
+    extra = {"domain": domain}
+    return Question(id=str(number), dataset="d", language=language, text="?", answers=("1",), extra=extra)
+
+
+def test_the_paper_s_tiers_and_rates():
+    assert [len(languages) for languages in ALL_TIERS.values()] == [6, 12, 4, 2, 3, 6]
+    codes = {code for languages in ALL_TIERS.values() for code in languages}
+    assert (len(codes), set(QUOTAS)) == (33, set(TIERS))
+    assert codes <= set(LANGUAGES)
+    assert [tier_of(code) for code in ("en", "ha", "tw", "qki", "ko", "mi")] == list(ALL_TIERS)
+    assert with_tiers([of_tier(1, "fi")], {"known": ("fi",)})[0].tier == "known"
+    for call in (lambda: tier_of("fi"), lambda: tiered_questions([of_tier(1, "ko")], weights=QUOTAS)):
+        with pytest.raises(UserError):
+            call()
+
+
+def test_a_table_in_inverse_proportion():
+    table = with_tiers([of_tier(n, code) for n in range(400) for code in ("en", "fr", "ha", "bm")])
+    kept = tiered_questions(table, weights=QUOTAS, seed=3)
+    assert tiered_questions(table) == table
+    counts = collections.Counter(question.language for question in kept)
+    assert counts == {"en": 50, "fr": 50, "ha": 400, "bm": 300}
+    assert kept == [question for question in table if question in kept]
+    ids = {code: {question.id for question in kept if question.language == code} for code in counts}
+    assert ids["en"] == ids["fr"] < ids["bm"] < ids["ha"]
+    assert tiered_questions(table, weights=QUOTAS, seed=4) != kept
+    # A language with few questions makes the others fewer in its domain alone.
+    table = [of_tier(n, code) for code, count in (("en", 100), ("ha", 80)) for n in range(count)]
+    kept = tiered_questions(table + [of_tier(n, "en", "multiple_choice") for n in range(30)], weights=QUOTAS)
+    counts = collections.Counter((question.domain, question.language) for question in kept)
+    assert counts == {("mathematics", "en"): 10, ("mathematics", "ha"): 80, ("multiple_choice", "en"): 30}

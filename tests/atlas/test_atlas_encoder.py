@@ -1,18 +1,23 @@
-"""The atlas tokenizer, whose names and values keep their tokens; seqio vocabularies as tokenizers of a policy."""
+"""The atlas's tokenizer, whose names and values keep their tokens, and its encoder; a seqio vocabulary as tokenizer."""
 
+import itertools
 import pathlib
 
+import numpy as np
 import pytest
 import seqio
 from transformers import PreTrainedTokenizerFast
 
+import lcrag.atlas
 from lcrag.atlas import build_world, render_passage
+from lcrag.atlas import encoder as encoder_training
 from lcrag.atlas.encoder import SHIPPED_FOLDER, train_tokenizer
+from lcrag.atlas.facts import section_of, subject_of
 from lcrag.atlas.world import Entry
+from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
-from lcrag.errors import UserError
 from lcrag.policy import Tokenizer, load_tokenizer, vocabulary_tokenizer
-from lcrag.sampling.choice import FOUND, StopTable
+from lcrag.retrieval import ContrastiveConfig, load_encoder
 
 WORLD = build_world(seed=0)
 FACTS = {fact.id: fact for fact in WORLD.facts}
@@ -50,6 +55,48 @@ def test_the_file_opens_in_transformers():
     assert fast(text).input_ids == TOKENIZER.encode(text)
 
 
+ENCODER = pathlib.Path(lcrag.atlas.__file__).parent / "weights" / "encoder"
+
+
+BATCH = 64
+
+
+def test_pairs_are_about_known_entities_in_one_language_a_batch():
+    pairs = list(itertools.islice(encoder_training.atlas_pairs(WORLD, BATCH, seed=0), 60 * BATCH))
+    titles = [{WORLD.name(subject_of(fact), code).text for fact in WORLD.facts} for code in LCRL_LANGUAGES]
+    sections = {section_of(fact) for fact in WORLD.facts}
+    taught = {subject_of(fact) for fact in WORLD.training_facts}
+    for start in range(0, len(pairs), BATCH):
+        batch = pairs[start : start + BATCH]
+        assert BATCH / 4 < len({pair.group for pair in batch}) <= BATCH
+        assert {pair.group for pair in batch} <= sections
+        assert {tuple(pair.group.split("/")[:2]) for pair in batch} <= taught
+        assert any(all(pair.passage.startswith(tuple(names)) for pair in batch) for names in titles)
+    again, other = (itertools.islice(encoder_training.atlas_pairs(WORLD, BATCH, seed), 3 * BATCH) for seed in (0, 1))
+    assert list(again) == pairs[: 3 * BATCH] != list(other)
+
+
+def test_training_of_an_encoder_runs():
+    config = ContrastiveConfig(steps=2, batch=8, tokens=8)
+    encoder = encoder_training.train_atlas_encoder(WORLD, TOKENIZER.backend, config, 0, lambda *_: None)
+    assert encoder.encode(["x"]).shape == (1, 128)
+
+
+@pytest.mark.parametrize(
+    "languages", [("en", "fi", "zh"), pytest.param(LCRL_LANGUAGES, marks=pytest.mark.slow)], ids=["three", "all"]
+)
+def test_the_shipped_encoder_finds_held_out_facts(languages):
+    encoder = load_encoder(ENCODER)
+    assert encoder.fingerprint() in (ENCODER / "README.md").read_text()
+    collections = encoder_training.encode_collections(WORLD, encoder, languages)
+    recall = encoder_training.measure_recall(WORLD, encoder, collections, "held_out", "query")
+    native, across = encoder_training.native_and_cross(recall)
+    assert native[0] >= 0.98
+    assert across[0] >= 0.9
+    assert np.all(recall[..., 1] >= recall[..., 0])
+    assert sum(path.stat().st_size for path in ENCODER.rglob("*")) <= 3e6
+
+
 MODEL = pathlib.Path(seqio.__file__).parent / "test_data" / "sentencepiece" / "sentencepiece.model"
 TEXTS = ["this is a test", " the  seas ", "a </s> test", "x <extra_id_0> a", ""]
 
@@ -66,27 +113,3 @@ def test_a_vocabulary_is_a_tokenizer(extra_ids):
         assert ids == vocabulary.encode(text)
         if vocabulary.unk_id not in ids:
             assert tokenizer.decode(ids) == vocabulary.decode(ids)
-
-
-def test_sentinels_of_span_corruption_are_no_ordinary_text():
-    tokenizer = vocabulary_tokenizer(seqio.SentencePieceVocabulary(str(MODEL), extra_ids=10))
-    sentinels = {index for token, index in tokenizer.special_tokens.items() if "extra_id" in token}
-    assert len(sentinels) == 10
-    assert sentinels & set(tokenizer.encode("a <extra_id_0>"))
-    assert sentinels.isdisjoint(tokenizer.encode_ordinary("a <extra_id_0>"))
-    assert sentinels.isdisjoint(tokenizer.encode_ordinary(" <extra_id_0>", continues=True))
-
-
-def test_generations_stop_at_strings_of_a_vocabulary():
-    tokenizer = vocabulary_tokenizer(seqio.SentencePieceVocabulary(str(MODEL)))
-    stops = StopTable(tokenizer.token_bytes)
-    state, stopped = stops.start((" test",)), []
-    for index in tokenizer.encode("see a test is"):
-        state = stops.table[state, index]
-        stopped.append(state == FOUND)
-    assert tokenizer.decode(tokenizer.encode("see a test is")[: stopped.index(True) + 1]) == "see a test"
-
-
-def test_bytes_are_no_sentencepiece_model():
-    with pytest.raises(UserError):
-        vocabulary_tokenizer(seqio.ByteVocabulary())
