@@ -80,7 +80,6 @@ class SearchTool:
 
     def __init__(
         self,
-        *,
         runner: Runner,
         program: Callable[[Question], Program],
         collections: SearchableCollections,
@@ -94,12 +93,7 @@ class SearchTool:
         runner.check([(question, program(question), 0) for question in short])
 
     def __call__(self, questions: Sequence[str], languages: Sequence[str] | None = None) -> list[Findings]:
-        """Searches for and answers questions in one run of the engine.
-
-        Args:
-          questions: Texts.
-          languages: Language of each; None: the default language for all.
-        """
+        """Answers questions in one run of the engine; without `languages` all are in the default language."""
         named: Sequence[str | None] = languages or [None] * len(questions)
         return self.answer([self.question(text, language) for text, language in zip(questions, named, strict=True)])
 
@@ -171,9 +165,7 @@ def search_tool(
     rollouts = Rollouts(lanes, policy, collections, method, seed)
     runner = rollouts.runner
     runner.temperature = temperature
-    tool = SearchTool(
-        runner=runner, program=rollouts.program, collections=collections, default_language=default_language
-    )
+    tool = SearchTool(runner, rollouts.program, collections, default_language)
     if warm_up:
         runner.sampler.warm_up()
     return tool
@@ -182,9 +174,7 @@ def search_tool(
 def open_search_tool(*gin_files: str, bindings: Sequence[str] = ()) -> SearchTool:
     """Returns the search tool that a configuration describes, and sets gin's configuration in this process.
 
-    Args:
-      gin_files: Values of `--gin_file=`.
-      bindings: Bindings as after `--gin.`, such as `policy.folder = "exported"`.
+    The arguments are values of `--gin_file=`, and bindings as after `--gin.`: `policy.folder = "exported"`.
     """
     from lcrag import config  # which imports this module
 
@@ -251,12 +241,9 @@ USUAL_TOOL_LIMITS, USUAL_TRANSLATION_LIMITS = ToolLimits(), TranslationLimits()
 
 
 class ToolService:
-    """Answers the questions of many callers.
+    """Answers the questions of many callers, each of which waits `window_seconds` for others.
 
-    Args:
-      tool: Called on one thread of the service, with at most as many questions as the sampler has slots.
-      limits: Limits of a request.
-      window_seconds: How long a question waits for others.
+    The tool is called on one thread, with at most as many questions as the sampler has slots.
     """
 
     def __init__(self, tool: SearchTool, *, limits: ToolLimits = USUAL_TOOL_LIMITS, window_seconds: float = 0.02):
@@ -299,14 +286,13 @@ def add_translate_route(
     *,
     limits: TranslationLimits = USUAL_TRANSLATION_LIMITS,
     window_seconds: float = 0.005,
-    batch_texts: int = 256,
 ) -> None:
     """Adds `POST /translate`; the translator is called on one thread, for all waiting texts of a direction."""
     batcher = Batcher(
         lambda texts, direction: translator(texts, *direction),
         called="texts",
         window_seconds=window_seconds,
-        batch_items=batch_texts,
+        batch_items=256,
         waiting_items=limits.waiting_texts,
     )
 
@@ -403,9 +389,9 @@ def serve(
     batch_queries: int = 512,
     warm_up_queries: Sequence[int] = (1, 16, 64, 256),
 ) -> None:
-    """Serves until SIGTERM or Ctrl-C, then finishes the requests in flight.
+    """Serves `/retrieve`, `/search_tool` and `/mcp` with a tool, and `/translate` with a translator.
 
-    Serves `/retrieve`, with a tool `/search_tool` and `/mcp`, and with a translator `/translate`.
+    On SIGTERM or Ctrl-C it finishes the requests in flight.
 
     Args:
       collections: The collections of `/retrieve`; None: the tool's, or none without a tool.
@@ -425,9 +411,10 @@ def serve(
         if service is None:
             raise UserError("stdin and stdout can only serve a tool: add --tool")
         # SIGTERM ends the process at once: Python's shutdown would wait for the thread that reads standard input.
+        server = make_mcp_server(service)
         with handled(signal.SIG_DFL, signal.SIGTERM), contextlib.suppress(KeyboardInterrupt):
             Console(stderr=True).print("serving one agent over stdin and stdout by MCP", soft_wrap=True)
-            asyncio.run(make_mcp_server(service).run_stdio_async())
+            asyncio.run(server.run_stdio_async())
         return
     if collections is None and tool is None and translator is None:
         raise UserError(

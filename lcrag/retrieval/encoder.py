@@ -59,21 +59,17 @@ class BertConfig:
     model_type: ClassVar[str] = "bert"
     architecture: ClassVar[str] = "BertModel"
 
-    vocab_size: int
-    hidden_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    intermediate_size: int
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
+    vocab_size: pydantic.PositiveInt
+    hidden_size: pydantic.PositiveInt
+    num_hidden_layers: pydantic.PositiveInt
+    num_attention_heads: pydantic.PositiveInt
+    intermediate_size: pydantic.PositiveInt
+    max_position_embeddings: pydantic.PositiveInt = 512
+    type_vocab_size: pydantic.PositiveInt = 2
     layer_norm_eps: float = 1e-12
     hidden_act: str = "gelu"
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            minimum, value = int(field.name != "pad_token_id"), getattr(self, field.name)
-            if field.type is int and value < minimum:
-                raise UserError(f"{field.name} is {value}: it must be at least {minimum}")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
@@ -104,7 +100,7 @@ class XlmRobertaConfig(BertConfig):
     model_type: ClassVar[str] = "xlm-roberta"
     architecture: ClassVar[str] = "XLMRobertaModel"
 
-    pad_token_id: int = 1
+    pad_token_id: pydantic.NonNegativeInt = 1
 
     @property
     def padding_id(self) -> int:
@@ -546,12 +542,11 @@ def load_encoder(
 ) -> Encoder:
     """Reads an encoder written by `save_encoder`, `sentence-transformers` or `transformers`.
 
-    `config.json` determines the body. Settings that are not given (see `EncoderSettings`) come from the files of
-    `sentence-transformers`; if these state no prompts, texts have no prefix, unless the model is called E5, whose
-    folders leave the prefixes to the model card. The defaults of other folders are E5's settings. One line logs the
-    settings: a warning if some come from neither the caller nor a file. For `devices`, see
-    `lcrag.retrieval.encoder.rows_mesh`. A file that is missing, damaged, inconsistent with the others, or not supported
-    is a UserError.
+    Settings that are not given (see `EncoderSettings`) come from the files of `sentence-transformers`; if these state
+    no prompts, texts have no prefix, unless the model is called E5, whose folders leave the prefixes to the model card.
+    The defaults of other folders are E5's settings. One line logs the settings: a warning if some come from neither the
+    caller nor a file. For `devices`, see `rows_mesh`. A file that is missing, damaged, inconsistent with the others, or
+    not supported is a UserError.
     """
     folder = readable_folder(folder)
     if not folder.is_dir():
@@ -667,7 +662,7 @@ configured_encoder = gin.external_configurable(typed(load_encoder), "load_encode
 
 
 def named_encoder(folder: str | None, binding: str) -> Encoder:
-    """Returns the configured encoder in a folder, the value of `binding`; nothing is downloaded."""
+    """Returns the configured encoder in a folder, which is the value of `binding`; nothing is downloaded."""
     if folder is None:
         raise UserError(
             f"{binding} names no encoder: give the folder of one that you have with --gin.ENCODER='\"e5-base-v2\"'"

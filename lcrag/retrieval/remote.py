@@ -40,14 +40,12 @@ _ATTEMPTS_WHEN_BROKEN = 3
 _MISCONFIGURED = frozenset({401, 403, 404, 405})
 # Google's answer to a wrong key, with status 400.
 _WRONG_KEY = "API_KEY_INVALID"
-# A client started before its server should fail soon.
-_FIRST_ATTEMPTS = 3
 _QUERIES, _CONNECTIONS = 256, 4  # of a request; concurrent requests, which a service batches into one search
 
 
 # --- The `/retrieve` API in JSON, as Search-R1's retrieval server defined it, with languages added ---
 #
-# Source: Search-R1 (Jin et al. 2025, arXiv:2503.09516). A request is `{"queries", "topk", "return_scores"}`, here with
+# Search-R1: Jin et al. 2025, arXiv:2503.09516. A request is `{"queries", "topk", "return_scores"}`, here with
 # an optional `"languages"`, one per query; an answer is `{"result": [[{"document": {"id", "contents"}, "score"}]]}`, or
 # bare documents without `return_scores`. The first line of `contents` is the title in double quotes.
 
@@ -189,8 +187,8 @@ class Patience:
         return tenacity.wait_exponential_jitter(initial=first, max=self.longest_wait_seconds, jitter=first)
 
     def at_the_start(self) -> "Patience":
-        """Returns the patience of a client's first request."""
-        return dataclasses.replace(self, attempts=min(_FIRST_ATTEMPTS, self.attempts))
+        """Returns the patience of a client's first request: if it starts before its server, it should fail soon."""
+        return dataclasses.replace(self, attempts=min(3, self.attempts))
 
 
 USUAL_PATIENCE = Patience()
