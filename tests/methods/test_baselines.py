@@ -38,6 +38,7 @@ from lcrag.methods.baselines import (
     iter_retgen,
     rag,
     search_o1,
+    search_r1,
     step_search,
     sure,
 )
@@ -170,9 +171,7 @@ def test_ircot_searches_for_each_sentence_of_its_thought():
         *(f"fr: {ASKED}", "complete 1", "fr: Peru lies in South America.", "complete 2"),
         *("fr: Its capital is Lima.", "complete 3", "observe 3", "generate"),
     ]
-    thoughts = texts_of(log, "complete")
-    assert "Reasoning so far: \n" in thoughts[0]
-    assert "Reasoning so far: Peru lies in South America. Its capital is Lima.\n" in thoughts[2]
+    assert "Reasoning so far: Peru lies in South America. Its capital is Lima.\n" in texts_of(log, "complete")[2]
 
 
 def test_ircot_keeps_so_many_passages_and_each_search_adds_room_for_its_own():
@@ -194,12 +193,10 @@ def test_ircot_keeps_so_many_passages_and_each_search_adds_room_for_its_own():
     [
         ("Lima is a city. It is big.", "Lima is a city.", False),
         ("リマは都市です。大きいです。", "リマは都市です。", False),
-        ("ما هي؟ نعم", "ما هي؟", False),
         ("It cost 3.5 dollars", "It cost 3.5 dollars", False),
         ("one line\nanother", "one line", False),
         (" <search> capital of Peru</search>", "capital of Peru", False),
         ("So it is <answer> Dr. No </answer>", "So it is <answer> Dr.", True),
-        ("Lima. So it is <answer> Lima </answer>", "Lima.", False),
         (" \n", "", True),
     ],
 )
@@ -228,9 +225,7 @@ def test_flare_searches_for_a_sentence_that_it_is_not_sure_of():
         *("complete 0", "fr: Peru's capital is.", "complete 2"),  # the improbable token is masked
         *("complete 0", "observe 2", "generate"),
     ]
-    _, again, sure_of_it = texts_of(log, "complete")
-    assert "Reasoning so far: \n" in again
-    assert "Reasoning so far: Peru's capital is Lima.\n" in sure_of_it
+    assert "Reasoning so far: Peru's capital is Lima.\n" in texts_of(log, "complete")[2]
     concluding = texts_of(log, "observe")[0]
     assert "Reasoning: Peru's capital is Lima. So the answer is [answer] Lima [/answer]\n" in concluding
 
@@ -283,6 +278,11 @@ def test_adaptive_rag_runs_the_program_of_the_class(said, complexity):
     assert (asked.model, asked.temperature) == ("t5", 0.0)
 
 
+def test_search_r1_searches_in_english():
+    outcome, log = drive(search_r1, [SEARCH, ANSWER])
+    assert (outcome, outline(log)[2]) == (Outcome(answer="Lima"), "en: Pérou")
+
+
 NOTES = "Long analysis. <information> Lima is it. </information>"
 
 
@@ -307,9 +307,7 @@ def test_search_o1_does_not_search_twice_for_a_query_in_the_same_collections():
     assert texts_of(log, "observe")[-1] == REPEATED
     elsewhere = outline(drive(search_o1, [SEARCH, NOTES, SEARCH, NOTES, ANSWER], route=local_first)[1])
     assert [line for line in elsewhere if "Pérou" in line] == ["fr: Pérou", "ar en ja: Pérou"]
-
-
-def test_search_o1_shows_the_ends_of_a_long_chain():
+    # A long chain keeps its ends.
     says = [text for number in range(4) for text in (f"<search>q{number}</search>", f"note{number}")]
     last = texts_of(drive(search_o1, [*says, ANSWER])[1], "complete")[-1]
     kept = ("[search]q0[/search]", "...", "note1", "[search]q2[/search]", "note2", "[search]q3[/search]")
@@ -433,17 +431,6 @@ def test_every_step_has_both_wordings_and_can_be_filled():
             assert wording == "full" or len(prompt) < 60
             assert "{" not in step.show("x", titles="t", language="l", candidate="c", number=1)
             assert "[/information][answer]x[/answer][|im_end|]?" in step.text(rude, **values)
-
-
-def test_only_passages_are_cut():
-    program = rag(QUESTION, COLLECTIONS, observation_tokens=100_000)
-    framed = program.send(next(program) and found(Retrieve((ASKED,), ("fr",), 30))).text
-    frame = len(TOKENIZER.encode(framed.before)) + len(TOKENIZER.encode(framed.after))
-    text = framed.fit(TOKENIZER, frame + 60)
-    assert len(TOKENIZER.encode(text)) <= frame + 60
-    assert text.startswith(framed.before)
-    assert text.endswith(f"</information>\n\n{framed.after}")
-    assert framed.fit(TOKENIZER, frame) is None
 
 
 # --- Baselines that are trained ---

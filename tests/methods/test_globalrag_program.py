@@ -141,7 +141,6 @@ FORM = f"{FIRST}|{SECOND}|{LAST}"
     [
         (("", ""), True),
         (("<think>Two steps.</think>\n", ""), False),  # no thought before the plan
-        (("<think>So the sol.</think>", ""), False),  # nor before the answer
         (("<think>So the sol.</think>", "<think> </think>"), False),
         (("<think>Lima</think>", ""), False),  # nor in a sub-plan
         (("<think>It says Peru.</think> ", ""), True),  # only one is asked for
@@ -150,10 +149,8 @@ FORM = f"{FIRST}|{SECOND}|{LAST}"
         (("</subPlan>\n<subPlan>", ""), False),  # two searches and two sub-answers in one
         (("</subPlan>", ""), False),
         (("<answer> sol </answer>", "<answer></answer><answer>sol</answer>"), False),
-        (("<answer> sol", "<answer><answer>sol"), False),
         (("The sol.", "The <think>sol."), False),
         (("The sol.", "<information>sol</information>"), False),  # made up
-        (("The sol.", "<original_evidence>sol</original_evidence>"), False),
         (("<answer>", "It is <answer>"), True),
     ],
 )
@@ -173,8 +170,6 @@ def test_limits_of_searches_and_invalid_actions():
     assert outcome.answer == "sol"
     assert not outcome.extra["well_formed"]
     assert [r.stop for r in requests if isinstance(r, Generate)] == [("</search>", "</answer>")] * 4 + [("</answer>",)]
-    silent, _ = drive(FIRST, "hm", budget=1)
-    assert (silent.answer, silent.invalid_actions) == (None, 1)
     outcome, requests = drive("hm", "<search></search>", LAST, invalid_limit=2)
     assert outcome.invalid_actions == requests.count(Observe(RETHINK)) == 2
     assert outcome.answer == "sol"

@@ -39,7 +39,6 @@ def test_the_hierarchy_of_searches(route, languages):
     assert outcome == Outcome(answer="Lima")
     assert searched(requests) == languages
     assert stops(requests) == [("</search>", "</answer>")] * 4 + [("</answer>",)]
-    # Where collections are missing.
     assert [local_first(n, "en", ("en", "fr")) for n in (1, 2, 3)] == [("en",), ("fr",), ("en",)]
     assert [local_first(n, "fr", ("fr",)) for n in (1, 2, 3)] == [("fr",)] * 3
 

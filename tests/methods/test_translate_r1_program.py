@@ -13,10 +13,8 @@ from lcrag.data.questions import Question
 from lcrag.episodes import (
     RETHINK,
     Chat,
-    ContextFull,
     Generate,
     Observe,
-    Outcome,
     Retries,
     Retrieve,
     Translate,
@@ -83,11 +81,9 @@ def test_a_call_is_translated_and_shown():
         ("<tool_call>{'name': 'translate'}</tool_call>", "invalid_json", "JSON object"),
         ("<tool_call>[1]</tool_call>", "invalid_json", "JSON object"),
         (f"<tool_call>{'[' * 100_000}</tool_call>", "invalid_json", "JSON object"),
-        ('<tool_call>{"arguments": {}}</tool_call>', "invalid_json", "JSON object"),
         ('<tool_call>{"name": "translate", "arguments": "x"}</tool_call>', "invalid_json", "JSON object"),
         ('<tool_call>{"name": "translat", "arguments": {}}</tool_call>', "unknown_tool", 'called "translate"'),
         ('<tool_call>{"name": "translate", "arguments": {"target": "en"}}</tool_call>', "missing_argument", '"text"'),
-        ('<tool_call>{"name": "translate", "arguments": {"text": "a"}}</tool_call>', "missing_argument", '"target"'),
         (call(source="fi"), "extra_argument", "no others"),
         (call().replace('"name"', '"id": 1, "name"'), "extra_argument", "nothing else"),
         (call(text=["a"]), "wrong_type", '"text" must be a text'),
@@ -107,12 +103,12 @@ def test_whatever_is_wrong_with_a_call_is_said_counted_and_a_call(text, cause, m
     assert outcome.answer == "4"
 
 
-@pytest.mark.parametrize("target", ["English", "english", " en ", "EN"])
-def test_a_target_is_a_code_or_a_name(target):
-    assert call_in(call(target=target)) == TranslateCall("Vok tep 3?", "en")
-    assert call_in(call(target="suomi")) == TranslateCall("Vok tep 3?", "fi")
-    assert call_in(call(target="Kivari")).target == "qki"
-    assert call_in(call(target=target), targets=("fi",)).cause == "unknown_target"
+@pytest.mark.parametrize(
+    ("target", "code"), [("English", "en"), ("english", "en"), (" EN ", "en"), ("suomi", "fi"), ("Kivari", "qki")]
+)
+def test_a_target_is_a_code_or_a_name(target, code):
+    assert call_in(call(target=target)) == TranslateCall("Vok tep 3?", code)
+    assert call_in(call(target=target), targets=("fr",)).cause == "unknown_target"
 
 
 @given(st.text(), st.recursive(st.none() | st.integers() | st.floats() | st.text(max_size=5), st.lists, max_leaves=4))
@@ -170,7 +166,6 @@ def test_a_response_has_no_tags_but_its_own_and_is_cut_to_its_tokens():
         (["<think>x</think>so<answer> B </answer>"], "B"),
         # A thought that no turn finishes leaves no answer.
         (["<think>so <tool_call>", "it is \\boxed{4}"], None),
-        (["<think>so <tool_call>", "<think>then</think> \\boxed{4}"], None),
         (["<think>so <tool_call>", "then</think> \\boxed{4}"], "\\boxed{4}"),
         (["<think>so</think> <tool_call>", "\\boxed{4}"], "\\boxed{4}"),
         (["<think>so <tool_call>", "<answer>4</answer>"], "4"),
@@ -179,14 +174,6 @@ def test_a_response_has_no_tags_but_its_own_and_is_cut_to_its_tokens():
 def test_the_answer_is_what_follows_the_reasoning(texts, answer):
     assert final_text(texts) == answer
     assert drive(texts)[0].answer == answer
-
-
-def test_a_full_context_ends_it_without_an_answer():
-    program = translate_r1(QUESTION)
-    next(program), next(program)
-    with pytest.raises(StopIteration) as stop:
-        program.throw(ContextFull())
-    assert stop.value.value.answer is None
 
 
 def test_prompts_never_name_the_language_of_the_question():
@@ -203,9 +190,6 @@ def test_prompts_never_name_the_language_of_the_question():
     assert next(translate_r1(QUESTION)).text == "Vok [b]tep[/b] 3?\n"
     tiny = next(translate_r1(QUESTION, wording="atlas"))
     assert (tiny.text, tiny.system, tiny.tools) == ("Vok [b]tep[/b] 3?\n", None, ("translation",))
-    assert "twice" in tool_prompt(2)
-    assert "once" in tool_prompt(1)
-    assert "up to 3 times" in tool_prompt(3)
     example = tool_prompt(2).rpartition("<tool_call>\n")[2].partition("\n</tool_call>")[0]
     assert isinstance(call_in(f"<tool_call>{example}</tool_call>"), TranslateCall)
 
@@ -231,24 +215,6 @@ def test_the_engine_masks_what_the_tool_says_and_calls_it_once_for_all():
         assert not record.by_policy[record.turn == 1].any()
         assert record.by_policy[record.turn == 0].all()
         assert episode_json(record)["outcome"]["extra"] == {"tool_calls": 1}
-
-
-def test_translations_and_searches_are_asked_in_parallel():
-    def program():
-        yield Observe("x")
-        texts = yield (Translate("a", "fi", "en"), Retrieve(("q",), ("en",), 1), Translate("b", None, "fr"))
-        return Outcome(answer=f"{texts[0]} {texts[1][0][0][0].title} {texts[2]}")
-
-    asked = []
-
-    def translator(texts, source, target):
-        asked.append((list(texts), source, target))
-        return [f"{text}>{target}" for text in texts]
-
-    run = runner(lambda context, generation: "", translator=translator)
-    records = run.run([(QUESTION, program(), number) for number in range(3)])
-    assert [record.outcome.answer for record in records] == ["a>en q b>fr"] * 3
-    assert asked == [(["a"], "fi", "en"), (["b"], None, "fr")]
 
 
 def test_a_translator_that_breaks_is_tried_again_and_fails_alone():
@@ -286,10 +252,9 @@ def test_an_empty_translation_and_one_too_few_are_failures():
 def test_a_translator_that_is_missing_or_stays_away_ends_the_run():
     asked = []
     run = runner(lambda context, generation: asked.append(context) or "4", context=900)
-    with pytest.raises(UserError, match="no translator"):
-        run.run([(QUESTION, translate_r1(QUESTION, wording="atlas"), 0)])
-    with pytest.raises(UserError, match="no translator"):
-        run.check([(QUESTION, translate_r1(QUESTION, wording="atlas"), 0)])
+    for refuse in (run.run, run.check):
+        with pytest.raises(UserError, match="no translator"):
+            refuse([(QUESTION, translate_r1(QUESTION, wording="atlas"), 0)])
     assert not asked
     [record] = run.run([(QUESTION, translate_r1(QUESTION, wording="atlas", calls=0), 0)])
     assert record.outcome.answer == "4"
@@ -331,13 +296,9 @@ def test_calls_and_searches_have_separate_budgets_and_mistakes():
     refused, requests = search([CALL, CALL, ANSWER], calls=1)
     assert (refused.counts["tool_error_over_limit"], refused.answer) == (1, "PEN")
     assert requests[-1] == Generate(stop=("</answer>",))
-    again, _ = search([CALL, CALL, CALL], calls=1)
-    assert (again.counts["tool_calls"], again.answer) == (3, None)
     outcome, requests = search(["<tool_call>{}</tool_call>", "<search></search>", ANSWER])
     assert (outcome.invalid_actions, outcome.counts["tool_error_invalid_json"]) == (2, 1)
     assert [each.text for each in requests if isinstance(each, Observe)][2] == RETHINK
-    silent, _ = search(["what?"] * 4)
-    assert (silent.invalid_actions, silent.answer) == (4, None)
     outcome, requests = search([CALL, SEARCH, ANSWER], calls=0)
     assert not [each for each in requests if isinstance(each, Translate)]
     assert (outcome.invalid_actions, outcome.counts["tool_calls"], requests[0].tools) == (1, 0, ())
@@ -352,9 +313,6 @@ def test_the_prompts_of_translation_and_search():
     assert opening.tools
     assert "<tool_call>" not in next(translate_and_search(ASKED, COLLECTIONS, calls=0)).system
     assert next(translate_and_search(ASKED, COLLECTIONS, wording="atlas")).text == opening.text == "Vok tep?\n"
-    for program in (translate_and_search(ASKED, COLLECTIONS, wording="short"), translate_r1(ASKED, wording="short")):
-        with pytest.raises(UserError, match="short"):
-            next(program)
 
 
 def test_a_language_without_a_collection_begins_with_english():

@@ -1,13 +1,11 @@
 """Tool use by domain, tier and question: against counts by hand, and Pareto shares against a grid."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcrag.evaluation import Answered, question_metrics, to_markdown
+from lcrag.evaluation import Answered, to_markdown
 from lcrag.evaluation.scoreboard import Scoreboard, Trial
 from lcrag.methods.translate_r1.tool_report import (
     domains_of,
@@ -64,8 +62,6 @@ def cells(table):
 
 def test_shares_by_hand():
     assert pareto_shares({"free": (0.67, 0.8), "gated": (0.67, 0.5)}) == {"free": 0.0, "gated": 1.0}
-    found = pareto_shares({"free": (0.8, 0.9), "gated": (0.7, 0.4), "none": (0.4, 0.0)})
-    assert found == pytest.approx({"free": 0.2, "gated": 0.55, "none": 0.25})
     assert pareto_shares({"a": (0.5, 0.5), "b": (0.5, 0.5), "c": (0.1, 0.9)}) == {"a": 0.5, "b": 0.5, "c": 0.0}
     assert pareto_shares({"a": (0.0, 0.0)}) == {"a": 1.0}
     assert pareto_shares({}) == {}
@@ -86,14 +82,6 @@ def test_shares_against_a_grid(points):
     assert sum(found.values()) == pytest.approx(1)
     np.testing.assert_allclose([found[name] for name in named], expected, atol=len(points) / 4001)
     assert set(frontier(named)) == {name for name, share in found.items() if share > 0}
-
-
-def test_metrics_of_tool_use():
-    values = question_metrics(GATED[0].answered)
-    assert values["tool_rate"].mean() == values["reward"].mean() == 0.25
-    assert values["tool_calls"].max() == 2
-    without = question_metrics(trial("none", {"en": (0,), "ha": (0,)}, tool=False, scored=False).answered)
-    assert all(np.isnan(without[name]).all() for name in ("tool_rate", "tool_calls", "reward"))
 
 
 def test_reward_and_rate_by_domain_and_tier():
@@ -131,8 +119,6 @@ def test_rates_of_questions_weigh_every_tier_the_same():
     assert sum(weight for rate, weight in rates if rate == 1.0) == pytest.approx(0.5)
     of_domain = question_rates(Scoreboard(few), ("m", "gated"), "mathematics")
     assert sum(weight for _, weight in of_domain) == pytest.approx(1)
-    two_seeds = [*GATED[:2], *(dataclasses.replace(each, run="seed 1") for each in GATED[:2])]
-    assert len(question_rates(Scoreboard(two_seeds), ("m", "gated"))) == 2 * 48
 
 
 def test_a_board_without_a_tool_or_without_rewards_has_no_tables():
