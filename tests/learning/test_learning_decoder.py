@@ -206,6 +206,8 @@ def test_on_eight_devices_it_is_the_same():
         assert ours["sampling_training_gap"] < 1e-5
         np.testing.assert_allclose(ours["gradient_norm"], theirs["gradient_norm"], rtol=1e-4)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-4), spread.params, alone.params)
+    moments = jax.tree.leaves(spread.optimizer_state[1][0].mu)
+    assert [each.sharding for each in moments] == [each.sharding for each in jax.tree.leaves(spread.params)]
 
 
 def test_nothing_is_computed_for_the_frozen_base():

@@ -25,7 +25,6 @@ from lcrag.learning.losses import kl_k1, kl_k2, kl_k3, loss_normaliser
 # --- Advantages ---
 
 N = 7
-# multiples of 1/128, which a shift by a whole number leaves exact in float32
 REWARDS = st.lists(st.integers(-256, 256).map(lambda number: number / 128), min_size=N, max_size=N)
 IDS = st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(0, 2), min_size=N, max_size=N)
 
@@ -57,24 +56,14 @@ def test_hand_numbers():
         assert not np.any(group_advantages(np.full(6, reward), np.full(6, 4)))
 
 
-@given(REWARDS, IDS, st.sampled_from([0, 1]))
-def test_equals_a_loop_over_groups(rewards, ids, ddof):
-    rewards, ids = np.array(rewards), np.array(ids)
+@given(REWARDS, IDS, st.sampled_from([0, 1]), st.sampled_from([1, 2**31]))
+def test_equals_a_loop_over_groups(rewards, ids, ddof, factor):
+    """Ids may have 64 bits."""
+    rewards, ids = np.array(rewards), np.array(ids) * factor
     expected = in_groups(rewards, ids, lambda r: (r - r.mean()) / (r.std(ddof=ddof) + 1e-6))
     np.testing.assert_allclose(group_advantages(rewards, ids, ddof=ddof), expected, atol=1e-3)
     centred = in_groups(rewards, ids, lambda r: r - r.mean())
     np.testing.assert_allclose(group_advantages(rewards, ids, normalise_std=False), centred, atol=1e-5)
-
-
-@settings(max_examples=30)
-@given(REWARDS, IDS, st.permutations(range(N)), st.integers(-4, 4))
-def test_shift_permutation_and_renaming(rewards, ids, order, shift):
-    rewards, ids, order = np.array(rewards), np.array(ids), np.array(order)
-    advantages = np.asarray(group_advantages(rewards, ids))
-    np.testing.assert_allclose(group_advantages(rewards + shift, ids), advantages, atol=2e-3)
-    np.testing.assert_allclose(group_advantages(rewards[order], ids[order]), advantages[order], atol=1e-5)
-    np.testing.assert_array_equal(group_advantages(rewards, ids * 2**31), advantages)
-    np.testing.assert_array_equal(jax.jit(group_advantages)(rewards, np.int32(ids)), advantages)
 
 
 estimated = jax.jit(generalized_advantages, static_argnames=("discount", "trace"))

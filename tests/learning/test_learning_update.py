@@ -7,8 +7,6 @@ import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.sharding import NamedSharding
-from jax.sharding import PartitionSpec as P
 from learning_standin import (
     batch_of_step,
     hidden,
@@ -29,7 +27,6 @@ from lcrag.learning import (
     Supervised,
     Trajectory,
     adamw,
-    initial_state,
     make_score,
     make_update,
     pack,
@@ -147,6 +144,12 @@ def test_user_errors():
     ):
         with pytest.raises(UserError, match=name):
             pack(episodes, layout)
+    for build in (
+        lambda: batch_of_step(0, rows=3, shares=4),
+        lambda: place_batch(batch_of_step(0, shares=2), make_mesh(2, 2, 2)),
+    ):
+        with pytest.raises(UserError, match="4"):
+            build()
 
 
 # --- Updates ---
@@ -241,35 +244,6 @@ def test_what_is_not_finite_changes_nothing_and_is_counted(field, poison):
         assert metrics["update/non_finite_in_a_row"] == 1
         for each in ("params", "optimizer_state"):
             jax.tree.map(np.testing.assert_array_equal, getattr(after, each), getattr(kept, each))
-
-
-def eight_devices():
-    mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 3)
-    axes = {"embedding": P(None, "fsdp"), "layer": {"kernel": P("fsdp", "tensor"), "bias": P()}, "norm": {"scale": P()}}
-    return mesh, jax.tree.map(lambda spec: NamedSharding(mesh, spec), axes)
-
-
-def test_eight_devices_equal_one():
-    mesh, shardings = eight_devices()
-    params = jax.device_put(new_params(), shardings)
-    spread = initial_state(params, optimizer(), mesh, shardings)
-    placements = jax.tree.map(lambda leaf: leaf.sharding, spread)
-    update = plain_update()
-    update_spread = make_update(hidden, unembed, PolicyGradient(), optimizer(), mesh=mesh, param_shardings=shardings)
-    state = new_state()
-    for step in range(3):
-        state, metrics = update(state, batch_of_step(step))
-        spread, metrics_spread = update_spread(spread, batch_of_step(step, shares=4))
-        equal(metrics_spread, metrics, rtol=6e-6, atol=1e-6)
-    equal(spread.params, state.params, rtol=6e-6, atol=1e-6)
-    for build in (lambda: batch_of_step(0, rows=3, shares=4), lambda: place_batch(batch_of_step(0, shares=2), mesh)):
-        with pytest.raises(UserError, match="4"):
-            build()
-    moment = spread.optimizer_state[1][0].mu["layer"]["kernel"]
-    assert moment.sharding.spec == P("fsdp", "tensor")
-    assert len(moment.addressable_shards) == 8
-    same = jax.tree.map(lambda leaf, place: leaf.sharding.is_equivalent_to(place, leaf.ndim), spread, placements)
-    assert all(jax.tree.leaves(same))
 
 
 def test_optimizer_warms_up_decays_and_spares_norms():
