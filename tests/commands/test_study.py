@@ -9,7 +9,8 @@ import pytest
 from support import gin_files
 
 from lcrag import main
-from lcrag.commands import studies as tables, study as studying
+from lcrag.commands import studies as tables
+from lcrag.commands import study as studying
 from lcrag.commands.studies import STUDIES
 from lcrag.commands.study import settings_of
 from lcrag.config import configure

@@ -180,13 +180,3 @@ def test_a_tool_is_no_search_and_may_end_the_loop():
     assert outcome == Outcome(answer="Lima")
     assert stops(requests) == [("]",)] * 3 + [LAST]
     assert turns.searches == turns.invalid == 0
-
-
-def test_a_full_context_leaves_the_count_and_no_answer():
-    turns = SearchTurns(budget=1, invalid_limit=3)
-    started = program(turns)
-    next(started), started.send("well")
-    with pytest.raises(StopIteration) as stop:
-        started.throw(ContextFull())
-    assert stop.value.value == Outcome(answer=None, invalid_actions=1)
-    assert not turns.in_final_turn

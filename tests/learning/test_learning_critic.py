@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from learning_standin import WIDTH, hidden, new_params, optimizer, trajectories
+from learning_standin import optimizer, trajectories
 from support import tiny_config
 from support.random_decoders import DECODERS, saved_decoder
 
-from lcrag.learning import Critic, Layout, make_score, pack
+from lcrag.learning import Critic, Layout, pack
 from lcrag.learning.critic import (
     abstract_value_parameters,
     estimate_advantages,
@@ -22,8 +22,7 @@ from lcrag.learning.critic import (
     value_shardings,
     values,
 )
-from lcrag.learning.losses import ValueRegression, value_loss
-from lcrag.learning.update import make_gradients
+from lcrag.learning.losses import value_loss
 from lcrag.policy import Lora, add_lora, hidden_states, initialise, load_hugging_face, make_mesh
 
 
@@ -131,27 +130,6 @@ def test_the_value_loss_and_its_gradient_are_those_of_trl(clip):
     np.testing.assert_allclose(gradient, leaf.grad, atol=1e-6)
     np.testing.assert_allclose(metrics["value/clipped"], ((second > first) * chosen).sum() / chosen.sum(), rtol=1e-5)
     np.testing.assert_allclose(metrics["value/mean"], (leaf.detach() * chosen).sum() / chosen.sum(), rtol=1e-5)
-
-
-def test_packing_and_accumulation_are_only_a_layout():
-    def critic_params(seed):
-        return new_params(seed) | {"value_head": {"kernel": jnp.full((WIDTH, 1), 0.3), "bias": jnp.ones(1)}}
-
-    def read_values(params, states, targets, temperature):
-        head = params["value_head"]
-        return (states @ head["kernel"] + head["bias"])[..., 0], None
-
-    def filled(layout):
-        """One rollout with values and returns that depend on the episode and the token only, however it is packed."""
-        batch = pack(trajectories(count=8, shortest=9, longest=16), layout)
-        score = make_score(hidden, read_values)
-        return batch.replace(values=score(critic_params(1), batch), returns=score(critic_params(2), batch))
-
-    gradients = jax.jit(make_gradients(hidden, read_values, ValueRegression(0.5)))
-    alone, packed = (filled(Layout(rows=rows, row_lengths=(length,))) for rows, length in ((8, 16), (1, 32)))
-    assert (len(alone.tokens), len(packed.tokens) > 1) == (1, True)
-    found, expected = (gradients(critic_params(0), batch) for batch in (packed, alone))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
 
 
 # --- The value model ---

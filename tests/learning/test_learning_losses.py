@@ -90,7 +90,7 @@ def test_generalized_advantages_jump_over_retrieved_tokens(seed, discount, trace
 # --- Losses ---
 
 AGGREGATIONS, RATIOS = ("sequence_mean", "token_mean", "constant"), ("token", "sequence")
-CAP, LOW, HIGH = 1.3, 0.2, 0.28
+LOW, HIGH, KL = 0.2, 0.28, 0.1
 compiled_loss = jax.jit(policy_gradient_loss, static_argnames="aggregation")
 
 
@@ -104,20 +104,19 @@ def random_case(seed=0, batch=5, time=7):
     return log_probabilities, sampling, random.normal(size=batch).astype(np.float32), mask, other
 
 
-def in_torch(*arrays):
-    return [torch.tensor(array, dtype=torch.float64) for array in arrays]
-
-
-def torch_loss(log_probabilities, sampling, advantages, mask, reference, aggregation, ratio, coefficient):
-    """GRPO and GSPO in PyTorch, in the order TRL computes them."""
-    log_ratio = log_probabilities - sampling
+def torch_loss(log_probabilities, sampling, advantages, mask, reference, aggregation, ratio, cap):
+    """GRPO, GSPO and the mode "token_truncate" of importance sampling in PyTorch, in the order TRL computes them."""
+    old = sampling if cap is None else reference + 0.1
+    log_ratio = log_probabilities - old
     if ratio == "sequence":
         log_ratio = ((log_ratio * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).unsqueeze(-1)
     coefficients = torch.exp(log_ratio)
     clipped = torch.clamp(coefficients, 1 - LOW, 1 + HIGH)
     per_token = -torch.min(coefficients * advantages[:, None], clipped * advantages[:, None])
+    if cap is not None:
+        per_token = per_token * torch.clamp(torch.exp((old - sampling) * mask), max=cap)
     difference = reference - log_probabilities
-    per_token = per_token + coefficient * (torch.exp(difference) - difference - 1)
+    per_token = per_token + KL * (torch.exp(difference) - difference - 1)
     if aggregation == "sequence_mean":
         return ((per_token * mask).sum(-1) / mask.sum(-1).clamp(min=1.0)).mean()
     if aggregation == "token_mean":
@@ -125,56 +124,36 @@ def torch_loss(log_probabilities, sampling, advantages, mask, reference, aggrega
     return (per_token * mask).sum() / (mask.shape[0] * mask.shape[1])
 
 
-def assert_equals_torch(ours, log_probabilities, theirs):
-    """Loss and gradient are those of PyTorch; returns the metrics."""
-    (loss, metrics), gradient = jax.jit(jax.value_and_grad(ours, has_aux=True))(log_probabilities)
-    leaf = torch.tensor(log_probabilities, dtype=torch.float64, requires_grad=True)
-    expected = theirs(leaf)
+@pytest.mark.parametrize(
+    ("aggregation", "ratio", "cap"),
+    [*itertools.product(AGGREGATIONS, RATIOS, [None]), ("token_mean", "token", 1.3)],
+)
+def test_loss_and_gradient_equal_trl(aggregation, ratio, cap):
+    """What is outside the mask is never read: ours has NaN there."""
+    now, sampling, advantages, mask, reference = random_case()
+    wide = np.repeat(advantages[:, None], mask.shape[1], axis=1)
+    before, advantage, goal, old = (np.where(mask, a, np.nan) for a in (sampling, wide, reference, reference + 0.1))
+    settings = {"aggregation": aggregation, "ratio": ratio, "clip_low": LOW, "clip_high": HIGH, "kl_coefficient": KL}
+    settings |= {} if cap is None else {"importance_cap": cap, "old_log_probabilities": old}
+
+    def ours(x):
+        x = jnp.where(mask, x, jnp.nan)
+        return policy_gradient_loss(x, before, advantage, mask, reference_log_probabilities=goal, **settings)
+
+    (loss, metrics), gradient = jax.jit(jax.value_and_grad(ours, has_aux=True))(now)
+    leaf = torch.tensor(now, dtype=torch.float64, requires_grad=True)
+    others = [torch.tensor(each, dtype=torch.float64) for each in (sampling, advantages, mask, reference)]
+    expected = torch_loss(leaf, *others, aggregation, ratio, cap)
     expected.backward()
     np.testing.assert_allclose(loss, expected.item(), rtol=1e-5)
     np.testing.assert_allclose(gradient, leaf.grad.numpy(), atol=1e-6)
     np.testing.assert_allclose(metrics["loss/policy"] + metrics["loss/kl"], loss, rtol=1e-6)
-    return metrics
-
-
-@pytest.mark.parametrize(("aggregation", "ratio"), itertools.product(AGGREGATIONS, RATIOS))
-def test_loss_and_gradient_equal_trl(aggregation, ratio):
-    """What is outside the mask is never read: ours has NaN there."""
-    log_probabilities, sampling, advantages, mask, reference = random_case()
-    settings = {"aggregation": aggregation, "ratio": ratio, "clip_low": LOW, "clip_high": HIGH, "kl_coefficient": 0.1}
-    others = in_torch(sampling, advantages, mask, reference)
-    wide = np.repeat(advantages[:, None], mask.shape[1], axis=1)
-    unread = [np.where(mask, array, np.nan) for array in (log_probabilities, sampling, wide, reference)]
-    assert_equals_torch(
-        lambda x: policy_gradient_loss(
-            jnp.where(mask, x, jnp.nan), *unread[1:3], mask, reference_log_probabilities=unread[3], **settings
-        ),
-        log_probabilities,
-        lambda x: torch_loss(x, *others, aggregation, ratio, 0.1),
-    )
-
-
-def test_the_importance_correction_equals_trl():
-    """GRPOTrainer with vLLM's importance sampling correction in the mode "token_truncate", and the loss "dapo"."""
-    now, sampling, advantages, mask, old = random_case()
-    settings = {"clip_low": LOW, "clip_high": HIGH, "aggregation": "token_mean", "importance_cap": CAP}
-
-    def trl(now):
-        old_, sampling_, advantages_, mask_ = in_torch(old, sampling, advantages, mask)
-        ratio = torch.exp(now - old_)
-        clipped = torch.clamp(ratio, 1 - LOW, 1 + HIGH)
-        per_token = -torch.min(ratio * advantages_[:, None], clipped * advantages_[:, None])
-        correction = torch.clamp(torch.exp((old_ - sampling_) * mask_), max=CAP)
-        return (per_token * correction * mask_).sum() / mask_.sum().clamp(min=1.0)
-
-    metrics = assert_equals_torch(
-        lambda x: policy_gradient_loss(x, sampling, advantages, mask, old_log_probabilities=old, **settings), now, trl
-    )
-    weights = np.exp(old - sampling)[mask]
-    np.testing.assert_allclose(metrics["importance/mean"], np.minimum(weights, CAP).mean(), rtol=1e-5)
-    np.testing.assert_allclose(metrics["importance/truncated"], (weights > CAP).mean(), rtol=1e-5)
-    assert 0 < metrics["importance/truncated"] < 1
     np.testing.assert_allclose(metrics["sampling_training_gap"], np.abs(now - sampling)[mask].max(), rtol=1e-5)
+    if cap is not None:
+        weights = np.exp(reference + 0.1 - sampling)[mask]
+        np.testing.assert_allclose(metrics["importance/mean"], np.minimum(weights, cap).mean(), rtol=1e-5)
+        np.testing.assert_allclose(metrics["importance/truncated"], (weights > cap).mean(), rtol=1e-5)
+        assert 0 < metrics["importance/truncated"] < 1
 
 
 def test_the_clip_of_a_sequence_ratio_ignores_what_the_sampler_computed():

@@ -17,7 +17,6 @@ from lcrag.commands.compile import tpu_devices
 from lcrag.errors import UserError
 from lcrag.policy import (
     abstract_parameters,
-    attention as module,
     empty_cache,
     forward,
     hidden_states,
@@ -25,6 +24,9 @@ from lcrag.policy import (
     logical_sharding,
     make_mesh,
     param_shardings,
+)
+from lcrag.policy import (
+    attention as module,
 )
 from lcrag.policy.attention import attended_positions, attention_kernel, flash_attention, query_blocks
 from lcrag.policy.config import MESH_AXES, spread_kv_heads

@@ -21,10 +21,14 @@ from lcrag.retrieval import (
     EncoderSettings,
     Passage,
     build_collection,
-    collections as collections_module,
-    index as index_module,
     initialise_encoder,
     load_collections,
+)
+from lcrag.retrieval import (
+    collections as collections_module,
+)
+from lcrag.retrieval import (
+    index as index_module,
 )
 from lcrag.retrieval.collections import PASSAGES_FILE, ROWS_PER_BATCH, write_passages
 from lcrag.retrieval.passages import passage_text

@@ -25,7 +25,8 @@ from lcrag.policy import (
     make_mesh,
     unembed,
 )
-from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, generate, slots as slots_module
+from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, generate
+from lcrag.sampling import slots as slots_module
 from lcrag.sampling.sampler import _split
 from lcrag.sampling.slots import compiled_functions
 
