@@ -25,7 +25,8 @@ from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
 from lcrag.evaluation.scoreboard import Questions, Trial
 from lcrag.files import file_name
 from lcrag.runs import read_configured, read_values, statements, write_text
-from lcrag.runs.folder import CONFIG, METRICS as LOG, RUN
+from lcrag.runs.folder import CONFIG, RUN
+from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.evaluation import AFTER, EVALUATION, answers_path, inference_runs, read_answers
 
 QUESTIONS = "questions.json"  # of a folder of records

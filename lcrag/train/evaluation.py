@@ -16,7 +16,21 @@ from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.programs import LoggedSearch, log_searches
 from lcrag.errors import UserError, typed
-from lcrag.evaluation import Answered, Row, Table, compare, comparison_table, evaluate as metric_rows, method_table, read_rows, read_training_log, step_size, to_markdown, to_rich, write_rows
+from lcrag.evaluation import (
+    Answered,
+    Row,
+    Table,
+    compare,
+    comparison_table,
+    method_table,
+    read_rows,
+    read_training_log,
+    step_size,
+    to_markdown,
+    to_rich,
+    write_rows,
+)
+from lcrag.evaluation import evaluate as metric_rows
 from lcrag.evaluation.tables import wall_time_table
 from lcrag.files import file_name, write_text
 from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, phase_table, plan_diversity
@@ -26,10 +40,12 @@ from lcrag.rewards import Reward
 from lcrag.rewards.matching import holds_answer
 from lcrag.runs import is_writer, read_configured, write_json_lines
 from lcrag.runs.display import progress_display
-from lcrag.runs.folder import CONFIG, METRICS as LOG, RUN
+from lcrag.runs.folder import CONFIG, RUN
+from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
 from lcrag.train.rollout import Rollouts, in_order
-from lcrag.train.setup import check_rewarded, check_shape, policy as load_policy
+from lcrag.train.setup import check_rewarded, check_shape
+from lcrag.train.setup import policy as load_policy
 
 # --- The evaluation ---
 

@@ -25,9 +25,7 @@ from lcrag.policy import (
     make_mesh,
     param_shardings,
 )
-from lcrag.policy import (
-    attention as module,
-)
+from lcrag.policy import attention as module
 from lcrag.policy.attention import attended_positions, attention_kernel, flash_attention, query_blocks
 from lcrag.policy.config import MESH_AXES, spread_kv_heads
 

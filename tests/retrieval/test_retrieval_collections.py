@@ -16,20 +16,9 @@ from support import tiny_tokenizer
 
 from lcrag.errors import UserError
 from lcrag.files import readable_folder, replacing_folder
-from lcrag.retrieval import (
-    Corpus,
-    EncoderSettings,
-    Passage,
-    build_collection,
-    initialise_encoder,
-    load_collections,
-)
-from lcrag.retrieval import (
-    collections as collections_module,
-)
-from lcrag.retrieval import (
-    index as index_module,
-)
+from lcrag.retrieval import Corpus, EncoderSettings, Passage, build_collection, initialise_encoder, load_collections
+from lcrag.retrieval import collections as collections_module
+from lcrag.retrieval import index as index_module
 from lcrag.retrieval.collections import PASSAGES_FILE, ROWS_PER_BATCH, write_passages
 from lcrag.retrieval.passages import passage_text
 

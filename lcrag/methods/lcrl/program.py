@@ -7,7 +7,17 @@ from contextlib import suppress
 import gin
 
 from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled, language_of
-from lcrag.episodes.programs import ContextFull, Observe, Outcome, PROMPTS as SHARED_PROMPTS, Program, Retrieve, SearchTurns, answer_language, opening_prompt
+from lcrag.episodes.programs import PROMPTS as SHARED_PROMPTS
+from lcrag.episodes.programs import (
+    ContextFull,
+    Observe,
+    Outcome,
+    Program,
+    Retrieve,
+    SearchTurns,
+    answer_language,
+    opening_prompt,
+)
 from lcrag.episodes.searches import Route, information, local_first
 from lcrag.episodes.tags import neutralise
 
