@@ -7,7 +7,6 @@ import pytest
 
 from lcrag.commands.describe import PAPERS, SILENT, description, plain, shown, value_of
 from lcrag.config import configure
-from lcrag.errors import UserError
 from lcrag.main import run
 
 PLATFORM = "platform/h100_8.gin"
@@ -153,18 +152,3 @@ def test_what_differs_from_the_paper_is_listed():
     assert (row["paper"], row["value"], row["why"]) == (256, 12, "")
     assert "train.steps" not in by_name
     assert by_name["ENCODER"]["why"]
-
-
-@pytest.mark.parametrize(
-    ("binding", "part"),
-    [("train.questions_per_step = 5000", "5000"), ("mesh.fsdp = 0", "mesh.fsdp")],
-)
-def test_a_mistake_is_that_of_the_command(binding, part):
-    with pytest.raises(UserError, match=part):
-        described("train", "quickstart.gin", bindings=[binding])
-
-
-def test_a_binding_that_the_command_would_not_use_is_refused(capsys):
-    typed = ["--gin.ircot.route=@native_only", "--gin.train.questions_per_step=6", "--gin.Runner.max_tokens=10"]
-    assert run(["describe", "train", "--gin_file=quickstart.gin", *typed]) == 2
-    assert "ircot.route" in capsys.readouterr().err

@@ -5,7 +5,8 @@ import pytest
 
 from lcrag import main
 
-QUICKSTART = "--gin_file=quickstart.gin"
+# Without collections, whose passages would be embedded before the function is called.
+QUICKSTART = "--gin_file=quickstart.gin --gin.COLLECTIONS=@NoCollections()"
 OUTPUT = "--output_dir=out"
 ROW = '{"id": "1", "language": "en", "question": "Why?", "answers": ["So."]}\n'
 FILES = {
@@ -46,16 +47,19 @@ MISTAKES = [
         "gone.xml|nowhere",
     ),
     ("serve", "load_collections"),
-    ("serve --gin.serve.collections=@atlas_collections() --gin.serve.port='x'", "serve.port"),
+    ("serve --gin.serve.collections=@NoCollections() --gin.serve.port='x'", "serve.port"),
     (f"curate poems --gin_file=rag_r1/atlas.gin {OUTPUT}", "poems"),
     ("curate demonstrations --gin_file=rag_r1/atlas.gin", "--output_dir"),
-    (f"describe serve {QUICKSTART}", "train"),
-    (f"describe {QUICKSTART}", "train"),
-    (f"describe train {QUICKSTART} --gin.train.nothing=1", "nothing"),
+    ("describe serve --gin_file=quickstart.gin", "train"),
+    ("describe --gin_file=quickstart.gin", "train"),
+    ("describe train --gin_file=quickstart.gin --gin.train.nothing=1", "nothing"),
+    ("describe train --gin_file=quickstart.gin --gin.train.questions_per_step=5000", "5000"),
+    ("describe train --gin_file=quickstart.gin --gin.mesh.fsdp=0", "mesh.fsdp"),
+    ("describe train --gin_file=quickstart.gin --gin.ircot.route=@native_only", "ircot.route"),
     ("compile --topology=v9:4", "v9"),
     ("compile update walk", "walk"),
-    (f"benchmark {QUICKSTART} --gin.benchmark.repeats='x'", "benchmark.repeats"),
-    (f"benchmark {QUICKSTART} --check=gone.json --output_dir=out", "gone.json"),
+    ("benchmark --gin.benchmark.repeats='x'", "benchmark.repeats"),
+    ("benchmark --check=gone.json --output_dir=out", "gone.json"),
     ("export", "RUN"),
     ("export nowhere --output_dir=out", "nowhere"),
     ("report nowhere --output_dir=out", "nowhere"),
