@@ -120,13 +120,6 @@ def test_help_on_a_full_disk_ends_with_one_line(words, capsys, monkeypatch):
     assert capsys.readouterr().err.startswith("lcrag: error: cannot write a file: No space left on device")
 
 
-def test_help_lists_what_there_is(capsys):
-    assert main.run(["--help"]) == 0
-    assert "train" in capsys.readouterr().out
-    assert train("--help") == 0
-    assert "QUESTION" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(("command", "some", "others"), EXPERIMENTS, ids=[command for command, *_ in EXPERIMENTS])
 def test_help_names_the_experiments_of_the_command_on_one_screen(capsys, monkeypatch, folder, command, some, others):
     monkeypatch.setattr(main, "COMMANDS", COMMANDS)

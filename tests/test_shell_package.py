@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lcrag.config import packaged_folder, packaged_names
+from lcrag.config import packaged_names
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "launch").glob("*.sh"))]
@@ -60,10 +60,6 @@ print(lcrag.__path__[0], vectors.shape[0], len(build_world().passages("fi")) > 0
     command = [sys.executable, "-c", program]
     answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert answer.stdout.split() == [str(installed / "lcrag"), "1", "True"]
-
-
-def test_configurations_are_found_from_a_checkout():
-    assert packaged_folder() == ROOT / "gin"
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -1,3 +1,36 @@
-"""The tiny model and tokenizer that tests share."""
+"""What tests share; here a decoder and a byte-level BPE that compile and run in seconds."""
 
-from support.tiny import SENTENCES, tiny_config, tiny_tokenizer
+import functools
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from lcrag.policy import DecoderConfig, HuggingFaceTokenizer
+
+SENTENCES = (
+    "<search> capital of France</search>",
+    "<answer> Paris</answer><information> passage</information>",
+    "Какая валюта в стране Япония? 日本の通貨は 円 です。 العملة في مصر هي الجنيه",
+    "กรุงเทพมหานคร 서울특별시 München façade naïve 🙂 the code is EUR since 1999",
+)
+
+
+def tiny_config(**changes) -> DecoderConfig:
+    """Returns a configuration with two layers of width 32; `changes` override any field."""
+    sizes = {"vocabulary_size": 384, "width": 32, "layers": 2, "heads": 4, "kv_heads": 2, "head_width": 8}
+    return DecoderConfig(**(sizes | {"mlp_width": 48, "max_positions": 256} | changes))
+
+
+@functools.cache
+def tiny_tokenizer(vocabulary_size: int = 384) -> HuggingFaceTokenizer:
+    """Returns a byte-level BPE with <eos>, trained on a few sentences in many scripts."""
+    backend = tokenizers.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size, special_tokens=["<eos>"], initial_alphabet=alphabet, show_progress=False
+    )
+    backend.train_from_iterator(SENTENCES * 4, trainer)
+    [eos] = backend.encode("<eos>").ids
+    return HuggingFaceTokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)

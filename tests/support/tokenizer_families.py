@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
 from lcrag.policy import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer
-from support.tiny import SENTENCES, tiny_tokenizer
+from support import SENTENCES, tiny_tokenizer
 
 SPECIAL = ("<unk>", "<s>", "</s>")
 _SPACE = "▁"
