@@ -24,8 +24,8 @@ from lcrag.learning import Layout, PolicyGradient, adamw, initial_state, largest
 from lcrag.learning.learners import policy_update
 from lcrag.learning.update import batch_shares, place_batch
 from lcrag.policy import Lora, initialise, join, make_mesh, param_shardings, parameter_count, split_trainable
-from lcrag.policy.config import GIB, accelerator_of, causal_mean, forward_flops
-from lcrag.policy.parameters import hand_over, lane_config, lane_meshes
+from lcrag.policy.config import GIB, accelerator_of
+from lcrag.policy.parameters import causal_mean, forward_flops, hand_over, lane_config, lane_meshes
 from lcrag.sampling import Sampler, SamplerConfig
 from lcrag.train.rollout import Lanes
 
