@@ -172,13 +172,9 @@ def flash_attention(
 ) -> Float[Array, "batch time heads width"]:
     """Computes causal attention within equal segments; each device processes its own rows and heads.
 
-    Args:
-      kernel: See `attention_kernel`. On other platforms than TPUs "splash" is interpreted: exact but slow.
-      queries: Unscaled.
-      keys: Each head serves `heads / kv_heads` neighbouring query heads.
-      values: As `keys`.
-      segments: The text that each token belongs to; None: a row is one text.
-      mesh: Rows are spread over its axes data and fsdp, heads over tensor; both must divide.
+    Queries are unscaled, and a head of keys serves `heads / kv_heads` neighbouring heads of queries. `segments` number
+    the text that each token belongs to; None: a row is one text. Rows are spread over the mesh's axes data and fsdp,
+    heads over tensor; both must divide. On other platforms than TPUs "splash" is interpreted: exact but slow.
     """
     platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
     splash_here = functools.partial(_splash, interpret=platform != "tpu")

@@ -237,28 +237,6 @@ def gathered(shardings):
     return jax.tree.map(lambda sharding: NamedSharding(sharding.mesh, spec(sharding)), shardings)
 
 
-def check_mesh(config: DecoderConfig, mesh: AnyMesh) -> None:
-    """Checks that a mesh divides a decoder's parameters evenly; the UserError names the sizes that would."""
-    shared = {
-        "fsdp": {"width": config.width},
-        "tensor": {
-            "vocabulary_size": config.vocabulary_size,
-            "heads": config.heads,
-            "kv_heads x head_width": config.kv_heads * config.head_width,
-            "mlp_width": config.mlp_width,
-        },
-    }
-    for axis, sizes in shared.items():
-        for name, size in sizes.items():
-            if size % mesh.shape[axis]:
-                common = math.gcd(*sizes.values())
-                possible = [str(n) for n in range(1, mesh.size + 1) if common % n == 0]
-                raise UserError(
-                    f"the mesh has {axis}={mesh.shape[axis]}, which does not divide the policy's {name} of {size}:"
-                    f" choose {axis} among {', '.join(possible)}"
-                )
-
-
 def replicated(mesh: AnyMesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 

@@ -6,6 +6,7 @@ Parameters are nested dictionaries of arrays. With LoRA the adapters are next to
 import dataclasses
 import functools
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree, UInt
 
 from lcrag.errors import UserError
-from lcrag.policy.config import AXIS_RULES, MESH_AXES, AnyMesh, ComputeDtype, DecoderConfig, Lora, check_mesh, make_mesh
+from lcrag.policy.config import AXIS_RULES, MESH_AXES, AnyMesh, ComputeDtype, DecoderConfig, Lora, make_mesh
 from lcrag.policy.decoder import ADAPTERS, Decoder
 from lcrag.policy.tokenizer import HuggingFaceTokenizer
 
@@ -67,8 +68,29 @@ def parameter_count(config: DecoderConfig) -> int:
 
 
 def param_shardings(config: DecoderConfig, mesh: AnyMesh):
-    """Returns a NamedSharding for every parameter, from the table of axis rules."""
-    check_mesh(config, mesh)
+    """Returns a NamedSharding for every parameter, from the table of axis rules.
+
+    Raises:
+      UserError: The mesh does not divide the parameters evenly; the message names the sizes that would.
+    """
+    shared = {
+        "fsdp": {"width": config.width},
+        "tensor": {
+            "vocabulary_size": config.vocabulary_size,
+            "heads": config.heads,
+            "kv_heads x head_width": config.kv_heads * config.head_width,
+            "mlp_width": config.mlp_width,
+        },
+    }
+    for axis, sizes in shared.items():
+        for name, size in sizes.items():
+            if size % mesh.shape[axis]:
+                common = math.gcd(*sizes.values())
+                possible = [str(n) for n in range(1, mesh.size + 1) if common % n == 0]
+                raise UserError(
+                    f"the mesh has {axis}={mesh.shape[axis]}, which does not divide the policy's {name} of {size}:"
+                    f" choose {axis} among {', '.join(possible)}"
+                )
     return nn.logical_to_mesh_sharding(nn.get_partition_spec(_boxed_shapes(config)), mesh, list(AXIS_RULES))
 
 
@@ -179,24 +201,19 @@ def lane_meshes(mesh: Mesh, count: int, tensor: int = 1) -> list[Mesh]:
     A lane divides its parameters over `tensor` devices and its slots over the others. More lanes than devices share
     these: lane l samples on device l mod devices.
     """
-    parts = lane_devices(mesh.devices.ravel(), count, tensor)
-    return [Mesh(parts[number % len(parts)], MESH_AXES) for number in range(count)]
-
-
-def lane_devices(devices: np.ndarray, count: int, tensor: int) -> np.ndarray:
-    """Returns the devices of the distinct lanes, [lanes, data, fsdp, tensor]; see `lane_meshes`."""
-    size = max(1, devices.size // count)
-    if count < devices.size and devices.size % count:
+    devices = sorted(mesh.devices.flat, key=lambda device: device.process_index)
+    size = max(1, len(devices) // count)
+    if count < len(devices) and len(devices) % count:
         raise UserError(
-            f"Lanes.count is {count}, which does not divide the {devices.size} devices of the mesh: choose a divisor of"
-            f" {devices.size}, or more lanes than devices"
+            f"Lanes.count is {count}, which does not divide the {len(devices)} devices of the mesh: choose a divisor of"
+            f" {len(devices)}, or more lanes than devices"
         )
     if size % tensor:
         raise UserError(
             f"Lanes.tensor is {tensor}, which does not divide the devices of a lane: choose among"
             f" {', '.join(str(n) for n in range(1, size + 1) if size % n == 0)}"
         )
-    parts = np.array(sorted(devices, key=lambda device: device.process_index)).reshape(-1, size // tensor, 1, tensor)
+    parts = np.array(devices).reshape(-1, size // tensor, 1, tensor)
     for number, part in enumerate(parts):
         processes = sorted({device.process_index for device in part.flat})
         if len(processes) > 1:
@@ -205,7 +222,7 @@ def lane_devices(devices: np.ndarray, count: int, tensor: int) -> np.ndarray:
                 " whole parameters on devices of one process: raise Lanes.count to the number of processes or a"
                 " multiple of it"
             )
-    return parts
+    return [Mesh(parts[number % len(parts)], MESH_AXES) for number in range(count)]
 
 
 def one_lane(mesh: AnyMesh, count: int, tensor: int = 1) -> AnyMesh:

@@ -64,18 +64,14 @@ class SamplingParameters:
 class Sampled:
     """A finished generation.
 
-    Attributes:
-      tokens: int32[n], as sampled; training uses exactly these.
-      log_probabilities: float32[n], under the untruncated distribution at the sampling temperature (at temperature 1
-        where the choice was greedy, and with `unscaled_scores`).
-      text: Up to and including the stop string; the rest of the last token is dropped.
-      finish_reason: "stop", "eos" or "length" (`max_tokens` reached or context full).
+    Log-probabilities are those of the untruncated distribution at the sampling temperature, or at temperature 1 where
+    the choice was greedy, and with `unscaled_scores`.
     """
 
-    tokens: np.ndarray
-    log_probabilities: np.ndarray
-    text: str
-    finish_reason: FinishReason
+    tokens: np.ndarray  # int32[n], as sampled; training uses exactly these
+    log_probabilities: np.ndarray  # float32[n]
+    text: str  # up to and including the stop string; the rest of the last token is dropped
+    finish_reason: FinishReason  # "length": `max_tokens` reached or context full
 
 
 @typed

@@ -51,20 +51,15 @@ Cache: TypeAlias = KeyValueCache | tuple[KeyValueCache, ...]  # of all layers, o
 class SamplerForm:
     """The form of a sampler's parameters and cache.
 
-    Attributes:
-      policy: The decoder in training.
-      mesh: The sampler's devices.
-      gather: Whether parameters are replicated along the mesh axis "fsdp".
-      layers: Whether each layer's parameters and cache are separate arrays ("apart") or slices of stacked arrays. XLA
-        for GPUs copies such a slice before every use, XLA for TPUs reads it in place; "auto" follows the platform.
-      merge: Whether adapters are merged into the kernels: this saves small products, and costs a copy of the kernels.
+    Each layer has separate arrays ("apart") or slices of stacked arrays, for its parameters and its cache. XLA for GPUs
+    copies such a slice before every use, XLA for TPUs reads it in place; "auto" follows the platform.
     """
 
-    policy: DecoderConfig
+    policy: DecoderConfig  # in training
     mesh: AnyMesh
-    gather: bool = False
+    gather: bool = False  # replicates parameters along the mesh axis "fsdp"
     layers: LayersForm = "auto"
-    merge: bool = False
+    merge: bool = False  # merges adapters into the kernels: saves small products, and costs a copy of the kernels
 
     @property
     def apart(self) -> bool:

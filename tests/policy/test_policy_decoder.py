@@ -110,7 +110,7 @@ def assert_same(found, expected):
     np.testing.assert_array_equal(np.argmax(found, axis=-1), np.argmax(expected, axis=-1))
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (7, 13), (1, 1024)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 1024)], ids=str)
 def test_rows_without_padding(models, shape):
     model, config, params = models
     tokens = random_tokens(config, *shape)

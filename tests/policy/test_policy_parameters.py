@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from flax import traverse_util
+from jax.sharding import Mesh
 from support import tiny_config
 from support.random_decoders import random_decoder
 from torch.utils.flop_counter import FlopCounterMode
@@ -33,14 +34,13 @@ from lcrag.policy import (
     split_trainable,
     stored_dtype,
 )
-from lcrag.policy.config import LINEAR_LAYERS
+from lcrag.policy.config import LINEAR_LAYERS, MESH_AXES
 from lcrag.policy.parameters import (
     cache_bytes,
     decode_bytes,
     forward_flops,
     hand_over,
     lane_config,
-    lane_devices,
     lane_meshes,
     layer_parameters,
     update_flops,
@@ -215,15 +215,15 @@ class PretendedDevice:
 
 
 def test_lanes_lie_in_one_process_each():
-    def pretended(processes):
-        return np.array([PretendedDevice(number, process) for number, process in enumerate(processes)])
+    def lanes(processes, count, tensor):
+        devices = np.array([PretendedDevice(number, process) for number, process in enumerate(processes)])
+        return lane_meshes(Mesh(devices.reshape(-1, 1, 1), MESH_AXES), count, tensor)
 
-    parts = lane_devices(pretended([0, 0, 1, 1, 0, 0, 1, 1]), 2, 2)  # the hosts of a TPU v5e are squares of chips
-    assert [[device.id for device in part.flat] for part in parts] == [[0, 1, 4, 5], [2, 3, 6, 7]]
-    with pytest.raises(UserError, match="lane 0 of 1 would lie in processes 0 and 1, .* raise Lanes.count"):
-        lane_devices(pretended([0, 0, 1, 1]), 1, 1)
-    with pytest.raises(UserError, match="lane 1 of 3 would lie in processes 0 and 1"):
-        lane_devices(pretended([0, 0, 0, 1, 1, 1]), 3, 1)
+    parts = lanes([0, 0, 1, 1, 0, 0, 1, 1], 2, 2)  # the hosts of a TPU v5e are squares of chips
+    assert [[device.id for device in part.devices.flat] for part in parts] == [[0, 1, 4, 5], [2, 3, 6, 7]]
+    for processes, count, words in (([0, 0, 1, 1], 1, "lane 0 of 1 would"), ([0, 0, 0, 1, 1, 1], 3, "lane 1 of 3")):
+        with pytest.raises(UserError, match=f"{words} .*in processes 0 and 1, .* raise Lanes.count"):
+            lanes(processes, count, 1)
 
 
 # --- Costs, against PyTorch's counter of operations and the sizes of arrays ---

@@ -145,17 +145,16 @@ def test_unrolled_layers_sample_the_same(model, records):
         np.testing.assert_allclose(got[episode]["log_probabilities"], record["log_probabilities"], atol=1e-4)
 
 
-@pytest.mark.parametrize("mesh", [{}, {"fsdp": 2, "tensor": 2}], ids=["one device", "sharded"])
-def test_a_tpus_kernel_appends_the_same(monkeypatch, mesh):
+def test_a_tpus_kernel_appends_the_same(monkeypatch):
     """Long and short contexts, and one whose padding would exceed the window; the kernel is interpreted."""
     model = tiny_config(max_positions=512), initialise(tiny_config(), jax.random.key(0))
-    ids, devices = np.random.default_rng(0).integers(5, 300, 400).tolist(), jax.devices()[: math.prod(mesh.values())]
+    ids, mesh = np.random.default_rng(0).integers(5, 300, 400).tolist(), make_mesh(2, 1, 2, jax.devices()[:4])
     sizes = {"slots": 4, "context": 256, "windows": (), "append_rows": (4,), "append_tokens": (128,)}
     sampled = []
     for kernel in (False, True):
         monkeypatch.setattr(slots_module, "has_chunk_kernel", lambda *_, kernel=kernel: kernel)
         compiled_functions.cache_clear()
-        sampler = make(model, mesh=make_mesh(devices=devices, **mesh), **sizes)
+        sampler = make(model, mesh=mesh, **sizes)
         for lengths in ((100, 3, 128, 1), (90, 2, 100, 60)):
             sampler.append({slot: ids[slot : slot + length] for slot, length in enumerate(lengths)})
         sampler.begin({slot: SamplingParameters(max_tokens=9, episode=slot) for slot in range(4)})
