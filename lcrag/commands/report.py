@@ -360,17 +360,14 @@ READING = (
     "A number is the mean over a method's runs (training seeds), each the mean over its inference runs. A mean over"
     " languages is the mean of the languages' means; that of a part of the data is over its questions. Trained on and"
     " zero-shot are the languages that each method was, and was not, trained on. Intervals of 95 % generalise over"
-    " questions, of which the language versions are one observation, and over training runs: crossed random effects,"
-    " Student's t with Satterthwaite's degrees of freedom. Of a single run they say nothing of other training seeds. Of"
-    " two or three they are wide, and still somewhat too narrow where seeds differ much. The correct-language rate is"
-    " of the answers that its rule scores."
+    " questions, of which the language versions are one observation, and over training runs; of a single run they say"
+    " nothing of other training seeds, and of two or three they are somewhat too narrow where seeds differ much."
 )
 TEST_READING = (
     "A star marks a difference from {0.against} with p < {0.threshold:g} in a two-sided test paired by question (and by"
-    " seed, with compare_runs.paired_seeds), which generalises over questions and training runs as the intervals do."
-    " Stars are not corrected for the number of tests; the p-values in the tables of differences are. Their figures"
-    " show the same: an interval that excludes 0 is coloured, and its point filled if the difference stays significant"
-    " once corrected."
+    " seed, with compare_runs.paired_seeds). Stars are not corrected for the number of tests; the p-values in the"
+    " tables of differences are. In their figures an interval that excludes 0 is coloured, and its point is filled if"
+    " the corrected difference is significant."
 )
 CURVES_READING = (
     "A curve is the mean over a method's runs, thin ones are the runs, all smoothed over about a tenth of the steps."

@@ -22,7 +22,7 @@ from lcrag.evaluation.metrics import (
     question_metrics,
     score_per_log_token,
 )
-from lcrag.evaluation.significance import Estimate, RunMeans, crossed_estimate, holm, paired_runs, run_means
+from lcrag.evaluation.significance import Estimate, RunMeans, crossed_estimate, holm, run_means
 from lcrag.evaluation.tables import Cell, Rank, Table, Tone, judged_note
 
 System = tuple[str, str]
@@ -210,9 +210,8 @@ class Scoreboard:
         same = set(one) == set(two) and 1 < len(one) == len(first.means) == len(second.means)
         if self.paired_seeds and same:
             order = np.array([two.index(seed) for seed in one])
-            return crossed_estimate(
-                paired_runs(first, second._replace(means=second.means[order], parts=second.parts[order]))
-            )
+            means, parts = first.means - second.means[order], first.parts - second.parts[order]
+            return crossed_estimate(RunMeans(means=means, parts=parts, asked=first.asked | second.asked))
         return crossed_estimate(first, second)
 
     def _seeds(self, system: System) -> list[int | str]:

@@ -89,12 +89,6 @@ def _summed(
     return np.stack([np.bincount(index, row) for row in values])
 
 
-def paired_runs(system: RunMeans, other: RunMeans) -> RunMeans:
-    """Returns the difference of two systems whose runs are paired: run i of both has the same seed."""
-    asked = system.asked | other.asked
-    return RunMeans(means=system.means - other.means, parts=system.parts - other.parts, asked=asked)
-
-
 def crossed_estimate(system: RunMeans, other: RunMeans | None = None) -> Estimate:
     """Estimates a system's mean, or its difference from another's, generalising over questions and training runs.
 
@@ -103,9 +97,9 @@ def crossed_estimate(system: RunMeans, other: RunMeans | None = None) -> Estimat
     with multiway clustering", section 2), with the unbiased mean squares of crossed random effects (Searle, Casella &
     McCulloch 1992, "Variance components", chapter 4) instead of Cameron's terms, which are too small for few runs.
     V_residual is the variance of the interaction, which both other terms include. Two systems are paired by question,
-    and their runs are independent; for runs that are paired too, give the result of `paired_runs` alone. The
-    distribution is Student's t with Satterthwaite's (1946) degrees of freedom. With one run per system the result is
-    the paired t-test over questions, which does not generalise over runs.
+    and their runs are independent; for runs that are paired too, give the differences of means and parts as one system.
+    The distribution is Student's t with Satterthwaite's (1946) degrees of freedom. With one run per system the result
+    is the paired t-test over questions, which does not generalise over runs.
 
     Args:
       system: The system's result of `run_means`.
@@ -116,8 +110,9 @@ def crossed_estimate(system: RunMeans, other: RunMeans | None = None) -> Estimat
     value = system.means.mean() - (other.means.mean() if other else 0.0)
     questions = system.parts.mean(axis=0) - (other.parts.mean(axis=0) if other else 0.0)
     clusters = int(asked.sum())
+    unknown = Estimate(float(value), math.nan, math.nan, 1.0)
     if clusters < 2:
-        return Estimate(float(value), math.nan, math.nan, 1.0)
+        return unknown
     spread = [clusters * questions[asked].var(ddof=1)]
     freedom = [clusters - 1]
     runs = interaction = 0.0
@@ -131,14 +126,11 @@ def crossed_estimate(system: RunMeans, other: RunMeans | None = None) -> Estimat
     variance = max(spread[0] + runs - interaction, spread[0], runs)
     scale = max(np.abs(side.means).max() for side in sides)
     if math.sqrt(variance) <= 1e-12 * scale:
-        return Estimate(float(value), math.nan, math.nan, 1.0)
+        return unknown
     degrees = variance**2 / sum(each**2 / own for each, own in zip(spread, freedom, strict=True))
-    return _student(float(value), math.sqrt(variance), degrees)
-
-
-def _student(value: float, error: float, degrees: float) -> Estimate:
     import scipy.special  # here, since every command imports this module
 
+    value, error = float(value), math.sqrt(variance)
     half = float(scipy.special.stdtrit(degrees, 0.975)) * error
     return Estimate(value, value - half, value + half, float(2 * scipy.special.stdtr(degrees, -abs(value) / error)))
 

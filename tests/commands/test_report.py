@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from experiment_parts import assert_mistake, contents
 from matplotlib.figure import Figure
-from run_standins import evaluation, training_run
 
 from lcrag import main
 from lcrag.commands.records import (
@@ -25,7 +24,7 @@ from lcrag.commands.records import (
 from lcrag.commands.studies import STUDIES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
-from lcrag.evaluation import Row, read_rows, write_rows
+from lcrag.evaluation import Answered, Row, write_rows
 from lcrag.files import write_json_lines
 from lcrag.methods.translate_r1.program import tool_rates
 from lcrag.rewards import domain_reward
@@ -37,16 +36,69 @@ FIGURES = ("differences", "pareto", "selectivity")
 TIERS = {"en": "high", "fi": "low", "de": "low"}
 
 
+LANGUAGES = ("en", "fi", "de")
+CONFIG = """
+SEED = {seed}
+policy.folder = '{policy}'
+Method.name = '{method}'
+Method.collections = @native_collection
+{command}.seed = %SEED
+Evaluation.seen_languages = ('en', 'fi')
+Evaluation.languages = ('en', 'fi', 'de')
+"""
+ABOUT = {"seed": 0, "commit": "abc123", "command": ["lcrag", "train"]}
+
+
+def write_answers(folder, labels, *, seed, inferences=1):
+    """Answers of each label, of which a share is right, every other question in a subset; and `evaluation.json`."""
+    rows = []
+    for label, right in labels.items():
+        for number in range(1, inferences + 1):
+            generator = np.random.default_rng((seed, number))
+            answered = [
+                Answered(
+                    question_id=str(question), dataset="toy", language=language, golds=("Helsinki",), searches=1,
+                    answer="Helsinki" if generator.random() < right else "Oslo",
+                    subsets=("copyable",) if question % 2 else (),
+                )
+                for question in range(30) for language in LANGUAGES
+            ]  # fmt: skip
+            path = answers_path(folder, label, "greedy", number)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json_lines(path, map(dataclasses.asdict, answered))
+        where = dict(model="m", dataset="toy", split="held_out", language="all", metric="c3_recall", count=9, seed=seed)
+        rows.append(Row(method=f"{label}, greedy", value=right, **where))
+    write_rows(folder / "evaluation.json", rows)
+
+
+def training_run(folder, method, right, *, seed=0, share=1.0, couplings=2, labels=None, inferences=1):
+    """A folder as `lcrag train` leaves it."""
+    folder.mkdir(parents=True)
+    config = CONFIG.format(method=method, seed=seed, policy="atlas/cold_start", command="train")
+    (folder / "config.gin").write_text(
+        f"{config}train.question_share = {share}\ntrain.questions_per_step = {couplings}\n"
+    )
+    (folder / "run.json").write_text(json.dumps({**ABOUT, "seed": seed}))
+    write_answers(folder, {"after": right, **(labels or {})}, seed=seed, inferences=inferences)
+    steps = [{"step": n, "reward/total": 0.1 * n + right, "episode/policy_tokens": 20 - n} for n in range(5)]
+    write_json_lines(folder / "metrics.jsonl", steps)
+    return folder
+
+
+def evaluation(folder, *methods, policy="atlas/cold_start"):
+    """A folder as `lcrag evaluate` leaves it."""
+    write_answers(folder, {name: 0.5 + 0.1 * number for number, name in enumerate(methods)}, seed=0)
+    for method in methods:
+        config = CONFIG.format(method=method, seed=0, policy=policy, command="evaluate")
+        answers_path(folder, method, "config").with_suffix(".gin").write_text(config)
+        answers_path(folder, method, "run").with_suffix(".json").write_text(json.dumps(ABOUT))
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def unrendered(monkeypatch, request):
-    """Figures are not rendered, which takes half of the time; one test does."""
-    if "real_figures" not in request.fixturenames:
-        monkeypatch.setattr(Figure, "savefig", lambda self, path, **about: Path(path).write_bytes(PNG))
-
-
-@pytest.fixture
-def real_figures():
-    """Asks for rendered figures."""
+def unrendered(monkeypatch):
+    """Figures are not rendered, which takes half of the time."""
+    monkeypatch.setattr(Figure, "savefig", lambda self, path, **about: Path(path).touch())
 
 
 def report(*folders, options=(), **places):
@@ -72,10 +124,7 @@ def made(tmp_path_factory):
     for method, right in (("LcRL", 0.9), ("mSearch-R1", 0.4)):
         for seed in (0, 1):
             training_run(folder / f"{method}-{seed}", method, right, seed=seed, inferences=2, labels={"before": 0.1})
-    evaluation(folder / "prompted", "RAG", 0.5)
-    rows = read_rows(folder / "prompted" / "evaluation.json")
-    evaluation(folder / "prompted", "IRCoT", 0.6)
-    write_rows(folder / "prompted" / "evaluation.json", [*rows, *read_rows(folder / "prompted" / "evaluation.json")])
+    evaluation(folder / "prompted", "RAG", "IRCoT")
     return folder
 
 
@@ -128,7 +177,7 @@ def test_a_study_has_points(tmp_path):
 def test_an_evaluated_policy_is_known_by_the_run_that_trained_it(tmp_path, capsys):
     """It is averaged with that run only if they are the same method, and never if they are the same policy and seed."""
     trained = training_run(tmp_path / "trained", "LcRL", 0.5, share=0.5)
-    own = evaluation(tmp_path / "later", "LcRL", 0.6, policy=str(trained / "policy"))
+    own = evaluation(tmp_path / "later", "LcRL", policy=str(trained / "policy"))
     assert base_model(str(trained / "policy")) == base_model("atlas/cold_start") == "atlas"
     assert base_model("/models/Qwen2.5-3B-Instruct") == "Qwen2.5-3B-Instruct"
     assert "LcRL [0.5] (atlas)" in reported(own, output=tmp_path / "report", options=["--axis=train.question_share"])
@@ -259,11 +308,11 @@ def test_damaged_records(damage, part, records, tmp_path, capsys):
 
 
 def test_what_cannot_be_recorded_or_made_of_records(runs, records, tmp_path, capsys):
-    other = evaluation(tmp_path / "other" / "RAG", "RAG", 0.5)
+    other = evaluation(tmp_path / "other" / "RAG", "RAG")
     rewritten("answers/RAG_greedy.jsonl", lambda text: "".join(text.splitlines(True)[:36]))(other)
     assert_refused(capsys, "other questions of toy, held_out", other, records=records)
     assert not (records / "RAG.json").exists()
-    again = evaluation(tmp_path / "other" / "again" / "RAG", "RAG", 0.5)
+    again = evaluation(tmp_path / "other" / "again" / "RAG", "RAG")
     assert_refused(capsys, "would both be recorded", other, again, records=tmp_path / "mixed")
     metrics = ("--gin.compare_runs.metrics=('squad_f1',)",)
     assert_refused(capsys, "hold no squad_f1", records, options=metrics, output_dir=tmp_path / "report")
@@ -329,7 +378,8 @@ def test_a_run_s_own_report_compares_rewards_and_rates_by_domain_and_tier(tmp_pa
     assert policies.header[1] == "reward"
 
 
-def test_the_records_of_a_method_with_a_tool_give_its_tables_and_figures(tmp_path, request, real_figures):
+def test_the_records_of_a_method_with_a_tool_give_its_tables_and_figures(tmp_path, request, monkeypatch):
+    monkeypatch.undo()  # figures are rendered
     options = [*STUDIES["translate_r1"].report, "--gin.compare_runs.only=('Gated', 'Free tool')"]
     text = reported(request.config.rootpath / "docs/results/translate_r1", output=tmp_path, options=options)
     for title in ("Reward and tool rate by domain and tier", "Pareto share by tier", "Questions by tool rate"):

@@ -10,7 +10,7 @@ import pytest
 from episode_scripts import lcrl_programs, runner, searches_then_answers
 from support import tiny_tokenizer
 
-from lcrag.commands.view import episode_files, read_runs, script_json, token_lengths
+from lcrag.commands.view import read_runs, script_json, token_lengths
 from lcrag.episodes import episode_json
 from lcrag.main import run
 
@@ -41,16 +41,16 @@ def read(*folders, steps=100, megabytes=100):
 
 
 def test_a_page_holds_every_episode_of_every_part(tmp_path, rows, capsys):
-    write(tmp_path / "a", "step_0", rows)
-    write(tmp_path / "a", "extremes_1", rows[:2])
-    write(tmp_path / "a", "after_greedy", rows[:4])
+    for name, count in (("step_0", 16), ("extremes_10", 2), ("step_10", 3), ("extremes_9", 2), ("after_greedy", 4)):
+        write(tmp_path / "a", name, rows[:count])
     assert run(["view", str(tmp_path / "a")]) == 0
     page = (tmp_path / "a" / "view.html").read_text(encoding="utf-8")
     assert str(tmp_path / "a" / "view.html") in capsys.readouterr().out
     found = re.findall(r'<script type="application/json" id="([^"]+)">(.*?)</script>', page, re.DOTALL)
     held = {name: json.loads(text) for name, text in found}
-    assert [part["label"] for part in held["index"][0]["parts"]] == ["step 0", "step 1", "after greedy"]
-    assert [len(held[f"part-0-{part}"]["episodes"]) for part in range(3)] == [16, 2, 4]
+    parts = [(part["label"], part["extremes"]) for part in held["index"][0]["parts"]]
+    assert parts == [("step 0", False), ("step 9", True), ("step 10", False), ("after greedy", False)]
+    assert [len(held[f"part-0-{part}"]["episodes"]) for part in range(4)] == [16, 2, 3, 4]
     assert re.findall(r"(?:src|href)=", page.partition("<body>")[0]) == []
 
 
@@ -93,20 +93,11 @@ def test_each_token_has_the_length_that_it_wrote(text, pieces, lengths):
     assert token_lengths(text, range(len(pieces)), lambda ids: b"".join(pieces[index] for index in ids)) == lengths
 
 
-@pytest.mark.parametrize(
-    "value", [HOSTILE + UNSEEN, {HOSTILE: [UNSEEN, None, 1.5]}, "\ud83d", "\u2029<!--<script ]]> &lt;"]
-)
-def test_no_text_ends_the_element_that_holds_it(value):
-    written = script_json(value)
-    assert json.loads(written) == value
-    assert "<" not in written.encode("utf-8").decode()
-
-
-def test_a_step_written_whole_replaces_its_extremes(tmp_path, rows):
-    for name in ("step_10", "extremes_10", "extremes_9", "step_2"):
-        write(tmp_path, name, rows[:1])
-    found = [(each["step"], each["extremes"]) for each in episode_files(tmp_path)]
-    assert found == [(2, False), (9, True), (10, False)]
+def test_no_text_ends_the_element_that_holds_it():
+    for value in (HOSTILE + UNSEEN, {HOSTILE: [UNSEEN, None, 1.5]}, "\ud83d", "\u2029<!--<script ]]> &lt;"):
+        written = script_json(value)
+        assert json.loads(written) == value
+        assert "<" not in written.encode("utf-8").decode()
 
 
 def test_a_large_run_is_cut_to_whole_groups_and_new_steps(tmp_path, rows):
@@ -151,12 +142,12 @@ DAMAGES = (
 )
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: str(damage)[:40])
-def test_a_damaged_line_is_named(tmp_path, rows, capsys, damage):
-    line = damage if isinstance(damage, str) else json.dumps(rows[0] | damage)
-    path = write(tmp_path, "step_3", rows[:2]) / "episodes" / "step_3.jsonl"
-    path.write_text(path.read_text() + line + "\n")
-    assert f"{path}, line 3," in refused(capsys, tmp_path)
+def test_a_damaged_line_is_named(tmp_path, rows, capsys):
+    for damage in DAMAGES:
+        line = damage if isinstance(damage, str) else json.dumps(rows[0] | damage)
+        path = write(tmp_path, "step_3", rows[:2]) / "episodes" / "step_3.jsonl"
+        path.write_text(path.read_text() + line + "\n")
+        assert f"{path}, line 3," in refused(capsys, tmp_path), damage
 
 
 @pytest.fixture

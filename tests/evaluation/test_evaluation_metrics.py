@@ -137,23 +137,19 @@ def test_mean_over_seeds_keeps_everything_else_apart():
     assert alone is other
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        (None, "no evaluation"),
-        ("[]", "an object"),
-        ('{"rows": [{"method": "a"}]}', '"model"'),
-        (json.dumps({"rows": [ROW, ROW | {"value": "high"}]}), 'row 2, "value"'),
-    ],
-)
-def test_a_malformed_file_is_one_sentence(tmp_path, content, named):
+def test_a_malformed_file_is_named(tmp_path):
     path = tmp_path / "evaluation.json"
-    if content is not None:
-        path.write_text(content)
-    with pytest.raises(UserError) as raised:
+    with pytest.raises(UserError, match="no evaluation"):
         read_rows(path)
-    assert all(part in str(raised.value) for part in (named, str(path)))
-    assert "\n" not in str(raised.value)
+    for content, named in (
+        ("[]", ""),
+        (json.dumps({"rows": [ROW, ROW | {"value": "high"}]}), ', "rows", row 2, "value"'),
+    ):
+        path.write_text(content)
+        with pytest.raises(UserError) as raised:
+            read_rows(path)
+        assert f"{path}{named}" in str(raised.value)
+        assert "\n" not in str(raised.value)
 
 
 LANGUAGES = ("en", "ar", "fi", "fr", "ja", "it", "ru", "zh", "de", "ko", "es", "pt", "th")

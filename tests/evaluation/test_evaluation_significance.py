@@ -189,20 +189,6 @@ def test_the_order_of_answers_does_not_matter():
     assert Scoreboard([other]).questions.order == ("fi", "en"), "as they were answered"
 
 
-scores = st.lists(st.integers(0, 1), min_size=6, max_size=6)
-
-
-@settings(max_examples=25)
-@given(scores, scores, scores, scores)
-def test_the_test_is_scipys_over_questions(en, fi, other_en, other_fi):
-    board = Scoreboard([trial("a", {"en": en, "fi": fi}), trial("b", {"en": other_en, "fi": other_fi})])
-    first, second = np.mean([en, fi], axis=0), np.mean([other_en, other_fi], axis=0)
-    found = board.difference(("m", "a"), ("m", "b"), "exact_match", ALL)
-    assert found.value == pytest.approx((first - second).mean())
-    varies = np.ptp(first - second) > 0
-    assert found.p_value == (pytest.approx(scipy.stats.ttest_rel(first, second).pvalue) if varies else 1)
-
-
 def test_runs_of_the_same_seeds_can_be_paired():
     """A paired difference is the mean of the runs' own differences, with its interval."""
     generator = np.random.default_rng(0)

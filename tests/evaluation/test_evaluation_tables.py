@@ -131,6 +131,7 @@ ALL = [*paper_tables(), *tables_of_places(), *tables_of_a_run()]
 def test_markdown_and_latex_are_the_golden_ones():
     formatted = list(map(to_markdown, ALL)) + [to_latex(table) for table in ALL if table.spans or table.section_titles]
     assert "\n".join(formatted) == GOLDEN.read_text(encoding="utf-8")
+    assert difference_table(BOARD, "", "exact_match", Marking()) is None
 
 
 def test_the_terminal_shows_every_cell():
@@ -142,10 +143,6 @@ def test_the_terminal_shows_every_cell():
         assert " ".join(table.note.split()) in text
 
 
-def test_without_differences_there_is_no_table():
-    assert difference_table(BOARD, "", "exact_match", Marking()) is None
-
-
 def test_a_log_without_rewards_has_no_figure(tmp_path):
     with pytest.raises(UserError, match="reward/total"):
         draw_training_curves({"loss": (np.arange(2), np.ones(2))}, tmp_path / "training.png", "T")
@@ -154,8 +151,11 @@ def test_a_log_without_rewards_has_no_figure(tmp_path):
 def test_a_resumed_run_counts_its_later_lines(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"step": 1, "a": 1}\n{"step": 2, "a": 5}\n\n{"step": 2, "a": 2, "b": null}\n')
-    steps, values = read_training_log(path)["a"]
-    assert (steps.tolist(), values.tolist()) == ([1, 2], [1, 2])
+    log = read_training_log(path)
+    assert [column.tolist() for column in log["a"]] == [[1, 2], [1, 2]]
+    assert step_size(log) == ""
+    path.write_text('{"step": 0, "step/prompts": 48, "step/episodes": 96}\n{"step": 1, "a": 1.0}\n')
+    assert step_size(read_training_log(path)) == "96 episodes of 48 prompts a step"
 
 
 @pytest.mark.parametrize("line", ['{"step": 1, "a"', '{"step": "1"}', '{"step": 1, "a": "x"}', "\udcff"])
@@ -165,11 +165,3 @@ def test_a_malformed_line_is_named(tmp_path, line):
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 2") as raised:
         read_training_log(path)
     assert "\n" not in str(raised.value)
-
-
-def test_a_report_states_the_prompts_and_episodes_of_a_step(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 0, "step/prompts": 48, "step/episodes": 96}\n{"step": 1, "a": 1.0}\n')
-    assert step_size(read_training_log(path)) == "96 episodes of 48 prompts a step"
-    path.write_text('{"step": 0, "a": 1.0}\n')
-    assert step_size(read_training_log(path)) == ""
