@@ -74,7 +74,7 @@ class Chain:
 
     facts: tuple[Fact, ...]
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         return f"{'+'.join(self.relations)}/{self.facts[0].subject}"
 
@@ -118,6 +118,10 @@ class World:
         return {fact.id: fact for fact in self.facts} | {chain.id: chain.last for chain in self.chains}
 
     @functools.cached_property
+    def _every_chain(self) -> tuple[Chain, ...]:
+        return (*(Chain((fact,)) for fact in self.facts), *self.chains)
+
+    @functools.cached_property
     def training_facts(self) -> list[Fact]:
         return [fact for fact in self.facts if self.splits[fact.id] == "train"]
 
@@ -142,7 +146,7 @@ class World:
         codes = known_languages(languages)
         chains = [
             chain
-            for chain in (*(Chain((fact,)) for fact in self.facts), *self.chains)
+            for chain in self._every_chain
             if len(chain.facts) in hops
             and self.splits[chain.id] == split
             and copyable in (None, RELATIONS[chain.last.relation].copyable)

@@ -11,7 +11,7 @@ import os
 import pathlib
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import huggingface_hub
@@ -424,15 +424,11 @@ def load_hugging_face(
         path, sharding = place.path, shardings[place.path]
         tensor = _read(tensors, name, place, sharding)
         if path not in flat:
-            flat[path] = jax.jit(functools.partial(jnp.zeros, shapes[path].shape, wanted), out_shardings=sharding)()
+            flat[path] = _zeros(shapes[path].shape, wanted, sharding)()
         # reading must not run ahead of the devices, or the host's memory would fill
         flat[path] = _writer(place.transposed, sharding)(flat[path], tensor, place.layer).block_until_ready()
 
-    def finite(flat: dict[str, Array]) -> dict[str, Array]:  # bool[], or bool[layers]
-        axes = {path: range(path.startswith("layers/"), leaf.ndim) for path, leaf in flat.items()}
-        return {path: jnp.isfinite(leaf).all(tuple(axes[path])) for path, leaf in flat.items()}
-
-    checked = jax.device_get(jax.jit(finite, out_shardings=replicated(mesh))(flat))
+    checked = jax.device_get(_finite(replicated(mesh))(flat))
     for name, place in stored.items():
         if not checked[place.path].reshape(-1)[place.layer or 0]:
             raise UserError(
@@ -455,6 +451,20 @@ def _read(tensors: TensorFolder, name: str, place: StoredParameter, parameter: N
         return parts[key]
 
     return jax.make_array_from_callback(place.shape, sharding, read)
+
+
+@functools.cache
+def _zeros(shape: tuple[int, ...], dtype: Any, sharding: NamedSharding) -> Callable[[], Array]:
+    return jax.jit(functools.partial(jnp.zeros, shape, dtype), out_shardings=sharding)
+
+
+@functools.cache
+def _finite(sharding: NamedSharding) -> Callable[[dict[str, Array]], dict[str, Array]]:
+    def finite(flat: dict[str, Array]) -> dict[str, Array]:  # bool[], or bool[layers]
+        axes = {path: range(path.startswith("layers/"), leaf.ndim) for path, leaf in flat.items()}
+        return {path: jnp.isfinite(leaf).all(tuple(axes[path])) for path, leaf in flat.items()}
+
+    return jax.jit(finite, out_shardings=sharding)
 
 
 @functools.cache

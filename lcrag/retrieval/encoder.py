@@ -241,14 +241,17 @@ def to_tensors(config: BertConfig, params: dict[str, Any]) -> dict[str, np.ndarr
     return tensors
 
 
+@functools.cache
+def _abstract(config: BertConfig) -> Mapping[tuple[str, ...], jax.ShapeDtypeStruct]:
+    return traverse_util.flatten_dict(jax.eval_shape(lambda key: initialise(config, key), jax.random.key(0)))
+
+
 def read_tensors(config: BertConfig, folder: TensorFolder) -> dict[str, Any]:
     """Reads float32 parameters from a model folder, one tensor at a time: the inverse of `to_tensors`.
 
     A tensor that is missing, has a wrong shape or dtype, or belongs to another model is a UserError.
     """
-    abstract: Mapping[tuple[str, ...], jax.ShapeDtypeStruct] = traverse_util.flatten_dict(
-        jax.eval_shape(lambda key: initialise(config, key), jax.random.key(0))
-    )
+    abstract = _abstract(config)
     names = _names(config)
     # Stored names may have a prefix, or end as in TensorFlow's old checkpoints.
     prefix = next((p for p in _PREFIXES if f"{p}embeddings.word_embeddings.weight" in folder.tensors), "")

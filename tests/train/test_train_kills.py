@@ -3,18 +3,21 @@
 At staleness 0 and 1; above, what a run learns from depends on time.
 """
 
-import collections
 import contextlib
 import importlib
 import itertools
 import json
+import multiprocessing
+import os
 import random
 import shutil
 import signal
+import sys
+import time
 
+import experiment_parts
 import pytest
 from experiment_parts import assert_same_bits, measured, run, saved_state, written_episodes
-from killed_runs import PHASES, Kill, Lives
 
 # A reference policy, mini-batches and a schedule: everything that could forget where it was.
 BINDINGS = (
@@ -54,12 +57,6 @@ def assert_same_steps(folder, unbroken, steps):
     assert len(measured(folder)) == steps
     assert_same_bits(saved_state(folder, steps), saved_state(unbroken, steps))
     assert not list(folder.rglob("*tmp*"))
-
-
-@pytest.fixture(scope="module")
-def lives(tmp_path_factory):
-    with Lives(tmp_path_factory.mktemp("lives") / "log") as lives:
-        yield lives
 
 
 class Killed(BaseException):
@@ -114,39 +111,27 @@ def test_a_kill_while_a_checkpoint_is_completed_and_sampling_runs_ahead(tiny, tm
     assert_same_steps(killed, whole, 3)
 
 
-CALLS = {"folder": 1, "restore": 1, "policy": 1, "retrieval": 8, "rollout": 24, "replace": 24, "fsync": 24}
-
-
-def random_kills(seed, seconds):
-    """Kills that are spread over the phases: every other one at any moment of the run, the others in a phase."""
-    generator = random.Random(seed)
-    phases = list(PHASES)
-    while True:
-        generator.shuffle(phases)
-        for phase in phases:
-            yield Kill(phase="restore", seconds=generator.uniform(0, seconds))
-            delay = generator.choice((0.0, generator.uniform(0, 0.3)))
-            call = generator.randint(1, CALLS.get(phase, 3))
-            yield Kill(phase=phase, call=call, seconds=delay, after=not delay and generator.random() < 0.5)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [(), AHEAD], ids=["staleness_0", "staleness_1"])
-def test_fifty_kills_anywhere_change_nothing(lives, tiny, tmp_path, capsys, more, kills=50):
-    bindings = (*BINDINGS, *more)
-    assert lives.run(tiny, tmp_path / "unbroken", bindings) == (0, "between")
-    where, runs, output = collections.Counter(), 0, None
-    for kill in random_kills(0, seconds=15.0):
-        if output is None:
-            runs, output = runs + 1, tmp_path / f"run_{runs + 1}"
-        status, phase = lives.run(tiny, output, bindings, kill if where.total() < kills else None)
-        if status == -signal.SIGKILL:
-            where[phase] += 1
-            continue
-        assert status == 0, (kill, phase)
+def test_kills_at_any_moment_change_nothing(tiny, tmp_path, monkeypatch, more, runs=5, kills=5):
+    """Children are forked from a process that has imported the package; each is killed after a random time."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    context, generator = multiprocessing.get_context("forkserver"), random.Random(0)
+    context.set_forkserver_preload(["experiment_parts", "lcrag.train.rl"])
+
+    def live(output, seconds=None):
+        words = ("train", tiny, *BINDINGS, *more)
+        child = context.Process(target=experiment_parts.run, args=words, kwargs={"output": output})
+        child.start()
+        child.join(seconds)
+        child.kill()
+        child.join()
+        return child.exitcode
+
+    started = time.monotonic()
+    assert live(tmp_path / "unbroken") == 0
+    longest = time.monotonic() - started
+    for output in (tmp_path / f"run_{number}" for number in range(runs)):
+        assert -signal.SIGKILL in [live(output, generator.uniform(0, longest)) for _ in range(kills)]
+        assert live(output) == 0
         assert_same(output, tmp_path / "unbroken")
-        output = None
-        if where.total() >= kills:
-            break
-    with capsys.disabled():
-        print(f"\n{where.total()} kills in {runs} runs, by phase: {dict(where.most_common())}")

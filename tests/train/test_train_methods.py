@@ -408,34 +408,22 @@ def test_mistakes_are_said_before_the_folder_is_claimed(files, bindings, clue, t
     assert not (tmp_path / "run").exists()
 
 
-def test_a_translator_is_served_alone(monkeypatch, capsys, tmp_path):
+def test_a_translator_is_served_alone(monkeypatch, tmp_path):
     answers = []
 
     def ask(application, listener, longest):
         with TestClient(application) as client:
-            body = {"texts": ["Vok", "3 + 4"], "target": "en"}
-            answers.extend([client.post("/translate", json=body).json(), client.get("/healthz").json(), longest])
+            answers.append(client.post("/translate", json={"texts": ["Vok", "3 + 4"], "target": "en"}).json())
             answers.append(client.post("/retrieve", json={"queries": ["who"]}).json()["detail"])
 
     monkeypatch.setattr("lcrag.commands.serve.run_until_stopped", ask)
     (tmp_path / "words.txt").write_text("who\nwhere\n")
-    gin.clear_config()
-    bindings = (
-        "serve.translator=@LookUpTranslator()",
-        "serve.port=0",
-        "serve.collections=None",
-        "LookUpTranslator.vocabulary=@english_vocabulary()",
-        f"english_vocabulary.file='{tmp_path / 'words.txt'}'",
-    )
+    bindings = ("serve.translator=@LookUpTranslator()", "serve.port=0", "serve.collections=None")
+    bindings += ("LookUpTranslator.vocabulary=@english_vocabulary()",)
+    bindings += (f"english_vocabulary.file='{tmp_path / 'words.txt'}'",)
     assert main.run(["serve", "--gin_file=serve.gin", *(f"--gin.{each}" for each in bindings)]) == 0
-    said = capsys.readouterr().out
-    assert "translations at http://127.0.0.1:" in said
-    assert "/retrieve" not in said
-    translated, health, longest, refusal = answers
-    assert translated["translations"][1] == {"text": "3 + 4"}
-    assert set(translated["translations"][0]) == {"failure"}
-    assert health["status"] == "ok"
-    assert longest == 300.0
+    translated, refusal = answers
+    assert [set(each) for each in translated["translations"]] == [{"failure"}, {"text"}]
     assert refusal == "the request names no languages and there is no default: there are none"
 
 
