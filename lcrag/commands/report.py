@@ -257,7 +257,6 @@ def write_study_report(
         draw_method_curves,
         draw_study,
     )
-    from lcrag.methods.globalrag.analysis import draw_costs, draw_searches, has_costs, has_searches
     from lcrag.methods.translate_r1.tool_report import (
         asked_repeatedly,
         draw_pareto,
@@ -290,11 +289,6 @@ def write_study_report(
                 for group, name in {"all": "all languages", **STUDIED_GROUPS}.items()
             ]
         tables.append(overall_table(same, f"Overall, {decoding}", metrics, marking))
-        if has_searches(same):
-            draw(f"searches_{decoding}.png", f"Searches per question by data set, {decoding}", draw_searches, same)
-        if has_costs(same):
-            caption = f"Performance against sampled tokens, {decoding}; a bubble's area is the score per log token"
-            draw(f"costs_{decoding}.png", caption, draw_costs, same)
         for board in same:
             where, file = f"{board.dataset}, {decoding}", f"{board.dataset}_{decoding}.png"
             compared = f"{first_name}: difference from {marking.against}, {where}"

@@ -16,10 +16,6 @@ from lcrag.methods.globalrag.analysis import (
     PlanDiversity,
     diversity_rows,
     diversity_table,
-    draw_costs,
-    draw_searches,
-    has_costs,
-    has_searches,
     phase_table,
     plan_diversity,
 )
@@ -46,15 +42,6 @@ def test_systems_by_their_costs():
     assert [(cell.text, cell.rank) for cell in section[0][1:]] == [
         ("12.5 ±13.3", "best"), ("400.00", ""), ("100.0", ""), ("–", ""),
     ]  # fmt: skip
-
-
-def test_figures_of_costs(tmp_path):
-    boards = [BOARD, Scoreboard([costly("GlobalRAG", [0, 0, 1, 0], 300, dataset="other")])]
-    for known, draw in ((has_costs, draw_costs), (has_searches, draw_searches)):
-        assert known(boards)
-        draw(boards, tmp_path / "figure.png")
-        assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
-        assert not known([Scoreboard([trial("RAG", {"en": [1], "fi": [0]})])])
 
 
 def log(rollout, rewards, update, rate):

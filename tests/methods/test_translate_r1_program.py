@@ -27,8 +27,8 @@ from lcrag.errors import UserError
 from lcrag.methods.translate_r1.program import (
     CAUSES,
     ToolError,
+    ToolUse,
     TranslateCall,
-    call_in,
     domain_prompt,
     final_text,
     tool_prompt,
@@ -107,15 +107,15 @@ def test_whatever_is_wrong_with_a_call_is_said_counted_and_a_call(text, cause, m
     ("target", "code"), [("English", "en"), ("english", "en"), (" EN ", "en"), ("suomi", "fi"), ("Kivari", "qki")]
 )
 def test_a_target_is_a_code_or_a_name(target, code):
-    assert call_in(call(target=target)) == TranslateCall("Vok tep 3?", code)
-    assert call_in(call(target=target), targets=("fr",)).cause == "unknown_target"
+    assert ToolUse().call_in(call(target=target)) == TranslateCall("Vok tep 3?", code)
+    assert ToolUse(targets=("fr",)).call_in(call(target=target)).cause == "unknown_target"
 
 
 @given(st.text(), st.recursive(st.none() | st.integers() | st.floats() | st.text(max_size=5), st.lists, max_leaves=4))
 def test_no_text_breaks_the_reading_of_calls(text, value):
     for written in (text, f"<tool_call>{text}</tool_call>", f"<tool_call>{json.dumps(value)}</tool_call>"):
-        assert isinstance(call_in(written), TranslateCall | ToolError | None)
-    assert call_in(call(text=f"x{text}\ud800")).text.encode()
+        assert isinstance(ToolUse().call_in(written), TranslateCall | ToolError | None)
+    assert ToolUse().call_in(call(text=f"x{text}\ud800")).text.encode()
 
 
 def test_a_call_too_many_is_refused_and_then_there_is_one_last_word():
@@ -191,7 +191,7 @@ def test_prompts_never_name_the_language_of_the_question():
     tiny = next(translate_r1(QUESTION, wording="atlas"))
     assert (tiny.text, tiny.system, tiny.tools) == ("Vok [b]tep[/b] 3?\n", None, ("translation",))
     example = tool_prompt(2).rpartition("<tool_call>\n")[2].partition("\n</tool_call>")[0]
-    assert isinstance(call_in(f"<tool_call>{example}</tool_call>"), TranslateCall)
+    assert isinstance(ToolUse().call_in(f"<tool_call>{example}</tool_call>"), TranslateCall)
 
 
 def scripted(context, generation):

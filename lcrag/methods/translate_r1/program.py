@@ -171,58 +171,14 @@ RESPONSE = Style(
 )
 
 
-def call_in(
-    text: str, *, targets: Collection[str] | None = None, text_characters: int = 8000
-) -> TranslateCall | ToolError | None:
-    """Returns the call that ends the policy's text of one generation, or its error; None if there is no call.
-
-    A call stands between the last opening tag and the closing tag that ends the text. An opening tag without a closing
-    one, and the reverse, are malformed calls. `targets` and `text_characters` are those of `translate_r1`.
-    """
-    before, closed, after = text.rpartition(closing(TOOL_CALL))
-    if not closed:
-        return MALFORMED if opening(TOOL_CALL) in text else None
-    _, opened, content = before.rpartition(opening(TOOL_CALL))
-    if not opened or after.strip():
-        return MALFORMED
-    try:
-        call = json.loads(content)
-    except (ValueError, RecursionError):
-        return INVALID_JSON
-    if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return INVALID_JSON
-    if call["name"] != TOOL:
-        return ToolError("unknown_tool", f'There is no tool of this name. The tool is called "{TOOL}".')
-    arguments = call.get("arguments")
-    if not isinstance(arguments, dict):
-        return INVALID_JSON
-    if len(call) > 2:
-        return ToolError("extra_argument", 'A call has a "name" and "arguments", and nothing else.')
-    if missing := [name for name in ARGUMENTS if name not in arguments]:
-        return ToolError("missing_argument", f'The argument "{missing[0]}" is missing.')
-    if len(arguments) > len(ARGUMENTS):
-        return ToolError("extra_argument", 'The arguments are "text" and "target", and no others.')
-    if wrong := [name for name in ARGUMENTS if not isinstance(arguments[name], str)]:
-        return ToolError("wrong_type", f'The argument "{wrong[0]}" must be a text.')
-    said, target = (without_surrogates(arguments[name]).strip() for name in ARGUMENTS)
-    if not said:
-        return ToolError("empty_text", 'The "text" is empty.')
-    if len(said) > text_characters:
-        return ToolError("long_text", f"The text has {len(said)} characters. The most is {text_characters}.")
-    code = _CODES.get(target.casefold())
-    if code is None or (targets is not None and code not in targets):
-        return ToolError("unknown_target", "The target is not a known language. Name one such as English.")
-    return TranslateCall(said, code)
-
-
 @dataclasses.dataclass(kw_only=True)
 class ToolUse:
     """The limits of the tool, see `translate_r1`, and its calls in one episode."""
 
-    calls: int  # without any, they are ordinary text
-    targets: Collection[str] | None
-    text_characters: int
-    response_tokens: int
+    calls: int = 2  # 0: calls are ordinary text
+    targets: Collection[str] | None = None
+    text_characters: int = 8000
+    response_tokens: int = 2048
     made: int = 0  # calls so far, including malformed and refused ones
     errors: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)  # by cause
 
@@ -236,10 +192,47 @@ class ToolUse:
         return self.made > self.calls
 
     def call_in(self, text: str) -> TranslateCall | ToolError | None:
-        """Returns the call that ends the policy's text; None without a call or a tool."""
+        """Returns the call that ends the policy's text of one generation, or its error; None without a call or a tool.
+
+        A call stands between the last opening tag and the closing tag that ends the text. An opening tag without a
+        closing one, and the reverse, are malformed calls.
+        """
         if not self.calls:
             return None
-        return call_in(text, targets=self.targets, text_characters=self.text_characters)
+        before, closed, after = text.rpartition(closing(TOOL_CALL))
+        if not closed:
+            return MALFORMED if opening(TOOL_CALL) in text else None
+        _, opened, content = before.rpartition(opening(TOOL_CALL))
+        if not opened or after.strip():
+            return MALFORMED
+        try:
+            call = json.loads(content)
+        except (ValueError, RecursionError):
+            return INVALID_JSON
+        if not isinstance(call, dict) or not isinstance(call.get("name"), str):
+            return INVALID_JSON
+        if call["name"] != TOOL:
+            return ToolError("unknown_tool", f'There is no tool of this name. The tool is called "{TOOL}".')
+        arguments = call.get("arguments")
+        if not isinstance(arguments, dict):
+            return INVALID_JSON
+        if len(call) > 2:
+            return ToolError("extra_argument", 'A call has a "name" and "arguments", and nothing else.')
+        if missing := [name for name in ARGUMENTS if name not in arguments]:
+            return ToolError("missing_argument", f'The argument "{missing[0]}" is missing.')
+        if len(arguments) > len(ARGUMENTS):
+            return ToolError("extra_argument", 'The arguments are "text" and "target", and no others.')
+        if wrong := [name for name in ARGUMENTS if not isinstance(arguments[name], str)]:
+            return ToolError("wrong_type", f'The argument "{wrong[0]}" must be a text.')
+        said, target = (without_surrogates(arguments[name]).strip() for name in ARGUMENTS)
+        if not said:
+            return ToolError("empty_text", 'The "text" is empty.')
+        if len(said) > self.text_characters:
+            return ToolError("long_text", f"The text has {len(said)} characters. The most is {self.text_characters}.")
+        code = _CODES.get(target.casefold())
+        if code is None or (self.targets is not None and code not in self.targets):
+            return ToolError("unknown_target", "The target is not a known language. Name one such as English.")
+        return TranslateCall(said, code)
 
     def respond(self, call: TranslateCall | ToolError) -> Generator[Translate, Translated, Information]:
         """Carries out a call; returns the observation."""
