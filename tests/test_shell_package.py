@@ -1,6 +1,5 @@
 """What an installed package holds, and the scripts that install it."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -29,11 +28,10 @@ def installed(tmp_path_factory):
     return target
 
 
-def test_a_wheel_holds_configurations_and_weights(installed):
+def test_a_wheel_holds_every_file_and_all_configurations(installed):
     assert packaged_names(installed / "lcrag" / "gin") == packaged_names()
-    weights = {path.relative_to(ROOT / "lcrag") for path in (ROOT / "lcrag").rglob("*.safetensors")}
-    templates = {Path("commands/view.html")}
-    assert {path for path in weights | templates if not (installed / "lcrag" / path).is_file()} == set()
+    paths = [path.relative_to(ROOT) for path in (ROOT / "lcrag").rglob("*") if path.is_file()]
+    assert not [path for path in paths if path.suffix != ".pyc" and not (installed / path).is_file()]
 
 
 def test_licences_ship_with_the_weights(installed):
@@ -44,22 +42,6 @@ def test_licences_ship_with_the_weights(installed):
     assert all(f"`{name}/`" in stated for name in cards)
     assert all("LICENSES.md" in card for card in cards.values())
     assert "Copyright © 2004-2025 Unicode, Inc." in (folder / "LICENSE.unicode.txt").read_text(encoding="utf-8")
-
-
-def test_the_shipped_encoder_and_world_work_from_a_wheel(installed, tmp_path):
-    program = """
-import lcrag
-from lcrag.files import resolved_folder
-from lcrag.atlas import build_world
-from lcrag.retrieval import load_encoder
-
-vectors = load_encoder(resolved_folder("atlas/encoder")).encode(["Helsinki"])
-print(lcrag.__path__[0], vectors.shape[0], len(build_world().passages("fi")) > 0)
-"""
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    command = [sys.executable, "-c", program]
-    answer = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert answer.stdout.split() == [str(installed / "lcrag"), "1", "True"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -82,10 +82,8 @@ COMMANDS = {
         folder="run",
         summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
         details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
-        "with config.gin, run.json, metrics.jsonl and checkpoints/. On questions and passages, and on your own rows:\n"
-        "  lcrag sft --gin_file=quickstart.gin --gin_file=baselines/sft.gin --output_dir=FOLDER\n"
-        "  lcrag sft --gin_file=quickstart.gin --gin_file=data/demonstrations.gin \\\n"
-        "    --gin.demonstration_files.files='(\"rows.jsonl\",)' --output_dir=FOLDER",
+        "with config.gin, run.json, metrics.jsonl and checkpoints/. baselines/sft.gin learns from questions and\n"
+        "passages, data/demonstrations.gin from the rows of --gin.demonstration_files.files='(\"rows.jsonl\",)'.",
         switches=SKIP_BAD_ROWS,
         shared=True,
         marks=("sft.policy", "sft.rows", "Method.program"),
@@ -124,9 +122,8 @@ COMMANDS = {
             "--no_cold_start": "train no cold starts: each variant begins with the experiment's own policy",
             "--dry_run": "print the remaining commands",
         },
-        details="What a finished run measured is one small file in --records, and the report is made from these;\n"
-        "runs with a record are skipped. The output of each run is in FOLDER.log, and the first run that fails ends\n"
-        "the study. --gin_file and --gin. are passed to every point but the cold starts, which get the platforms only.",
+        details="Runs with a record in --records are skipped; the first run that fails ends the study. --gin_file and\n"
+        "--gin. are passed to every point but the cold starts, which get the platforms only.",
         listing="lcrag.commands.study:described",
     ),
     "report": Command(
@@ -140,11 +137,10 @@ COMMANDS = {
             "--axis": "compare_runs.axis",
             "--records": "compare_runs.records",
         },
-        details="RUN is the folder of a run, of evaluations or of records, or one that contains some. Runs of one\n"
-        "method are averaged; report.md, tables.tex and plots are written into --output_dir. --against names the\n"
-        "method that all others are tested against, --axis the binding that a study varies. --records writes a small\n"
-        "JSON file for each run; lcrag report FOLDER makes the same tables and plots from them. Without RUN the\n"
-        "report of the run in --output_dir is written again; --gin_file is then the configuration of its evaluation.",
+        details="RUN is the folder of a run, of evaluations or of records, or one that contains some. report.md,\n"
+        "tables.tex and plots are written into --output_dir. --against names the method that all others are tested\n"
+        "against, --axis the binding that a study varies; --records writes a small JSON file for each run, from which\n"
+        "the same report can be made. Without RUN, the report of the run in --output_dir is written again.",
     ),
     "view": Command(
         function="lcrag.commands.view:view",
@@ -157,9 +153,7 @@ COMMANDS = {
             "--steps": "how many of the newest steps to show; 100",
             "--megabytes": "size of all episodes shown; of each file the first groups are taken; 50",
         },
-        details="RUN is the --output_dir of `lcrag train` or `lcrag evaluate`. The page shows the author of each\n"
-        "text, rewards by term, the episodes of a group with their advantages, the probability of each token,\n"
-        "waiting times, and two episodes of one question side by side. It needs no network.",
+        details="RUN is the --output_dir of `lcrag train` or `lcrag evaluate`. The page needs no network.",
     ),
     "serve": Command(
         function="lcrag.commands.serve:serve",
@@ -221,21 +215,17 @@ COMMANDS = {
         marks=("compile.objective", "Method.program"),
         continues=False,
         options={"--check": "benchmark.check"},
-        details="Takes the configuration of a training, without weights: parameters are random. The floor of a time,\n"
-        "its lower bound, is computed from operations and bytes by formula, and from the rates of copies and matrix\n"
-        "products measured in the same run. Writes benchmark.json and benchmark.md into --output_dir. --check=FILE\n"
-        "ends with status 2 if a phase reaches a share of its floor that is more than benchmark.tolerance (0.1) lower\n"
-        "than in that benchmark.json.",
+        details="Takes the configuration of a training, without weights: parameters are random. Writes benchmark.json\n"
+        "and benchmark.md into --output_dir. --check=FILE ends with status 2 if a phase reaches a share of its lower\n"
+        "bound that is more than benchmark.tolerance (0.1) lower than in that benchmark.json.",
     ),
     "describe": Command(
         function="lcrag.commands.describe:describe",
         summary="What a command would run, without weights: program, episodes, budgets, objective, data, memory",
         words="train|sft|evaluate|sample",
         switches={"--json": "describe.json = True", **SKIP_BAD_ROWS},
-        details="Takes the arguments of the command. Nothing is loaded: the policy's folder needs no weights, and may\n"
-        "be absent where a file of gin/model gives its shape; collections and other models are only named. Says what\n"
-        "differs from the settings of the method's paper, and what the command would not start without.\n"
-        "--json prints one object.",
+        details="Takes the arguments of the command. Nothing is loaded, and the policy's folder may be absent where a\n"
+        "file of gin/model gives its shape. --json prints one object.",
     ),
     "export": Command(
         function="lcrag.commands.export:export",
@@ -245,10 +235,8 @@ COMMANDS = {
         continues=False,
         instead={"--to": "lcrag.commands.export:export_episodes"},
         bindings=("export.policy = @policy()", "mesh.data = -1", "mesh.fsdp = 1", "mesh.tensor = 1"),
-        details="Uses the latest checkpoint unless a step is given, merges adapters, and writes weights, tokenizer\n"
-        "and chat template. Weights are float32, or with adapters in the dtype of the base's files;\n"
-        "--gin.export.dtype='\"bfloat16\"' sets another. It does not need the devices of the training; to use\n"
-        "several, set --gin.mesh.fsdp or --gin.mesh.tensor.\n"
+        details="Uses the latest checkpoint unless a step is given, and merges adapters. Weights are float32, or with\n"
+        "adapters in the dtype of the base's files; --gin.export.dtype='\"bfloat16\"' sets another.\n"
         "--to writes the run's episodes instead (of one step, or of one file of episodes/, if it is given): as\n"
         "trajectories of ATIF 1.8 without loss, or as messages for fine-tuning.",
     ),
@@ -319,7 +307,7 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 
 def whole_number(option: str, text: str, least: int = 0) -> int:
-    """Returns the number that was given to an option; raises a UserError if it is not one, or less than `least`."""
+    """Returns the number given to an option; raises a UserError if it is not one, or less than `least`."""
     if not text.isdecimal() or int(text) < least:
         of = f" of {least} or more" if least else ""
         raise UserError(f"{option} takes a whole number{of}, not {text!r}")

@@ -291,17 +291,13 @@ def description(command: str) -> dict[str, Any]:
     if collections is not None:
         about["collections"] = {"source": collections.name.rpartition("/")[2], "where": plain(collections.where)}
         about["collections"] |= {"languages": list(collections.languages), "passages": collections.passages}
-        encoder = collections.settings.get("encoder")
-        if collections.name.endswith("load_collections"):
-            encoder = "the one kept with the collections"
-        elif "encoder" not in collections.settings and not collections.absent:
-            encoder = "the service's"
-        elif not isinstance(encoder, str):
+        about["encoder"] = encoder = collections.settings.get("encoder")
+        if collections.name.endswith("load_collections") or "encoder" not in collections.settings:
+            about["encoder"] = "the one kept with the collections, or the service's"
+        elif encoder is None:
             parts.lacking[f"{collections.name}.encoder is not set: name the folder of an encoder"] = None
-            encoder = "not named"
         elif not _is_model(encoder):
             parts.lacking[f"there is no encoder in {encoder}: models are not downloaded"] = None
-        about["encoder"] = encoder
     keys = ("folder", "model", "url", "context", "slots")
     about["models"] = [
         {"name": name} | {key: plain(model.settings[key]) for key in keys if key in model.settings}
