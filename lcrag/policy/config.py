@@ -113,7 +113,7 @@ class DecoderConfig:
             raise UserError(f"heads {self.head_width} wide cannot be rotated: make head_width even")
         if self.heads % self.kv_heads:
             raise UserError(
-                f"{self.heads} heads cannot share {self.kv_heads} key-value heads: make one divide the other"
+                f"{self.heads} heads cannot share {self.kv_heads} key-value heads: let one divide the other"
             )
 
     @property
@@ -188,9 +188,7 @@ def make_mesh(
     devices = list(present if devices is None else devices)
     for place, device in enumerate(devices):
         if isinstance(device, int) and not 0 <= device < len(present):
-            raise UserError(
-                f"mesh.devices names device {device}, but there are {len(present)}, numbered from 0: name these"
-            )
+            raise UserError(f"mesh.devices names device {device}, but there are {len(present)}, from 0: name these")
         devices[place] = present[device] if isinstance(device, int) else device
     check_mesh_sizes(data, fsdp, tensor)
     if data == -1:

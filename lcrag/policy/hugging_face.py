@@ -97,9 +97,7 @@ class TensorFolder:
         try:
             handle = safetensors.safe_open(path, framework="numpy")
         except (OSError, safetensors.SafetensorError) as error:
-            raise UserError(
-                f"{path} cannot be read ({error}): it is truncated or not a safetensors file; fetch or write it again"
-            ) from error
+            raise UserError(f"{path} cannot be read ({error}): fetch or write the file again") from error
         self._handles[path] = handle
         parts = {name: handle.get_slice(name) for name in handle.keys()}
         return {name: StoredTensor(path, tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()}
@@ -111,9 +109,7 @@ class TensorFolder:
         """
         for name, shape in shapes.items():
             if name not in self.tensors:
-                raise UserError(
-                    f"tensor {name} is missing from {self.folder}: the checkpoint is incomplete or of another model"
-                )
+                raise UserError(f"tensor {name} is missing from {self.folder}: the checkpoint is incomplete")
             file, stored_shape, code = self.tensors[name]
             if stored_shape != tuple(shape):
                 raise UserError(
@@ -519,9 +515,7 @@ def save_hugging_face(
     for path in sorted(flat.keys() | needed.keys()):
         given, expected = (tree[path].shape if path in tree else "absent" for tree in (flat, needed))
         if given != expected:
-            raise UserError(
-                f"parameter {path} is {given}, not {expected}: these are not the parameters of this configuration"
-            )
+            raise UserError(f"parameter {path} is {given}, not {expected}: it is of another configuration")
     written = parameter_dtype(flat["embedding"].dtype) if wanted is None else wanted
     stored = stored_parameters(config)
     plan = huggingface_hub.split_state_dict_into_shards_factory(

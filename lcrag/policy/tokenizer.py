@@ -180,9 +180,7 @@ class HuggingFaceTokenizer:
 
     def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
         if self.chat_template is None:
-            raise UserError(
-                "the tokenizer has no chat template: add chat_template.jinja to its folder, or use plain prompts"
-            )
+            raise UserError("the tokenizer has no chat template: add chat_template.jinja, or use plain prompts")
         # Where contents spell a control token, they are marked by a character that occurs nowhere else.
         whole = "".join(message["content"] for message in messages)
         mark = next(character for character in _NONCHARACTERS if character not in whole)
@@ -484,9 +482,7 @@ def vocabulary_tokenizer(vocabulary: object) -> SentencePieceTokenizer:
     """Makes a tokenizer from a `seqio.SentencePieceVocabulary`."""
     model: bytes | None = getattr(vocabulary, "sp_model", None)
     if model is None:
-        raise UserError(
-            f"{type(vocabulary).__name__} holds no SentencePiece model: use a seqio.SentencePieceVocabulary"
-        )
+        raise UserError(f"{type(vocabulary).__name__} is no seqio.SentencePieceVocabulary: make one of it")
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     eos_id, pad_id = processor.eos_id(), processor.pad_id()
     if eos_id < 0:

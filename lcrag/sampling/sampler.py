@@ -166,9 +166,7 @@ class Sampler:
         mesh = mesh or make_mesh(devices=jax.devices()[:1])
         slots, context = settings.slots, settings.context
         if context > config.max_positions:
-            raise UserError(
-                f"context={context} exceeds the {config.max_positions} positions that the model was made for"
-            )
+            raise UserError(f"context={context} exceeds the {config.max_positions} positions of the model: lower it")
         self._shares = mesh.shape["data"] * mesh.shape["fsdp"]
         self._share = slots // self._shares
         if slots % self._shares:
@@ -474,10 +472,7 @@ def continue_contexts(sampler: Sampler, contexts: Sequence[tuple[TokenIds, Sampl
         raise UserError(f"prompt {lengths.index(0)} is empty: give at least one token to continue from")
     longest = max(lengths, default=0)
     if longest >= sampler.context:
-        raise UserError(
-            f"a prompt of {longest} tokens leaves no room in a sampler's context of {sampler.context}: raise the"
-            " context, or shorten the prompt"
-        )
+        raise UserError(f"a prompt of {longest} tokens leaves no room in a context of {sampler.context}: raise it")
     results: dict[int, Sampled] = {}
     owners: dict[int, int] = {}
     queue = list(range(len(contexts)))[::-1]

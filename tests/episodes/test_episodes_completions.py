@@ -269,7 +269,7 @@ def test_mistakes_with_a_model_on_this_machine_are_one_sentence(monkeypatch):
     tokenizer = tiny_tokenizer()
     reader = SamplerCompleter(ScriptedSampler(tokenizer, noisy, context=32), tokenizer, Chat())
     long = question(text="x" * 80)
-    with pytest.raises(UserError, match="leaves no room in a sampler's context of 32"):
+    with pytest.raises(UserError, match="leaves no room in a context of 32"):
         run_alone(reading(long), lambda *_: "x" * 60 + "e", max_tokens=100, completers={"reader": reader})
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     monkeypatch.setattr("lcrag.episodes.runner._allgather", lambda state: np.stack([state, state]))
