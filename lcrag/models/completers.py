@@ -60,10 +60,7 @@ def without_thought(text: str) -> str | None:
 class SamplerCompleter:
     """A model of any architecture on this machine, as a `Completer`.
 
-    Args:
-      sampler: Its slots; nothing else may use them.
-      tokenizer: Its tokenizer.
-      chat: How prompts are given to it if it has a chat template.
+    Nothing else may use the sampler's slots; `chat` says how prompts are given to a model with a chat template.
     """
 
     def __init__(self, sampler: Sampler, tokenizer: Tokenizer, chat: Chat):
@@ -107,14 +104,11 @@ class LocalModel:
 
     Args:
       folder: A Hugging Face folder, or the name of one that ships with the package.
-      mesh: Devices over which its parameters are sharded.
       computation: Platform settings; the weights are held in the compute dtype, without adapters.
-      slots: Number of contexts that are sampled at the same time.
       context: Length of a context in tokens: the longest prompt with its answer.
       block: Tokens sampled in one call, after which the host checks for finished answers.
       append_rows: Row counts that are compiled for prefill.
       append_tokens: Chunk lengths that are compiled for prefill, in tokens.
-      chat_template: Whether to use the model's chat template, if it has one.
     """
 
     def __init__(
@@ -209,13 +203,7 @@ class ChatEndpoint:
 
     If the endpoint is unreachable, overloaded or slow, OpenAI's client retries with exponential backoff, respecting
     Retry-After. The key is read from the environment (OPENAI_API_KEY), so no configuration or log contains it;
-    servers that need none receive a placeholder.
-
-    Args:
-      model: Name of the model at the endpoint.
-      url: The endpoint, up to `/v1`.
-      attempts: Most requests for one answer.
-      seconds: Timeout of one request.
+    servers that need none receive a placeholder. `url` ends with `/v1`; `seconds` is the time limit of one request.
     """
 
     def __init__(self, model: str, url: str = LOCAL, *, attempts: int = 6, seconds: float = 120.0):
@@ -235,11 +223,7 @@ class ChatEndpoint:
         )
 
     def say(self, messages: Sequence[Mapping[str, str]], **settings: Any) -> ChatReply:
-        """Returns the model's next message in a chat.
-
-        Args:
-          messages: Each with its `role` and `content`.
-          **settings: Settings of the request, such as `temperature` and `max_tokens`.
+        """Returns the model's next message in a chat; `settings` are those of the request, such as `max_tokens`.
 
         Raises:
           RequestFailed: The endpoint rejects this request, or times out, is overloaded or returns no text in every
@@ -333,11 +317,7 @@ class CompletionJudge:
     The first attempt is greedy, so a judgement can be repeated; later ones sample, since a greedy model would repeat
     itself.
 
-    Args:
-      model: Completes prompts: a second checkpoint (`SamplerCompleter`) or an endpoint (`EndpointCompleter`).
-      temperature: Temperature of the attempts after the first.
-      max_tokens: Longest answer, in tokens.
-      seed: Seed of sampling.
+    `max_tokens` limits an answer, `temperature` is that of the attempts after the first.
     """
 
     def __init__(self, model: Completer, temperature: float = 0.7, max_tokens: int = 512, seed: int = 0):

@@ -38,14 +38,9 @@ PATH = "/translate"
 @gin.register
 @typed
 class ModelTranslator:
-    """Asks a model to translate each text, and retries at a higher temperature if its answer has no translation.
+    """Asks a model to translate each text.
 
-    Args:
-      model: Completes prompts.
-      attempts: Most requests for a text.
-      max_tokens: Longest answer, in tokens.
-      temperature: Temperature of the second and later attempts; the first is greedy.
-      seed: Seed of sampling.
+    The first attempt is greedy; if its answer has no translation, later ones sample at `temperature`.
     """
 
     def __init__(
@@ -258,14 +253,7 @@ class TranslateAnswer(pydantic.BaseModel):
 
 @gin.configurable
 class RemoteTranslator:
-    """Sends texts to a translation service.
-
-    Args:
-      url: Its address, `http://HOST:PORT`.
-      patience: Retries and time limits.
-      texts: Largest number of texts in a request.
-      connections: Concurrent requests.
-    """
+    """Sends texts to the translation service at `url`, `http://HOST:PORT`: at most `texts` in a request."""
 
     def __init__(self, url: str, patience: Patience = USUAL_PATIENCE, texts: int = 64, connections: int = 8):
         self._url, self._texts = url.rstrip("/").removesuffix(PATH) + PATH, texts

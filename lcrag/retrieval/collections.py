@@ -195,12 +195,8 @@ def build_collection(
     were all written are not read again, and passages that were encoded are not encoded again.
 
     Args:
-      passages: Streamed once.
       encoder: Saved in `<folder>/encoder` by the first build; later builds must use the same.
-      folder: The collections' folder.
-      language: ISO 639-1 code.
       progress: Called with (passages encoded, total).
-      settings: How they are indexed.
       source: Identifies everything that the content depends on.
       records: Further files of the collection's folder, name -> text.
       vectors: Vectors of the passages that have been encoded elsewhere, in blocks; None: they are encoded here.
@@ -349,11 +345,7 @@ def load_collections(
 ) -> Collections:
     """Opens every language's collection in `folder`, or the one collection that `folder` itself is.
 
-    Args:
-      folder: Written by `build_collection`.
-      encoder: Embeds queries; None: the encoder in the folder.
-      languages: Languages to open; None: all.
-      devices: Where the encoder in the folder encodes; see `lcrag.retrieval.encoder.rows_mesh`.
+    Without `encoder` the one in the folder embeds queries, on `devices` (see `lcrag.retrieval.encoder.rows_mesh`).
     """
     folder = local_files(folder).absolute()
     if (readable_folder(folder) / META).exists():

@@ -77,15 +77,13 @@ USUAL_LIMITS = ServiceLimits()
 class Batcher:
     """Answers many small requests with few large calls, one at a time.
 
-    Requests that arrive during a call form the next batch. Requests of different kinds are answered separately, so an
-    answer does not depend on its batch. A request of more items than a batch holds is answered in several.
+    Requests that arrive during a call, or within `window_seconds` of the first one, form the next batch. Requests of
+    different kinds are answered separately, so an answer does not depend on its batch. A request of more than
+    `batch_items` is answered in several calls, and one is refused if more than `waiting_items` would be unanswered.
 
     Args:
       serve: (items, their kind) -> an answer per item, in order; called on one thread.
       called: Name of the items in messages.
-      window_seconds: How long the first request of a batch waits for others.
-      batch_items: Largest number of items of a call.
-      waiting_items: Largest number of unanswered items.
 
     Attributes:
       unanswered: Number of items in the queue and in the running call.
@@ -277,8 +275,7 @@ def add_json_route(
 ) -> None:
     """Adds `POST path` with JSON in and out, of any content type, since `curl -d` sends none of JSON's.
 
-    `answer` maps a request to the content of its answer; an `HTTPException` refuses it. `answer_model` is the type of
-    the answers in the API's schema.
+    `answer` maps a request to the content of its answer, whose type in the API's schema is `answer_model`.
     """
 
     async def post(http: Request) -> JSONResponse:
