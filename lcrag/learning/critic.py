@@ -35,29 +35,19 @@ from lcrag.policy import (
 from lcrag.policy.parameters import Params
 
 HEAD = "value_head"
-HEAD_AXES: dict[str, tuple[str | None, ...]] = {"kernel": ("embed", None), "bias": (None,)}
 
 
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Critic:
-    """Settings of PPO's value model, whose advantages replace the group-relative ones.
+    """Settings of PPO's value model, whose advantages replace the group-relative ones."""
 
-    Attributes:
-      optimizer: The optimizer of the value model.
-      discount: gamma of `generalized_advantages`, per policy token.
-      trace: lambda.
-      value_clip: Largest change of a value since the rollout that still lowers the loss; None: no clip.
-      kl_in_reward: Weight of the KL to the policy that the run started from, subtracted from every token's reward.
-      whiten: Give the advantages of a rollout mean 0 and standard deviation 1.
-    """
-
-    optimizer: Optimizer
-    discount: float = 1.0
-    trace: float = 1.0
-    value_clip: float | None = 0.5
-    kl_in_reward: float = 0.0
-    whiten: bool = True
+    optimizer: Optimizer  # of the value model
+    discount: float = 1.0  # gamma of `generalized_advantages`, per policy token
+    trace: float = 1.0  # lambda
+    value_clip: float | None = 0.5  # largest change of a value since the rollout that still lowers the loss
+    kl_in_reward: float = 0.0  # weight of the KL to the policy that the run started from, in every token's reward
+    whiten: bool = True  # whether the advantages of a rollout get mean 0 and standard deviation 1
 
     def __post_init__(self):
         for name in ("discount", "trace"):
@@ -93,7 +83,7 @@ def abstract_value_parameters(config: DecoderConfig) -> Params:
 
 def value_shardings(config: DecoderConfig, mesh: AnyMesh) -> PyTree:
     """Returns a NamedSharding for every parameter of the value model; `config` is the policy's."""
-    head = {name: logical_sharding(mesh, *axes) for name, axes in HEAD_AXES.items()}
+    head = {"kernel": logical_sharding(mesh, "embed", None), "bias": logical_sharding(mesh, None)}
     return param_shardings(value_config(config), mesh) | {HEAD: head}
 
 

@@ -47,11 +47,7 @@ from lcrag.policy import (
 
 # Metrics reported from the last of several updates; all others are means over the updates.
 COUNTS = ("update/", "critic/skipped")
-CRITIC_NAMES = {
-    "gradient_norm": "critic/gradient_norm",
-    "learning_rate": "critic/learning_rate",
-    "update/skipped": "critic/skipped",
-}
+CRITIC_NAMES = {name: f"critic/{name.split('/')[-1]}" for name in ("gradient_norm", "learning_rate", "update/skipped")}
 
 
 @functools.lru_cache(maxsize=32)
@@ -128,9 +124,6 @@ class Learner:
 
     Args:
       policy: The initial policy; its parameters are donated.
-      objective: Policy-gradient loss.
-      optimizer: The policy's optimizer.
-      layout: Shapes of training rows.
       temperature: The sampling temperature.
       critic: Estimates the advantages (PPO); None: the trajectories contain them.
       parts: Mini-batches of a rollout, one update each; at most as many as it has episodes.

@@ -145,15 +145,6 @@ def sequence_ratio(log_policy: Values, log_old: Values, mask: Mask) -> Tokens:
     return jnp.exp(jnp.clip(log_ratio, -MAX_LOG_RATIO, MAX_LOG_RATIO))
 
 
-def clipped_surrogate(ratio: Values, advantages: Values, clip_low: float, clip_high: float) -> Tokens:
-    """Compute the clipped surrogate min(w A, clip(w, 1 - clip_low, 1 + clip_high) A), to be maximised.
-
-    PPO: arXiv:1707.06347, equation 7. Unequal limits: DAPO, Yu et al. 2025 (arXiv:2503.14476), equation 10.
-    """
-    clipped = jnp.clip(ratio, 1 - clip_low, 1 + clip_high)
-    return jnp.minimum(ratio * advantages, clipped * advantages)
-
-
 def kl_k1(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
     """Estimate KL(policy || reference) per token by -log_ratio: unbiased, of either sign.
 
@@ -282,9 +273,10 @@ def policy_gradient_loss(
     log_sampling = constant(sampling_log_probabilities)
     log_old = log_sampling if old_log_probabilities is None else constant(old_log_probabilities)
 
-    # the clipped surrogate
+    # The clipped surrogate min(w A, clip(w, 1 - clip_low, 1 + clip_high) A), to be maximised: PPO, arXiv:1707.06347,
+    # equation 7. Unequal limits: DAPO, Yu et al. 2025 (arXiv:2503.14476), equation 10.
     ratios = lookup(RATIOS, ratio, "ratio of a loss")(log_policy, log_old, mask)
-    gains = clipped_surrogate(ratios, advantages, clip_low, clip_high)
+    gains = jnp.minimum(ratios * advantages, jnp.clip(ratios, 1 - clip_low, 1 + clip_high) * advantages)
     low = (ratios < 1 - clip_low) & (advantages < 0)
     high = (ratios > 1 + clip_high) & (advantages > 0)
     means = {
@@ -325,23 +317,16 @@ class PolicyGradient:
     (GSPO, whose clip is narrower than that difference) or an `importance_cap`, the ratio is policy / old policy, both
     as the trainer computes them. With an `importance_cap`, each token's surrogate is also multiplied by the truncated
     ratio old policy / sampling policy.
-
-    Attributes:
-      aggregation: "sequence_mean" (GRPO, GSPO, LcRL), "token_mean" (DAPO) or "constant" (Dr. GRPO).
-      ratio: "token" (PPO, GRPO) or "sequence" (GSPO).
-      kl_coefficient: Weight of the KL to the reference, the policy that the run started from.
-      constant_length: With "constant", the loss is divided by sequences x this number of tokens.
-      importance_cap: Largest importance weight; None: no correction, and a token's ratio is policy / sampling policy.
     """
 
     clip_low: float = 0.2
     clip_high: float = 0.2
-    aggregation: str = "sequence_mean"
-    ratio: str = "token"
-    kl_coefficient: float = 0.0
+    aggregation: str = "sequence_mean"  # GRPO, GSPO, LcRL; "token_mean": DAPO; "constant": Dr. GRPO
+    ratio: str = "token"  # PPO, GRPO; "sequence": GSPO
+    kl_coefficient: float = 0.0  # weight of the KL to the reference, the policy that the run started from
     kl_estimator: str = "k3"
-    constant_length: int | None = None
-    importance_cap: float | None = None
+    constant_length: int | None = None  # with "constant", the loss is divided by sequences x this number of tokens
+    importance_cap: float | None = None  # largest importance weight; None: a token's ratio is policy / sampling policy
 
     def __post_init__(self):
         lookup(AGGREGATIONS, self.aggregation, "PolicyGradient.aggregation")
@@ -390,14 +375,9 @@ class PolicyGradient:
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Supervised:
-    """Cross-entropy of the target tokens, in nats, an `Objective`; prompts and retrieved text are not targets.
+    """Cross-entropy of the target tokens, in nats, an `Objective`; prompts and retrieved text are not targets."""
 
-    Attributes:
-      aggregation: "token_mean" divides by the targets in the batch (the usual SFT loss), "sequence_mean" weighs
-        sequences equally.
-    """
-
-    aggregation: str = "token_mean"
+    aggregation: str = "token_mean"  # divides by the targets in the batch; "sequence_mean" weighs sequences equally
 
     def __post_init__(self):
         if self.aggregation not in ("token_mean", "sequence_mean"):

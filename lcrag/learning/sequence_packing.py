@@ -28,22 +28,14 @@ else:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trajectory:
-    """The data of one episode for learning.
+    """The data of one episode for learning."""
 
-    Attributes:
-      tokens: The whole context.
-      by_policy: True on the tokens to learn from (sampled by the policy; in SFT the targets). False on the first.
-      log_probabilities: Of those tokens under the policy that sampled them; not read elsewhere.
-      reward: Reward of the episode, from which a critic's advantages are estimated.
-      step_rewards: Rewards of single policy tokens, in addition to the episode's; used only with a critic.
-    """
-
-    tokens: Int[np.ndarray, " n"]
-    by_policy: Bool[np.ndarray, " n"]
-    log_probabilities: Float[np.ndarray, " n"]
+    tokens: Int[np.ndarray, " n"]  # the whole context
+    by_policy: Bool[np.ndarray, " n"]  # the tokens to learn from: sampled or, in SFT, targets; never the first
+    log_probabilities: Float[np.ndarray, " n"]  # of those tokens when they were sampled; not read elsewhere
     advantage: float = 0.0
-    reward: float = 0.0
-    step_rewards: Float[np.ndarray, " n"] | None = None
+    reward: float = 0.0  # from which a critic's advantages are estimated
+    step_rewards: Float[np.ndarray, " n"] | None = None  # of single tokens, in addition; used only with a critic
 
 
 class Rows(flax.struct.PyTreeNode):
@@ -105,26 +97,18 @@ class Batch(flax.struct.PyTreeNode):
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """The shapes a batch may have.
+    """The shapes a batch may have."""
 
-    Attributes:
-      rows: Rows of a micro-batch, which determine its memory; a multiple of the devices that share the batch.
-      row_lengths: Possible lengths of a row in tokens: the shortest that holds the longest episode is used.
-      short_row_length: Length of rows that need no more tokens, in separate micro-batches; None: all rows of
-        a batch have one length. It pays if episodes of more than half a row leave rows underfilled, and compiles
-        each update twice, once for each length.
-      policy_shares: Shares of the tokens of a device's rows to which the number of policy tokens is padded. Each is a
-        shape to compile, and every padded position is unembedded.
-      min_micro_batches: Smallest number of micro-batches in a batch; empty ones cost no computation.
-      min_episodes: Smallest number of episodes of a micro-batch, padding included; padding costs a few scalars.
-    """
-
-    rows: int
-    row_lengths: tuple[int, ...]
+    rows: int  # of a micro-batch, which determine its memory; a multiple of the devices that share the batch
+    row_lengths: tuple[int, ...]  # in tokens: the shortest that holds the longest episode is used
+    # Length of rows that need no more tokens, in separate micro-batches; None: all rows of a batch have one length. It
+    # pays if episodes of more than half a row leave rows underfilled, and compiles each update for each length.
     short_row_length: int | None = None
+    # Shares of the tokens of a device's rows to which the number of policy tokens is padded. Each is a shape to
+    # compile, and every padded position is unembedded.
     policy_shares: tuple[float, ...] = (1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
-    min_micro_batches: int = 1
-    min_episodes: int = 1
+    min_micro_batches: int = 1  # in a batch; empty ones cost no computation
+    min_episodes: int = 1  # of a micro-batch, padding included, which costs a few scalars
 
     def __post_init__(self):
         if not self.row_lengths or min(self.row_lengths) < 2:

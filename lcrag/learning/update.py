@@ -36,17 +36,11 @@ UNDECAYED = re.compile("norm|bias|scale", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-    """A gradient transformation for a run of a known number of updates.
-
-    Attributes:
-      transformation: The gradient transformation.
-      learning_rate: Number of the update -> learning rate.
-      with_updates: Number of updates in each step -> the optimizer whose schedule spans all of them.
-    """
+    """A gradient transformation for a run of a known number of updates."""
 
     transformation: optax.GradientTransformation
-    learning_rate: optax.Schedule
-    with_updates: Callable[[int], "Optimizer"]
+    learning_rate: optax.Schedule  # number of the update -> learning rate
+    with_updates: Callable[[int], "Optimizer"]  # updates in each step -> the optimizer whose schedule spans all of them
 
 
 @functools.lru_cache(maxsize=32)
@@ -66,14 +60,10 @@ def adamw(
     """Build AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with clipping of the global gradient norm.
 
     Args:
-      learning_rate: The rate after warm-up.
       steps: Steps of the whole run, with one update each unless `Optimizer.with_updates` changes it.
       warmup_share: Share of the updates in which the rate rises linearly (LcRL: 0.285); that of the first is not 0.
       decay: After warm-up: "constant", or "cosine" (to 0 at the last update).
       weight_decay: Per unit of learning rate; not applied to norms and biases.
-      gradient_clip: Largest global norm of a gradient.
-      beta1, beta2: Decays of the mean and of the mean square.
-      epsilon: Added to the root mean square.
     """
     positive = {"learning_rate": learning_rate, "steps": steps, "gradient_clip": gradient_clip, "epsilon": epsilon}
     for name, value in positive.items():

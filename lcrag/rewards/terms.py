@@ -37,14 +37,6 @@ class Episodes:
             )
         return [extra[name] for extra in self.extra]
 
-    def chosen(self, places: Int[np.ndarray, " chosen"]) -> "Episodes":
-        """Returns some of the episodes."""
-        columns = ("answers", "golds", "languages", "questions", "extra", "known")
-        listed: dict[str, Any] = {
-            name: [each[place] for place in places] for name in columns if (each := getattr(self, name))
-        }
-        return dataclasses.replace(self, **listed, group_ids=self.group_ids[places])
-
 
 Reward: TypeAlias = Callable[[Episodes], dict[str, Values]]
 Adjustment: TypeAlias = Callable[[Episodes, Values], tuple[Values, dict[str, Values]]]
@@ -99,7 +91,13 @@ class TermSum:
             weight = term.weight(episodes.step) if callable(term.weight) else term.weight
             total = total + weight * values[term.name]
         places = np.flatnonzero(~np.isnan(total))
-        scored = episodes if len(places) == len(episodes.answers) else episodes.chosen(places)
+        scored = episodes
+        if len(places) < len(episodes.answers):
+            columns = ("answers", "golds", "languages", "questions", "extra", "known")
+            chosen: dict[str, Any] = {
+                name: [each[place] for place in places] for name in columns if (each := getattr(episodes, name))
+            }
+            scored = dataclasses.replace(episodes, **chosen, group_ids=episodes.group_ids[places])
 
         def spread(some: Float[np.ndarray, " chosen"]) -> Values:
             """Returns the values of the scored episodes at their places, and NaN at the others."""
