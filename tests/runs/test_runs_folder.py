@@ -16,9 +16,7 @@ from support import tiny_config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lcrag.errors import UserError
-from lcrag.evaluation import Row, write_rows
-from lcrag.evaluation.plots import draw_training_curves
-from lcrag.files import full_disk, write_text
+from lcrag.files import full_disk
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.policy import initialise, load_hugging_face, save_hugging_face
 from lcrag.runs import (
@@ -226,30 +224,15 @@ LIMIT = 20_000
 @pytest.fixture
 def full(monkeypatch):
     """From here on no file grows over 20,000 bytes: the kernel refuses to write as it does on a full disk."""
-    monkeypatch.setattr(
-        sys, "dont_write_bytecode", True
-    )  # Python would keep what it could write of a module's bytecode
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would keep a part of a module's bytecode
     _, hard = soft_and_hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, hard))
     resource.setrlimit(resource.RLIMIT_FSIZE, soft_and_hard)
 
 
-def rows(count):
-    of = dict(method="m", model="m", dataset="d", split="s", language="en", value=1.0, count=1, seed=0)
-    return [Row(metric=f"metric {number}", **of) for number in range(count)]
-
-
-def figure(path, size):
-    draw_training_curves({"reward/total": (np.arange(5), np.arange(5.0))}, path, "T")
-    path.write_bytes(b"the last one")  # which the first call, with room, writes after it has imported Matplotlib
-
-
 WRITERS = {
     "run.json": lambda path, size: write_json(path, {"a": LONG[:size]}),
     "rows.jsonl": lambda path, size: write_json_lines(path, [{"a": LONG[:size]}]),
-    "evaluation.json": lambda path, size: write_rows(path, rows(size // 50)),
-    "report.md": lambda path, size: write_text(path, LONG[:size]),
-    "training.png": figure,
     "journal.jsonl": lambda path, size: Journal(path).append([{"a": LONG[:size]}]),
 }
 

@@ -139,16 +139,6 @@ def test_stops_change_nothing(stopped, learned):
     assert saved_policy(folder) == saved_policy(learned)
 
 
-def test_other_rows_are_another_run(tiny, rows, learned, tmp_path, capsys):
-    output, original = shutil.copytree(learned, tmp_path / "run"), rows.read_text()
-    try:
-        write(rows, [{**row, "prompt": f"Which is {n}?\n"} for n, row in enumerate(demonstrations())])
-        assert sft(tiny, output, rows=rows) == 2
-    finally:
-        rows.write_text(original)
-    assert "holds another run: the content of its rows differs" in capsys.readouterr().err
-
-
 def test_golden_answers_with_an_evaluation_before_and_after(tiny, tmp_path):
     bindings = (
         "sft.evaluation=@Evaluation()",

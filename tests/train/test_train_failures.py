@@ -9,23 +9,18 @@ import numpy as np
 import pytest
 from experiment_parts import (
     assert_mistake,
-    assert_same_bits,
     contents,
     json_lines,
-    measured,
-    one_device,
     run,
-    saved_state,
     written_episodes,
 )
 from jax.experimental import multihost_utils
 
-from lcrag.errors import UserError
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner
-from lcrag.retrieval import Collections, load_collections
+from lcrag.retrieval import Collections
 from lcrag.runs.processes import Stopped
-from lcrag.train.setup import StepCheckpoints, policy
+from lcrag.train.setup import StepCheckpoints
 
 # --- A user's mistake is one line, and nothing written before is touched ---
 
@@ -73,21 +68,6 @@ def test_a_language_without_a_collection_in_which_only_the_evaluation_asks(refus
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        *("collections/fi/vectors.npy", "collections/fi/passages.arrow", "collections/fi/meta.json"),
-        *("collections/encoder/model.safetensors", "policy/model.safetensors", "policy/tokenizer.json"),
-    ],
-)
-def test_a_truncated_file_is_named(tiny, tmp_path, file):
-    kind, _, name = file.partition("/")
-    folder = shutil.copytree(tiny / kind, tmp_path / "damaged")
-    (folder / name).write_bytes((folder / name).read_bytes()[:100])
-    with pytest.raises(UserError, match=str(folder)):
-        load_collections(folder) if kind == "collections" else policy(str(folder), one_device())
-
-
 def test_the_folder_of_another_run_or_of_none(refused, finished, tmp_path):
     before = contents(finished)
     bindings = ("SEED=1", "Runner.temperature=0.5", "BUDGET=1", "Method.coupling='pivot'", "STEPS=9")
@@ -98,32 +78,7 @@ def test_the_folder_of_another_run_or_of_none(refused, finished, tmp_path):
     assert "STEPS" not in error
     assert "another command than sft" in refused("sft", gin_files=("baselines/sft.gin",), output=finished)
     assert contents(finished) == before
-
-    (tmp_path / "thesis.tex").write_text("x")
-    assert "thesis.tex" in refused("train", output=tmp_path)
     assert "is not the folder of a run" in refused("report", output=tmp_path)
-    assert contents(tmp_path) == {tmp_path / "thesis.tex": b"x"}
-
-
-def damage_arrays(checkpoint):
-    """Flips one bit in each."""
-    for path in checkpoint.rglob("d/*"):
-        content = path.read_bytes()
-        path.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
-
-
-def test_a_damaged_checkpoint_is_passed_over_unless_all_are(tiny, refused, finished, tmp_path, capfd):
-    one, both = (shutil.copytree(finished, tmp_path / name) for name in ("one", "both"))
-    for checkpoint in (one / "checkpoints" / "2", *(both / "checkpoints" / step for step in "12")):
-        damage_arrays(checkpoint)
-    assert run("train", tiny, "train.checkpoint_every=1", "STEPS=2", output=one) == 0
-    assert "/2 is damaged and now called damaged_2_1" in capfd.readouterr().err
-    assert_same_bits(saved_state(one, 2), saved_state(finished, 2))
-    assert measured(one) == measured(finished)
-
-    error = refused("train", "train.checkpoint_every=1", "STEPS=3", output=both)
-    assert "no checkpoint in" in error
-    assert [record["step"] for record in json_lines(both / "metrics.jsonl")] == [0, 1]
 
 
 # --- In the middle of a run ---
@@ -222,52 +177,6 @@ def checkpoints():
 
 def steps(checkpoints, first=0):
     return StepCheckpoints(checkpoints, lambda: f"state {len(checkpoints.noted)}", first)
-
-
-def test_what_is_due_is_saved_and_complete_at_the_end(checkpoints):
-    with steps(checkpoints, 4) as saved:
-        saved.finish(4, save=False)
-        saved.finish(5, save=True, validation_loss=0.5)
-    assert checkpoints.noted == [(6, "state 0", 0.5), "complete"]
-
-
-def within_a_step(saved):
-    saved.finish(7, save=True)
-    signal.raise_signal(signal.SIGTERM)
-    saved.finish(8, save=False)
-    pytest.fail("the step ended the run")
-
-
-def within_a_rollout(saved):
-    saved.finish(7, save=False)
-    with saved.interruptible():
-        signal.raise_signal(signal.SIGINT)
-        pytest.fail("the signal ended the rollout")
-
-
-def after_the_last_step(saved):
-    saved.finish(7, save=True)
-    signal.raise_signal(signal.SIGTERM)
-
-
-def before_any_step(saved):
-    with saved.interruptible():
-        signal.raise_signal(signal.SIGTERM)
-
-
-@pytest.mark.parametrize(
-    ("call", "kept"),
-    [
-        (within_a_step, [(8, "state 0", None), (9, "state 1", None)]),
-        (within_a_rollout, [(8, "state 0", None)]),
-        (after_the_last_step, [(8, "state 0", None)]),
-        (before_any_step, []),
-    ],
-)
-def test_a_signal_saves_the_last_finished_step_once(checkpoints, call, kept):
-    with pytest.raises(Stopped), steps(checkpoints, first=7) as saved:
-        call(saved)
-    assert checkpoints.noted == [*kept, "complete"]
 
 
 def test_an_impatient_end_and_a_mistake_save_nothing(checkpoints):
