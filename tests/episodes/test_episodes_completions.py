@@ -17,7 +17,7 @@ from episode_scripts import (
     runner,
     slow,
 )
-from support import tiny_config, tiny_tokenizer
+from support import tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
 
 from lcrag.episodes import (
@@ -39,8 +39,6 @@ from lcrag.errors import UserError
 from lcrag.methods.baselines.d_rag import d_rag
 from lcrag.methods.baselines.rag import rag
 from lcrag.models import SamplerCompleter
-from lcrag.policy import initialise
-from lcrag.sampling import Sampler, SamplerConfig
 
 
 def consulting(asked):
@@ -237,20 +235,6 @@ def test_another_model_is_asked_in_batches():
     assert len({(generation.seed, generation.episode) for generation in generations}) == 8
     others = runner(noisy, slots=1, completers={"reader": reader}, wait_for_searches=False).run(asked_models(8))
     assert_same(records, others)
-
-
-def test_a_model_on_this_machine_has_its_own_architecture_and_tokenizer():
-    tokenizer = tiny_tokenizer()
-    config = tiny_config(family="llama", layers=1, width=16)
-    settings = SamplerConfig(slots=3, context=64, append_tokens=(32,))
-    own = Sampler(config, initialise(config, jax.random.key(1)), tokenizer, settings)
-    reader = SamplerCompleter(own, tokenizer, Chat())
-    one, two = (
-        runner(noisy, slots=slots, completers={"reader": reader}, max_tokens=6).run(asked_models(4)) for slots in (2, 4)
-    )
-    assert_same(one, two)
-    assert len({record.outcome.answer for record in one}) > 2
-    assert all(0 < record.completions[0].tokens <= 6 for record in one)
 
 
 def test_a_model_that_fails_ends_the_run():

@@ -72,14 +72,10 @@ def test_the_tokens_of_a_row_read_back_bit_for_bit():
 ASKED = "<eos>[user]Capital of Peru?\n<eos>[assistant]"
 
 
-def episode(tokenizer, **arguments):
-    program = hierarchical_search(question(), LANGUAGES, prompt="atlas", style="atlas", budget=1)
-    return run_alone(program, searches_then_answers, tokenizer=tokenizer, max_tokens=60, **arguments)
-
-
 def test_the_opening_is_the_users_turn_and_observations_continue_the_models():
     tokenizer = chat_tokenizer()
-    record = episode(tokenizer)
+    program = hierarchical_search(question(), LANGUAGES, prompt="atlas", style="atlas", budget=1)
+    record = run_alone(program, searches_then_answers, tokenizer=tokenizer, max_tokens=60)
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend, chat_template=TEMPLATE)
     messages = [{"role": "user", "content": "Capital of Peru?\n"}]
     expected = fast.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
@@ -90,22 +86,6 @@ def test_the_opening_is_the_users_turn_and_observations_continue_the_models():
     assert record.prompt + turns == tokenizer.decode(record.tokens)
     assert "[user]" not in turns
     assert record.outcome.answer == "Lima"
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "chat", "beginning"),
-    [
-        (chat_tokenizer(), Chat(template=False), []),
-        (tiny_tokenizer(), Chat(), []),
-        (dataclasses.replace(tiny_tokenizer(), beginning_ids=(7,)), Chat(template=False), [7]),
-    ],
-)
-def test_without_a_template_the_opening_stands_unchanged_after_what_the_tokenizer_begins_with(
-    tokenizer, chat, beginning
-):
-    record = episode(tokenizer, chat=chat)
-    assert record.prompt == "Capital of Peru?\n"
-    assert record.tokens[record.turn == -1].tolist() == [*beginning, *tokenizer.encode("Capital of Peru?\n")]
 
 
 @pytest.mark.parametrize("tokenizer", [chat_tokenizer(), FAMILIES["Llama 2"](), FAMILIES["Metaspace"]()])
@@ -153,11 +133,12 @@ def instructed(asked):
         (chat_tokenizer(), Chat(system="Be brief."), f"<eos>[system]Be brief.\n\nSearch first.<eos>{ASKED}"),
         (chat_tokenizer(), Chat(enable_thinking=False), f"<eos>[system]Search first.<eos>{ASKED}<think></think>"),
         (chat_tokenizer(), Chat(template=False), "Search first.\n\nCapital of Peru?\n"),
-        (tiny_tokenizer(), Chat(), "Search first.\n\nCapital of Peru?\n"),
+        (dataclasses.replace(tiny_tokenizer(), beginning_ids=(7,)), Chat(), "Search first.\n\nCapital of Peru?\n"),
     ],
 )
 def test_a_programs_instructions_are_the_system_message(tokenizer, chat, prompt):
     record = run_alone(instructed(question()), lambda *_: "Lima", tokenizer=tokenizer, chat=chat)
     assert record.prompt == f"{prompt}Think.\n"
+    assert record.tokens[0] == (tokenizer.beginning_ids or tokenizer.encode(prompt))[0]
     assert (record.system, record.opening) == ("Search first.", ("Capital of Peru?\n", "Think.\n"))
     assert episode_json(record)["system"] == "Search first."
