@@ -68,37 +68,32 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
     The thin line shows every step's value, the thick one a centred moving average over about a tenth of the run. Terms
     that are never positive (penalties) have a separate panel, because of their scale.
     """
-    panels: dict[str, dict[str, tuple[Curve, str]]] = {}  # title -> label -> (curve, colour)
-
-    def add_panel(name: str, labels: Mapping[str, str], colours: Sequence[str]) -> None:
-        lines = enumerate(labels.items())
-        panels[name] = {label: (curves[curve], colours[i % len(colours)]) for i, (label, curve) in lines}
-
-    losses = {label: name for name, label in LOSSES.items() if name in curves}
+    panels: list[tuple[str, list[str], Sequence[str]]]  # (title, names of curves, colours)
     if TOTAL in curves:
         terms = [name for name in curves if name.startswith("reward/") and name != TOTAL]
         penalties = [name for name in terms if (curves[name][1] <= 0).all() and (curves[name][1] < 0).any()]
-        labels = {name.removeprefix("reward/").replace("_", " "): name for name in (TOTAL, *terms)}
-        add_panel("Reward", {label: name for label, name in labels.items() if name not in penalties}, COLOURS)
-        if penalties:
-            negative = {label: name for label, name in labels.items() if name in penalties}
-            add_panel("Penalty", negative, (PENALTY_COLOUR, *COLOURS))
-        if SEARCHES in curves:
-            add_panel("Searches per episode", {"searches": SEARCHES}, (SEARCHES_COLOUR,))
-    elif losses:
-        add_panel("Loss, nats per token", losses, COLOURS)
+        panels = [
+            ("Reward", [TOTAL, *(name for name in terms if name not in penalties)], COLOURS),
+            ("Penalty", penalties, (PENALTY_COLOUR, *COLOURS)),
+            ("Searches per episode", [SEARCHES] if SEARCHES in curves else [], (SEARCHES_COLOUR,)),
+        ]
     else:
+        panels = [("Loss, nats per token", [name for name in LOSSES if name in curves], COLOURS)]
+    panels = [panel for panel in panels if panel[1]]
+    if not panels:
         raise UserError(f"the training log has neither {TOTAL!r} nor {min(LOSSES)!r}: draw the log of a training run")
     with matplotlib.rc_context(STYLE):
         figure, row = make_panels(len(panels), height=3.6)
         figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
-        for axes, (name, lines) in zip(row, panels.items(), strict=True):
-            for number, (label, ((steps, values), colour)) in enumerate(lines.items()):
+        for axes, (name, lines, colours) in zip(row, panels, strict=True):
+            labels = [LOSSES.get(line, line.partition("/")[2].replace("_", " ")) for line in lines]
+            for number, (line, label) in enumerate(zip(lines, labels, strict=True)):
+                (steps, values), colour = curves[line], colours[number % len(colours)]
                 alpha, width, style = (0.3, 2.4, "-") if number == 0 else (0.15, 1.6, (0, (4, 2)))
                 axes.plot(steps, values, color=colour, linewidth=0.8, alpha=alpha)
                 axes.plot(steps, smoothed(values), color=colour, linewidth=width, linestyle=style, label=label)
             named = len(lines) > 1 or name.lower().endswith("episode")
-            finish(axes, name if named else f"{name}: {next(iter(lines))}", "step", margin=0.02)
+            finish(axes, name if named else f"{name}: {labels[0]}", "step", margin=0.02)
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
             if len(lines) > 1:
                 axes.legend(frameon=False, labelcolor=INK, loc="best", fontsize=9)

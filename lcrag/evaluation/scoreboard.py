@@ -102,16 +102,10 @@ class SystemScore:
     """The score of a system with its 95 % interval over questions and, if there are several, training runs."""
 
     value: float  # mean over its training runs, the inference runs of each averaged question by question
-    low: float  # NaN if nothing varies
-    high: float
+    half: float  # of the interval's width; NaN if nothing varies
     runs: int  # number of training runs, or evaluations
     trials: int  # number of inference runs
     count: int  # number of answers scored in all of them
-
-    @property
-    def half(self) -> float:
-        """Half of the interval's width; NaN without an interval."""
-        return (self.high - self.low) / 2
 
 
 class Scoreboard:
@@ -188,8 +182,7 @@ class Scoreboard:
         ]
         return SystemScore(
             value=whole.value,
-            low=whole.low,
-            high=whole.high,
+            half=whole.half,
             runs=len(runs.means),
             trials=sum(map(bool, scored)),
             count=sum(scored),
