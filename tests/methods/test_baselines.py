@@ -154,7 +154,6 @@ def test_iter_retgen_searches_for_what_it_generated():
         *(f"ar en ja: It is Lima. Lima {ASKED}", "complete 6"),
         *(f"en: Cusco <b> {ASKED}", "observe 2", "generate"),
     ]
-    assert outline(drive(iter_retgen, [ANSWER], budget=1)[1]) == outline(drive(rag, [ANSWER], passages=5)[1])
     assert outline(drive(iter_retgen, ["", ANSWER])[1])[2] == f"fr: {ASKED}"  # nothing was generated
 
 
@@ -259,12 +258,10 @@ def test_what_is_uncertain(tokens, query):
     ("said", "complexity"),
     [
         ("<answer> A </answer>", "none"),
-        ("<think>A or B?</think><answer>C</answer>", "multiple"),
-        ("<answer>class B, one search</answer>", "single"),
+        ("<answer>class C, many searches</answer>", "multiple"),
         ("<search>Lima</search>", "single"),  # a policy that does not classify reveals what it needs
         ("<answer>Lima</answer>", "none"),
         (" A. ", "none"),
-        ("Well, D.", None),
         ("It is B", None),
     ],
 )
@@ -484,11 +481,6 @@ def test_titles_and_verdicts_are_no_evidence(gold, supported):
     assert ["Extraction" in argument for argument in arguments] == supported
     titled = dataclasses.replace(QUESTION, answers=("Pérou (pays)",))
     assert argued("atlas", titled, questions=(titled,))[1] == [" ?\n"] * 3
-
-
-def test_another_program_is_refused():
-    with pytest.raises(UserError, match="@d_rag"):
-        argued("full", program=adaptive_rag)
 
 
 # StepSearch.

@@ -5,13 +5,10 @@ import math
 
 import numpy as np
 import pytest
-from evaluation_trials import trial
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.evaluation import Answered, to_markdown
-from lcrag.evaluation.metrics import EFFICIENCY
-from lcrag.evaluation.scoreboard import Marking, Scoreboard, overall_table
 from lcrag.methods.globalrag.analysis import (
     PlanDiversity,
     diversity_rows,
@@ -19,29 +16,6 @@ from lcrag.methods.globalrag.analysis import (
     phase_table,
     plan_diversity,
 )
-
-
-def costly(method, right, tokens, dataset="toy"):
-    return trial(method, {"en": right, "fi": right}, dataset=dataset, total_tokens=tokens, answer_retrieved=False)
-
-
-BOARD = Scoreboard([costly("GlobalRAG", [1, 1, 1, 0], 400), costly("Search-R1", [1, 0, 0, 0], 100)])
-
-
-def test_systems_by_their_costs():
-    system, other, whole = ("m", "GlobalRAG"), ("m", "Search-R1"), ("", "all")
-    assert BOARD.score(system, EFFICIENCY, whole).value == pytest.approx(0.75 / np.log(400))
-    exact = BOARD.difference(system, other, "squad_exact_match", whole)
-    per_token = BOARD.difference(system, system, EFFICIENCY, whole)
-    assert (exact.value, per_token.value) == (0.5, 0)
-    # With the same tokens for every question the score is a multiple of the exact match, and so is its interval.
-    single = BOARD.score(system, "squad_exact_match", whole).half / np.log(400)
-    assert BOARD.score(system, EFFICIENCY, whole).half == pytest.approx(single)
-    metrics = (EFFICIENCY, "total_tokens", "failures_without_passage", "seconds_per_question")
-    (section,) = overall_table([BOARD], "", metrics, Marking(against="Search-R1")).sections
-    assert [(cell.text, cell.rank) for cell in section[0][1:]] == [
-        ("12.5 ±13.3", "best"), ("400.00", ""), ("100.0", ""), ("–", ""),
-    ]  # fmt: skip
 
 
 def log(rollout, rewards, update, rate):

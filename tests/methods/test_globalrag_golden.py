@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from program_scripts import drive
 from support import tiny_tokenizer
 
 from lcrag.atlas import Chain, build_world
@@ -10,7 +11,7 @@ from lcrag.atlas.facts import query_text, subject_of
 from lcrag.atlas.world import Entry, comparison_questions, conjunction_questions
 from lcrag.curation.playing import KEPT, play
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, Generate, Observe, Retrieve
+from lcrag.episodes import Chat, Generate, Observe
 from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.methods.globalrag.golden import (
     BAD_PLANS,
@@ -32,6 +33,9 @@ QUESTION = Question(
     id="1", dataset="d", language="en", text="Where was the director of Jaws born?", answers=("Cincinnati", "Ohio")
 )
 PLAN = '<plan> {"Q1": ["Who directed Jaws?", "#1"], "Q2": ["Where was #1 born?", "#2"]} </plan>'
+FOUND = "<search> Jaws </search>"
+FIRST = "<subAnswer> #1 = Steven Spielberg </subAnswer>"
+SECOND = "<subAnswer> #2 = Cincinnati </subAnswer>"
 TOKENIZER = ContextTokenizer(tiny_tokenizer(), Chat())
 
 
@@ -39,35 +43,30 @@ def hit(name, text):
     return Hit(id=name, title=name, text=text, score=1.0, language="en")
 
 
-def test_the_dialogue_text_by_text():
+def test_the_dialogue():
+    texts = (
+        f"<think> two hops </think> {PLAN}",
+        FOUND,
+        FIRST,
+        "I do not know yet",
+        FOUND,
+        SECOND,
+        "<answer> Cincinnati </answer>",
+    )
     program = golden_trajectory(QUESTION, ("en",), attempts=2)
-    opening = next(program)
-    assert opening.text == f"Question: {QUESTION.text}\nWrite the plan.\n"
-    assert '"Q2"' in opening.system
-    assert program.send(None) == Generate(stop=("</plan>",))
-    step = program.send(f"<think> two hops </think> {PLAN}")
-    assert step == Observe("\nQ1: Who directed Jaws?\nSearch, or write <subAnswer> #1 = value </subAnswer>.\n")
-    assert program.send(None) == Generate(stop=("</search>", "</subAnswer>"))
-    assert program.send("<search> director of Jaws </search>") == Retrieve(("director of Jaws",), ("en",), 3)
-    shown = program.send([[[hit("Jaws", "A film by Steven Spielberg"), hit("Shark", "A fish")]]])
-    assert "Steven Spielberg" in str(shown.text)
-    program.send(None)
-    step = program.send("<subAnswer> #1 = Steven Spielberg </subAnswer>")
-    assert step.text.startswith("\nQ2: Where was Steven Spielberg born?\n"), "answers stand in their places"
-    program.send(None)
-    assert program.send("I do not know yet").text == "My action is not correct. Let me rethink."
-    program.send(None)
-    assert isinstance(program.send("<search> Spielberg </search>"), Retrieve)
-    program.send([[[hit("Spielberg", "born in Cincinnati")]]])
-    assert program.send(None) == Generate(stop=("</subAnswer>",)), "two attempts are spent: a last word"
-    last = program.send("<subAnswer> #2 = Cincinnati </subAnswer>")
-    assert last.text.startswith("\n#1 = Steven Spielberg\n#2 = Cincinnati\nWrite the answer")
-    assert program.send(None) == Generate(stop=("</answer>",))
-    with pytest.raises(StopIteration) as end:
-        program.send("<answer> Cincinnati </answer>")
-    outcome = end.value.value
+    outcome, requests = drive(program, texts, found=[[[hit("Jaws", "by Steven Spielberg"), hit("Born", "Cincinnati")]]])
+    shown = [str(request.text) for request in requests if isinstance(request, Observe)]
+    assert shown[0] == f"Question: {QUESTION.text}\nWrite the plan.\n"
+    assert shown[1] == "\nQ1: Who directed Jaws?\nSearch, or write <subAnswer> #1 = value </subAnswer>.\n"
+    assert shown[3].startswith("\nQ2: Where was Steven Spielberg born?\n"), "answers stand in their places"
+    assert shown[4] == "My action is not correct. Let me rethink."
+    assert shown[6].startswith("\n#1 = Steven Spielberg\n#2 = Cincinnati\nWrite the answer")
+    stops = [request.stop for request in requests if isinstance(request, Generate)]
+    search = ("</search>", "</subAnswer>")
+    last = ("</subAnswer>",)  # two attempts are spent: a last word
+    assert stops == [("</plan>",), *[search] * 4, last, ("</answer>",)]
     assert (outcome.answer, outcome.invalid_actions) == ("Cincinnati", 1)
-    assert outcome.extra["supports"] == {"Q1": ["Jaws"], "Q2": ["Spielberg"]}
+    assert outcome.extra["supports"] == {"Q1": ["Jaws"], "Q2": ["Born"]}
 
 
 def played(*written, attempts=2, context=2000):
@@ -85,9 +84,6 @@ def played(*written, attempts=2, context=2000):
     return record
 
 
-FOUND = "<search> Jaws </search>"
-FIRST = "<subAnswer> #1 = Steven Spielberg </subAnswer>"
-SECOND = "<subAnswer> #2 = Cincinnati </subAnswer>"
 RIGHT = (PLAN, FOUND, FIRST, FOUND, SECOND, "<answer> Ohio </answer>")
 
 

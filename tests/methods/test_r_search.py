@@ -110,7 +110,6 @@ LIMA = "- Lima is it."
          {"valid_searches": 1, "evidence": 1, "malformed_answer": 1}),
         ((SEARCH, EVIDENCE + "<answer></answer>", ANSWER), LIMA, False,
          {"valid_searches": 1, "evidence": 1, "malformed_answer": 1}),
-        ((SEARCH, EVIDENCE, "", "", ""), LIMA, False, {"valid_searches": 1, "evidence": 1}),
         (("<search></search>", "capital</search>", "<search>a<search>b</search>", ANSWER), None, True,
          {"valid_searches": 1, "malformed_search": 3}),
         (("<observation>Lima</observation>" + EVIDENCE + ANSWER,), None, True,
@@ -123,13 +122,7 @@ def test_what_counts_of_what_was_written(texts, evidence, formed, counts):
     assert (outcome.extra["evidence"], outcome.extra["well_formed_answer"]) == (evidence, formed)
     assert outcome.counts == counted(**counts)
     assert outcome.extra["valid_searches"] == outcome.counts["valid_searches"]
-
-
-def test_the_last_word_and_the_ablation():
-    outcome, _ = said(SEARCH, f"<search> more </search>{EVIDENCE}{ANSWER}", budget=1)
-    assert outcome.counts == counted(valid_searches=1, evidence=1)
-    assert outcome.answer == "Lima"
-    outcome, _ = said(SEARCH, EVIDENCE + ANSWER, evidence=False)
+    outcome, _ = said(*texts, evidence=False)  # the ablation
     assert (outcome.extra["evidence"], outcome.counts["evidence"]) == (None, 0)
 
 
@@ -291,7 +284,6 @@ LINE, LAST = ("\n", "</answer>"), ("</answer>",)
     [
         ([" Lima "], [(FULL, ())]),  # the paper's words
         ([" Lima is it.\n", " Lima </answer>"], [(SHORT, LINE), (f"{SHORT} Lima is it.\n<answer>", LAST)]),
-        ([" Lima is it.<answer> L", " Lima </answer>"], [(SHORT, LINE), (f"{SHORT} Lima is it.\n<answer>", LAST)]),
         ([" on and on", " Lima </answer>"], [(SHORT, LINE), (f"{SHORT}<answer>", LAST)]),  # a line without an end
         ([None], [(SHORT, LINE)]),
     ],

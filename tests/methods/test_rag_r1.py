@@ -27,7 +27,7 @@ from lcrag.episodes import (
 from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.episodes.searches import STYLES
 from lcrag.errors import UserError
-from lcrag.methods.rag_r1.curation import KINDS, Selected, segments, select, split, unfiltered
+from lcrag.methods.rag_r1.curation import Selected, segments, select, split
 from lcrag.methods.rag_r1.program import (
     ParallelQueries,
     json_information,
@@ -191,23 +191,13 @@ def read_back(tmp_path, rows):
     return path
 
 
-@pytest.mark.parametrize(
-    ("texts", "kinds"),
-    [
-        (SEARCHING, ["question_to_search", "information_to_search", "information_to_answer"]),
-        (SEARCHING[2:], ["question_to_answer"]),
-        (("well", *SEARCHING[1:]), ["information_to_search", "information_to_answer"]),  # no action: no row
-    ],
-)
-def test_a_trajectory_is_cut_at_every_retrieval(texts, kinds):
-    rows = segments(episode_json(played(*texts)))
-    assert [row["kind"] for row in rows] == kinds
-    assert set(kinds) < set(KINDS)
-
-
 def test_targets_hold_no_retrieved_text_and_histories_all_that_came_before(tmp_path):
     record = played(*SEARCHING)
     rows = segments(episode_json(record))
+    kinds = ["question_to_search", "information_to_search", "information_to_answer"]
+    assert [row["kind"] for row in rows] == kinds
+    unclear = segments(episode_json(played("well", *SEARCHING[1:])))
+    assert [row["kind"] for row in unclear] == kinds[1:]  # no action: no row
     for number, row in enumerate(rows):
         *history, target = row["turns"]
         assert target == {"by": "policy", "text": SEARCHING[number]}
@@ -252,22 +242,6 @@ def test_a_demonstration_is_right_and_follows_the_format(texts, expected):
 
 
 QUESTIONS = [dataclasses.replace(QUESTION, id=str(number)) for number in range(40)]
-FIRST = {question.key: number % 2 == 0 for number, question in enumerate(QUESTIONS)}  # 20 right, 20 wrong
-SOLVED = {QUESTIONS[number].key: 1 + number % 3 for number in (1, 3, 5, 7)}
-
-
-def test_selection_keeps_hard_questions_that_can_be_answered_and_a_quarter_of_the_rest():
-    selected, again, others = (select(QUESTIONS, FIRST, SOLVED, easy_share=0.25, seed=seed) for seed in (0, 0, 1))
-    assert selected == again != others
-    assert len(others) == len(selected)
-    wrong = [(int(choice.question.id), choice.rollouts) for choice in selected if choice.because == "wrong at first"]
-    assert wrong == [(1, 2), (3, 1), (5, 3), (7, 2)]
-    easy = [choice.question.key for choice in selected if choice.because == "right at first"]
-    assert [FIRST[key] for key in easy] == [True] * 5
-    every = unfiltered(QUESTIONS, FIRST, SOLVED, selected[:2], easy_share=0.25, seed=0)
-    held_out = {choice.question.key for choice in selected[:2]}
-    wanted = {key for key, right_at_first in FIRST.items() if not right_at_first} | set(easy)
-    assert {choice.question.key for choice in every} == wanted - held_out
 
 
 def test_the_split_keeps_versions_of_a_question_together(tmp_path):
@@ -284,6 +258,6 @@ def test_the_split_keeps_versions_of_a_question_together(tmp_path):
 @pytest.mark.parametrize("share", [-0.1, 1.5])
 def test_impossible_shares_are_refused(share):
     with pytest.raises(UserError, match="easy_share"):
-        select(QUESTIONS, FIRST, SOLVED, easy_share=share, seed=0)
+        select(QUESTIONS, {}, {}, easy_share=share, seed=0)
     with pytest.raises(UserError, match="validation_share"):
         split([], share, seed=0)

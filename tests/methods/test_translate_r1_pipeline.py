@@ -89,7 +89,6 @@ def test_what_is_translated_and_what_becomes_of_it():
     into, back = versions_of(text, DOMAINS["translation"], {"question": "Sade on tullut."}, "fi")
     assert (into.language, into.text, into.answers) == ("fi", "Sade on tullut.", ("The rain has come.",))
     assert (back.language, back.text, back.answers) == ("en", "The rain has come.", ("Sade on tullut.",))
-    assert (into.extra["answer_language"], back.extra["answer_language"]) == ("en", "fi")
     assert (into.id, back.id) == ("1/fi-en", "1/en-fi")
 
 
@@ -144,9 +143,7 @@ def test_verdicts(said, verdict):
         (r"Solve $x^2 + 3x = \frac{5}{2}$ for x.", 0.0, 0.45),
         (r"\begin{align} a &= b \end{align} so", 0.0, 0.1),
         ("```\nfor i in range(10): print(i)\n``` prints?", 0.0, 0.3),
-        ("Вася купил яблоки; сколько их?", 1.0, 1.0),
         ("小明有苹果，一共有多少？", 1.0, 1.0),
-        ("12 + 13 * 14", 0.0, 0.0),
         ("", 0.0, 0.0),
     ],
 )
@@ -323,8 +320,6 @@ def test_sources_are_sifted_and_put_in_one_order_for_all_languages():
     assert {name: len(pool) for name, pool in sources.pools.items()} == {"mathematics": 6, "multiple_choice": 1}
     [both] = [[each.language for each in pool] for pool in sources.pools["mathematics"] if len(pool) == 2]
     assert both == ["en", "fi"]
-    reverse = filter_sources([*questions[::-1], finnish], USUAL, preferred="en", seed=0)
-    assert reverse.pools == sources.pools
     assert filter_sources(questions, USUAL, preferred="en", seed=1).pools != sources.pools
     quotas = quotas_of(sources, ("fi", "am"), {"fi": 2, "am": 5}, together=False)
     assert [(quota.domain.name, *quota.languages, quota.places) for quota in quotas] == [
