@@ -18,7 +18,7 @@ import gin
 import jax
 
 from lcrag.commands.command_line import Arguments
-from lcrag.errors import UserError, closest
+from lcrag.errors import UserError
 from lcrag.files import write_json_lines
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.learning.learners import frozen_fingerprint
@@ -44,11 +44,9 @@ def export(
     """Writes the policy of a checkpoint with its tokenizer and chat template; adapters are merged.
 
     Args:
-      output_dir: Folder to write to, missing or empty.
       words: The run's folder and optionally the step; default: the latest that is intact.
       policy: The policy that the run started from, as its configuration names it.
-      dtype: Dtype of the stored tensors; None: float32, in which weights are trained, or with adapters the dtype of the
-        folder that the run started from.
+      dtype: Dtype of the stored tensors; None: float32, or with adapters that of the folder that the run started from.
     """
     output_dir, run, wanted = _checked(output_dir, words)
     if not (run / CHECKPOINTS).is_dir():
@@ -82,8 +80,7 @@ def export_episodes(arguments: Arguments) -> None:
     """Writes a run's episodes in another format: all, one step, or one file of `episodes/` (its name in `words`)."""
     name = arguments.options["--to"]
     if name not in FORMATS:
-        hint = closest(name, FORMATS) or f"; there are {', '.join(FORMATS)}"
-        raise UserError(f"there is no format {name}{hint}; without --to the policy is written as a Hugging Face folder")
+        raise UserError(f"there is no format {name}: use {' or '.join(FORMATS)}, or no --to for a Hugging Face folder")
     if arguments.gin_files or arguments.bindings:
         raise UserError("lcrag export --to takes no configuration: leave out --gin_file and --gin.")
     output, run, wanted = _checked(arguments.output_dir, arguments.words)
@@ -124,12 +121,10 @@ def converted(path: pathlib.Path, name: str, run: str) -> Iterator[dict[str, Any
 
 
 def messages_of(row: Row) -> dict[str, Any]:
-    """Converts the row of an episode or a demonstration to chat messages; completions outside the dialogue are omitted.
+    """Converts the row of an episode or a demonstration to chat messages, which `lcrag.data.demonstrations` reads.
 
-    The policy's texts have the role "assistant"; TRL learns only these with `assistant_only_loss=True`. As in OpenAI's
-    fine-tuning files, `"weight": 0` marks an assistant's message that is not learned. The environment's texts have the
-    role "user": "tool" would require calls with ids, whereas searches here are part of the policy's text.
-    `lcrag.data.demonstrations` reads these rows.
+    The policy's texts have the role "assistant"; as in OpenAI's fine-tuning files, `"weight": 0` marks one that is not
+    learned. The environment's are "user": "tool" would require calls with ids, but searches are the policy's text.
     """
     messages = [{"role": "system", "content": row["system"]}] if row.get("system") else []
     messages += [{"role": "user", "content": text} for text in row.get("opening") or [row["prompt"]]]
@@ -141,15 +136,10 @@ def messages_of(row: Row) -> dict[str, Any]:
 
 
 def trajectory_of(row: Row, *, session_id: str, trajectory_id: str) -> dict[str, Any]:
-    """Converts the row of an episode (see `lcrag.episodes.episode_json`) to an ATIF trajectory, without loss.
+    """Converts a line of `episodes/*.jsonl` to an ATIF trajectory, without loss.
 
     The prompt is a user step, each turn of the policy an agent step, and the environment's text after a turn is the
     observation of that step. There are no tool calls, because programs parse searches from the policy's text.
-
-    Args:
-      row: A line of `episodes/*.jsonl`.
-      session_id: Name of the run.
-      trajectory_id: Name of the episode in the run.
 
     Raises:
       ValueError: the row has no tokens, its turns and tokens disagree, or they have unknown keys.
@@ -160,12 +150,8 @@ def trajectory_of(row: Row, *, session_id: str, trajectory_id: str) -> dict[str,
     for turn, ids, scores in _turns(row):
         environment = {"by": "environment", "mask": 0, "token_ids": ids}
         if turn["by"] == "policy":
-            metrics: dict[str, Any] = {
-                "prompt_tokens": len(context),
-                "completion_tokens": len(ids),
-                "prompt_token_ids": list(context),
-                "completion_token_ids": ids,
-            }
+            metrics: dict[str, Any] = {"prompt_tokens": len(context), "completion_tokens": len(ids)}
+            metrics |= {"prompt_token_ids": list(context), "completion_token_ids": ids}
             # In a row, null stands for NaN and infinity; the format allows no null in log-probabilities.
             metrics |= {"extra": {"logprobs": scores}} if None in scores else {"logprobs": scores}
             step = {"source": "agent", "message": turn["text"], "llm_call_count": 1, "metrics": metrics}
