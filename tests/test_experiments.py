@@ -5,7 +5,7 @@ import inspect
 import gin
 import pytest
 from gin.config import ConfigurableReference
-from support import gin_files
+from support.gin_files import bound
 
 from lcrag.commands.describe import Parts
 from lcrag.config import configure, packaged_folder, packaged_names
@@ -47,10 +47,6 @@ def composed(command, *gin_files, bindings=()):
     configure((*platform, *gin_files), given)
     parameters = inspect.signature(gin.get_configurable(command)).parameters.values()
     return {each.name: each.default for each in parameters} | Unread().bound(command)
-
-
-def bound(name):
-    return gin_files.bound(name)
 
 
 @pytest.mark.parametrize("baseline", BASELINES)

@@ -89,8 +89,8 @@ def test_merged_adapters_are_stored_as_their_base(tiny, tmp_path):
     ("words", "parts"),
     [
         (("{run}/episodes",), ("is no run of lcrag", "config.gin")),
-        (("{run}", "7"), ("no checkpoint of step 7", "[1, 2]")),
-        (("{run}", "1", "2"), ("optionally a step",)),
+        (("{run}", "7"), ("step 7", "[1, 2]")),
+        (("{run}", "1", "2"), ("STEP",)),
     ],
 )
 def test_mistakes_are_one_line_and_write_nothing(finished, tmp_path, capsys, words, parts):

@@ -41,8 +41,6 @@ def test_who_wrote_what_is_in_colour_on_a_terminal(tiny, capsys, monkeypatch):
     [
         ((), (), ("question",)),
         (("Why?",), ("sample.language='xx'",), ("'xx'",)),
-        (("Why? " * 100,), (), ("160",)),
-        (("Why?",), ("load_collections.folder='nowhere'",), ("no collection in",)),
         (("Missä?",), ("load_collections.folder='{folder}'", "sample.language='fi'"), ("fi", "en, fr")),
         (("Where?",), ("Chat.system='Be brief.'",), ("Chat.system",)),
     ],
