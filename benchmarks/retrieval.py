@@ -19,7 +19,7 @@ from timing import median_seconds, timed
 
 from lcrag.atlas import build_world
 from lcrag.retrieval import IndexSettings, load_encoder
-from lcrag.retrieval.index import VECTORS, Quantize, exact_search, index_bytes, read_index, write_index
+from lcrag.retrieval.collections import VECTORS, Quantize, exact_search, index_bytes, read_index, write_index
 from lcrag.retrieval.passages import passage_text
 
 ENCODER = pathlib.Path(__file__).parent.parent / "lcrag" / "atlas" / "weights" / "encoder"

@@ -53,7 +53,7 @@ MODULES = """
     methods.r_search.rewards methods.rag_r1.curation methods.rag_r1.program methods.translate_r1.costs
     methods.translate_r1.oracles methods.translate_r1.pipeline methods.translate_r1.program
     models.completers models.translators
-    retrieval.index retrieval.passages retrieval.qdrant retrieval.remote retrieval.service retrieval.web
+    retrieval.collections retrieval.passages retrieval.qdrant retrieval.remote retrieval.service retrieval.web
     train.evaluation train.method train.rl train.rollout train.sft
 """.split()
 

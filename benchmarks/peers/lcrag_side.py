@@ -34,7 +34,7 @@ from lcrag.policy import (
     unembed_log_probabilities,
 )
 from lcrag.policy.parameters import causal_mean, decode_bytes, forward_flops, update_flops
-from lcrag.retrieval.index import VECTORS, read_index, write_index
+from lcrag.retrieval.collections import VECTORS, read_index, write_index
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
 
 MODEL = DecoderConfig(

@@ -29,7 +29,7 @@ from lcrag.retrieval import (
     initialise_encoder,
     train_encoder,
 )
-from lcrag.retrieval.index import exact_search
+from lcrag.retrieval.collections import exact_search
 from lcrag.retrieval.passages import passage_text
 
 # --- The tokenizer ---

@@ -30,9 +30,17 @@ from lcrag.retrieval import (
     load_collections,
     load_encoder,
 )
-from lcrag.retrieval.collections import ENCODER, META, collection_bytes, is_language_code, keep_encoder, read_meta
+from lcrag.retrieval.collections import (
+    ENCODER,
+    META,
+    USUAL_INDEX,
+    VECTORS,
+    collection_bytes,
+    is_language_code,
+    keep_encoder,
+    read_meta,
+)
 from lcrag.retrieval.encoder import configured_encoder
-from lcrag.retrieval.index import USUAL_INDEX, VECTORS
 from lcrag.retrieval.qdrant import Qdrant
 from lcrag.runs import operative_config, provenance
 from lcrag.runs.display import ProgressDisplay, make_console, progress_display

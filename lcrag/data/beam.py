@@ -19,8 +19,7 @@ from lcrag.data.corpora import Block, Source
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
 from lcrag.retrieval import Encoder, load_encoder
-from lcrag.retrieval.collections import PASSAGES_FILE, write_passages
-from lcrag.retrieval.index import VECTORS
+from lcrag.retrieval.collections import PASSAGES_FILE, VECTORS, write_passages
 from lcrag.retrieval.passages import passage_text
 
 _NAMESPACE = "lcrag"

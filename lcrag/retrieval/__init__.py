@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lcrag.retrieval.passages import Hit, NoCollections, Passage, SearchableCollections
 
 if TYPE_CHECKING:
-    from lcrag.retrieval.collections import Collections, Corpus, build_collection, load_collections
+    from lcrag.retrieval.collections import Collections, Corpus, IndexSettings, build_collection, load_collections
     from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
     from lcrag.retrieval.encoder import (
         BertConfig,
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
         load_encoder,
         save_encoder,
     )
-    from lcrag.retrieval.index import IndexSettings
 
 _MODULES = {
-    "collections": ("Collections", "Corpus", "build_collection", "load_collections"),
+    "collections": ("Collections", "Corpus", "IndexSettings", "build_collection", "load_collections"),
     "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
     "encoder": (
         "BertConfig",
@@ -38,7 +37,6 @@ _MODULES = {
         "load_encoder",
         "save_encoder",
     ),
-    "index": ("IndexSettings",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -17,9 +17,8 @@ import tenacity
 
 from lcrag.errors import UserError, excerpt, typed
 from lcrag.files import readable_folder
-from lcrag.retrieval.collections import Corpus, read_meta
+from lcrag.retrieval.collections import VECTORS, Corpus, read_meta
 from lcrag.retrieval.encoder import Encoder, named_encoder
-from lcrag.retrieval.index import VECTORS
 from lcrag.retrieval.passages import Hit
 from lcrag.retrieval.remote import (
     LATER,
