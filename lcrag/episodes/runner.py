@@ -19,10 +19,10 @@ import heapq
 import json
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -55,7 +55,6 @@ from lcrag.episodes.running_episode import (
     RunningEpisode,
     SlotOwner,
     derived_seed,
-    is_finite,
 )
 from lcrag.episodes.searches import CUTS, MATCHING, shortened
 from lcrag.errors import UserError, typed
@@ -64,7 +63,6 @@ from lcrag.sampling import Sampled, Sampler, SamplingParameters
 
 # --- Services on host threads ---
 
-Ticket = TypeVar("Ticket", bound=Hashable)
 # (queries, languages, number of passages) -> for each (query, language) pair its hits, best first
 Search: TypeAlias = Callable[[list[str], list[str], int], Sequence[Sequence[FoundPassage]]]
 # (prompt, parameters) of several requests -> their completions in the same order, or a failure for each request
@@ -77,7 +75,7 @@ Completer: TypeAlias = Callable[[Sequence[tuple[str, SamplingParameters]]], Sequ
 Translator: TypeAlias = Callable[[Sequence[str], str | None, str], Sequence[Translated]]
 
 
-class HostWorker(Generic[Ticket]):
+class HostWorker:
     """Threads that serve one batch each; requests that arrive while all are busy form the next batch.
 
     Used from one thread. `serve` returns the answers of requests in their order, and an exception of it ends the run.
@@ -88,35 +86,35 @@ class HostWorker(Generic[Ticket]):
     def __init__(self, name: str, serve: Callable[[Sequence[Any]], Sequence[Any]], at_once: int = 1):
         self.name, self._serve, self._at_once = name, serve, at_once
         self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix=name)
-        self._queue: list[tuple[Ticket, Any]] = []
-        self._running: list[tuple[list[Ticket], Future[Sequence[Any]]]] = []
+        self._queue: list[tuple[PendingRequest, Any]] = []
+        self._running: list[tuple[list[PendingRequest], Future[Sequence[Any]]]] = []
 
     @property
     def futures(self) -> list[Future[Sequence[Any]]]:
         """The answers of the batches that were submitted and not collected."""
         return [future for _, future in self._running]
 
-    def ask(self, ticket: Ticket, request: Any) -> None:
-        """Queues a request; its answer is returned with `ticket`."""
-        self._queue.append((ticket, request))
+    def ask(self, pending: PendingRequest, request: Any) -> None:
+        """Queues a request; its answer is returned with `pending`."""
+        self._queue.append((pending, request))
 
     def start(self) -> None:
         """Submits everything queued, unless all threads are busy."""
         if self._queue and len(self._running) < self._at_once:
-            tickets, requests = map(list, zip(*self._queue, strict=True))
+            pending, requests = map(list, zip(*self._queue, strict=True))
             self._queue = []
-            self._running.append((tickets, self._executor.submit(self._serve, requests)))
+            self._running.append((pending, self._executor.submit(self._serve, requests)))
 
-    def collect(self) -> list[tuple[Ticket, Any]]:
+    def collect(self) -> list[tuple[PendingRequest, Any]]:
         """Returns the answers of finished batches, in the order of their submission, or raises what serving raised."""
         finished = [batch for batch in self._running if batch[1].done()]
         self._running = [batch for batch in self._running if batch not in finished]
-        answered: list[tuple[Ticket, Any]] = []
-        for tickets, future in finished:
+        answered: list[tuple[PendingRequest, Any]] = []
+        for pending, future in finished:
             answers = future.result()
-            if len(answers) != len(tickets):
-                raise RuntimeError(f"{self.name} answered {len(answers)} of {len(tickets)} requests")
-            answered += zip(tickets, answers, strict=True)
+            if len(answers) != len(pending):
+                raise RuntimeError(f"{self.name} answered {len(answers)} of {len(pending)} requests")
+            answered += zip(pending, answers, strict=True)
         return answered
 
     def close(self) -> None:
@@ -468,9 +466,7 @@ class _Run:
             answer_batch, runner.search, retries=runner.retries, cut_passages=runner.cut_passages
         )
         at_once = 1 if runner.wait_for_searches else runner.searches_at_once
-        self.workers: dict[type | str, HostWorker[PendingRequest]] = {
-            Retrieve: HostWorker("retrieval", search, at_once)
-        }
+        self.workers: dict[type | str, HostWorker] = {Retrieve: HostWorker("retrieval", search, at_once)}
         if runner.translator is not None:
             translate = functools.partial(answer_translations, runner.translator, retries=runner.retries)
             self.workers[Translate] = HostWorker("translation", translate)
@@ -506,8 +502,8 @@ class _Run:
             self.statistics.written_tokens += len(sampled.tokens)
             if isinstance(owner, PendingRequest):
                 sampler.free([scheduler.leave(owner)])
-                completion = completion_of(sampled, self.runner.tokenizer)
-                self._answer(owner, completion if is_finite(sampled) else NOT_FINITE)
+                finite = np.isfinite(sampled.log_probabilities).all()
+                self._answer(owner, completion_of(sampled, self.runner.tokenizer) if finite else NOT_FINITE)
             else:
                 assert isinstance(owner, RunningEpisode)
                 self._end_wait(owner, owner, "generation")

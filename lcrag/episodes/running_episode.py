@@ -147,11 +147,6 @@ def derived_seed(seed: int, number: int) -> int:
     return int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
 
 
-def is_finite(sampled: Sampled) -> bool:
-    """Whether every log-probability of a generation is a number."""
-    return bool(np.isfinite(sampled.log_probabilities).all())
-
-
 class Transcript:
     """The texts and tokens of an episode so far: who wrote what, token by token.
 
@@ -329,7 +324,7 @@ class RunningEpisode(SlotOwner):
         self.counts["generations"] += 1
         self.counts["policy_tokens"] += len(sampled.tokens)
         self.counts["length_stops"] += sampled.finish_reason == "length"
-        self._answers[part] = sampled.text if is_finite(sampled) else NOT_FINITE
+        self._answers[part] = sampled.text if np.isfinite(sampled.log_probabilities).all() else NOT_FINITE
         self._run()
 
     def answered(self, answer: Any) -> None:

@@ -27,14 +27,10 @@ _PIPE = "[|｜]"
 _SKIPPED = r"[\s\x00-\x1f\x7f\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]*"
 
 
-def _name(tag: str) -> str:
-    """Pattern of a tag's name in ordinary or full width, compiled case-insensitively, with anything skipped inside."""
-    return _SKIPPED.join(f"[{letter}{chr(ord(letter) + 0xFEE0)}]" for letter in tag)
-
-
 # Matches one of `TAGS`, closed or not (text after the passage could close it), any other complete tag, and control
 # tokens such as <|im_end|> or <eos>. Look-alikes such as book-title marks only count around the names in `TAGS`.
-_OWN = "|".join(_name(tag) for tag in TAGS)
+# Names may be of full width, and have skipped characters inside.
+_OWN = "|".join(_SKIPPED.join(f"[{letter}{chr(ord(letter) + 0xFEE0)}]" for letter in tag) for tag in TAGS)
 _TAG_LIKE = re.compile(
     rf"{_LEFT}{_SKIPPED}(?P<own>(?:{_SLASH}{_SKIPPED})?(?:{_OWN}))(?:{_SKIPPED}{_RIGHT})?"
     r"|[<＜﹤](?P<other>/?\w[\w:.-]{0,40}\s?/?)[>＞﹥]"
