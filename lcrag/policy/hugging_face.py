@@ -56,10 +56,8 @@ class StoredTensor(NamedTuple):
 class TensorFolder:
     """The tensors of `model.safetensors`, or of the shards listed in `model.safetensors.index.json`.
 
-    As in `transformers`, the single file takes precedence. Headers are read at once, values on request.
-
-    Raises:
-      UserError: There are no weights, or only pickled ones, or a file is missing, truncated or contradicts the index.
+    As in `transformers`, the single file takes precedence. Headers are read at once, values on request. Absent, pickled
+    or truncated weights, and an index that the files contradict, are a UserError.
     """
 
     def __init__(self, folder: str | pathlib.Path):
@@ -238,11 +236,7 @@ STALE = ("torch_dtype", "rope_scaling", "layer_types", "auto_map", "_name_or_pat
 
 
 def read_config(folder: str | pathlib.Path) -> DecoderConfig:
-    """Reads the configuration of a Hugging Face model folder.
-
-    Raises:
-      UserError: There is no `config.json`, or it needs something that the decoder does not support.
-    """
+    """Reads the configuration of a Hugging Face model folder; what the decoder does not support is a UserError."""
     path = pathlib.Path(folder).absolute() / "config.json"
     if not path.is_file():
         hint = "" if path.parent.is_dir() else ", and there is no such folder; models are not downloaded"
@@ -503,8 +497,7 @@ def save_hugging_face(
 
     Args:
       folder: Created if absent; an earlier model in it is replaced.
-      config: The decoder.
-      params: Its parameters: JAX arrays on any mesh, or NumPy arrays; adapters are merged, in float32.
+      params: The decoder's parameters: JAX arrays on any mesh, or NumPy arrays; adapters are merged, in float32.
       dtype: Dtype on disk, float32 or bfloat16; None: that of the embedding.
       eos_ids: Ids that end a generation; those of `config.source` if empty.
       shard_bytes: Maximum bytes of weights in one file.

@@ -53,9 +53,13 @@ def _boxed_shapes(config: DecoderConfig):
 
 def initialise(config: DecoderConfig, key, mesh: Mesh | None = None) -> Params:
     """Draws random float32 parameters, created sharded: no device ever holds more than its share."""
+    return _initialiser(config, mesh or make_mesh(devices=jax.devices()[:1]))(key)
+
+
+@functools.lru_cache(16)
+def _initialiser(config: DecoderConfig, mesh: Mesh) -> jax.stages.Wrapped:
     create = lambda key: nn.meta.unbox(_boxed_parameters(config, key))  # noqa: E731
-    shardings = param_shardings(config, mesh or make_mesh(devices=jax.devices()[:1]))
-    return jax.jit(create, out_shardings=shardings)(key)
+    return jax.jit(create, out_shardings=param_shardings(config, mesh))
 
 
 def abstract_parameters(config: DecoderConfig) -> Params:
@@ -68,11 +72,7 @@ def parameter_count(config: DecoderConfig) -> int:
 
 
 def param_shardings(config: DecoderConfig, mesh: AnyMesh):
-    """Returns a NamedSharding for every parameter, from the table of axis rules.
-
-    Raises:
-      UserError: The mesh does not divide the parameters evenly; the message names the sizes that would.
-    """
+    """Returns a NamedSharding for every parameter, from the table of axis rules; the mesh must divide them evenly."""
     shared = {
         "fsdp": {"width": config.width},
         "tensor": {
@@ -301,7 +301,6 @@ def forward_flops(config: DecoderConfig, tokens: float, *, attended: float, unem
     """Counts the operations of one forward pass.
 
     Args:
-      config: The decoder.
       tokens: Tokens that pass through the layers.
       attended: Positions that a token attends to on average: `causal_mean(length)` for whole texts, the mean context
         length in a decode step.

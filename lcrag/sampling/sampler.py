@@ -304,9 +304,8 @@ class Sampler:
                     starting[slot] = True
                     limit = min(self.length(slot) + request.max_tokens, self.context)
                     others = (getattr(request, name) for name in parameters._fields[2:])
-                    for column, value in zip(
-                        parameters, (self._stops.start(request.stop), limit, *others), strict=True
-                    ):
+                    values = self._stops.start(request.stop), limit, *others
+                    for column, value in zip(parameters, values, strict=True):
                         column[slot] = value
                     self._unfinished[slot] = request, []
                 self._waiting = {}
@@ -427,18 +426,11 @@ def generate(
     seed: int = 0,
     slots: int = 64,
 ) -> list[Sampled]:
-    """Continues every prompt; see `SamplingParameters`, where `episode` is the index of the prompt.
+    """Continues every prompt, a text that may contain control tokens or token ids; results are in their order.
 
-    Calls of similar sizes share their compiled functions: the number of slots is rounded up to a power of two, the
-    context to a multiple of 64.
-
-    Args:
-      prompts: Texts, which may contain control tokens, or token ids.
-      stop, max_tokens, temperature, top_p, seed: Sampling parameters of all prompts.
-      slots: Maximum number of prompts sampled at once.
-
-    Returns:
-      One result per prompt, in order.
+    For stop strings and what follows see `SamplingParameters`, where `episode` is the index of the prompt. At most
+    `slots` prompts are sampled at once. Calls of similar sizes share their compiled functions: the number of slots is
+    rounded up to a power of two, the context to a multiple of 64.
     """
     if not prompts:
         return []
