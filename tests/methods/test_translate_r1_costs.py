@@ -19,7 +19,7 @@ SAMPLES = st.tuples(st.sampled_from([0.0, 0.3, 0.7, 1.0]), st.integers(0, 3), st
 GROUPS = st.lists(st.lists(SAMPLES, min_size=SIZE, max_size=SIZE), min_size=3, max_size=3)
 
 
-@given(GROUPS, st.sampled_from(METHODS), st.sampled_from([0.05, 0.1, 0.3]), st.integers(1, 8))
+@given(GROUPS, st.sampled_from(list(METHODS)), st.sampled_from([0.05, 0.1, 0.3]), st.integers(1, 8))
 def test_agrees_with_plain_python_and_relative_costs_sum_to_zero(groups, method, strength, minimum):
     samples = np.array(groups, float)
     rewards, calls, correct = samples[..., 0], samples[..., 1].astype(int), samples[..., 2].astype(bool)

@@ -12,7 +12,6 @@ from lcrag.methods.translate_r1.tool_report import (
     draw_pareto,
     draw_selectivity,
     draw_tool_rates,
-    frontier,
     has_tool_use,
     pareto_shares,
     points_of,
@@ -65,9 +64,6 @@ def test_shares_by_hand():
     assert pareto_shares({"a": (0.5, 0.5), "b": (0.5, 0.5), "c": (0.1, 0.9)}) == {"a": 0.5, "b": 0.5, "c": 0.0}
     assert pareto_shares({"a": (0.0, 0.0)}) == {"a": 1.0}
     assert pareto_shares({}) == {}
-    assert frontier({"free": (0.8, 0.9), "gated": (0.7, 0.4), "none": (0.4, 0.0), "flat": (0.3, 0.3)}) == [
-        "none", "gated", "free"
-    ]  # fmt: skip
 
 
 @given(st.lists(st.tuples(shares, shares), min_size=1, max_size=6))
@@ -81,7 +77,6 @@ def test_shares_against_a_grid(points):
     found = pareto_shares(named)
     assert sum(found.values()) == pytest.approx(1)
     np.testing.assert_allclose([found[name] for name in named], expected, atol=len(points) / 4001)
-    assert set(frontier(named)) == {name for name, share in found.items() if share > 0}
 
 
 def test_reward_and_rate_by_domain_and_tier():

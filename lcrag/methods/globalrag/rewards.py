@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from lcrag.errors import UserError, typed
+from lcrag.errors import UserError, lookup, typed
 from lcrag.methods.globalrag.plans import BadPlan, GoldenPlan, QuestionPlan, golden_plans, plan_of
 from lcrag.rewards.matching import token_f1
 from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Schedule, Term, TermSum, Values, answer_term
@@ -30,7 +30,7 @@ Compare: TypeAlias = Callable[[Sequence[str | None], Sequence[Sequence[str]]], F
 
 MAX_EXPLORED = 20_000
 PARTS = ("structural", "semantic", "subgoal")
-STRUCTURES = ("graded", "binary")
+STRUCTURES = dict.fromkeys(("graded", "binary"))
 
 
 class PlanPair(NamedTuple):
@@ -61,8 +61,7 @@ def plan_scores(
       "structural", "semantic", "subgoal", and "cut", the share of an episode's matches whose search was cut short. An
       episode without a plan scores 0; of several golden plans the one with the largest sum of scores counts.
     """
-    if structure not in STRUCTURES:
-        raise UserError(f"there is no structural reward {structure!r}: choose one of {', '.join(STRUCTURES)}")
+    lookup(STRUCTURES, structure, "structural reward")
     # The graphs of every plan and golden plan, matched; the samples of a question often repeat a plan.
     known: dict[Any, tuple[float, float, Matching]] = {}
     compared = [(owner, plan, gold) for owner, (plan, _, golden) in enumerate(pairs) if plan for gold in golden]
@@ -179,7 +178,7 @@ def common_subgraph(
     best_total, explored = 0.0, 0
 
     def directions(graph: Graph) -> list[list[int]]:
-        """A table over pairs of nodes: 1 for an edge from the first to the second, -1 for the reverse, 0 for none."""
+        """By pair of nodes: 1 for an edge from the first to the second, -1 for the reverse, 0 for none."""
         table = [[0] * graph.nodes for _ in range(graph.nodes)]
         for before, after in graph.edges:
             table[before][after], table[after][before] = 1, -1
@@ -302,8 +301,7 @@ def globalrag_reward(
       A reward whose values also have "annealing" (lambda_t) and "matches_cut" (share of matches whose search was cut
       short); those of the process are unweighted.
     """
-    if structure not in STRUCTURES:
-        raise UserError(f"globalrag_reward.structure is {structure!r}: choose one of {', '.join(STRUCTURES)}")
+    lookup(STRUCTURES, structure, "globalrag_reward.structure")
     if min(format_weight, semantic_weight, structural_weight, sub_goal_weight) < 0:
         raise UserError("globalrag_reward's weights must be 0 or more")
     if transition_width <= 0 or (transition_steps is not None and transition_steps <= 0):

@@ -64,7 +64,7 @@ def hierarchical_search(
     """Runs algorithm 1 of LcRL (section 3.1): native collection first, then others, until the policy answers.
 
     Args:
-      question, collections, budget (the paper's B) and others: See `lcrag.methods`.
+      budget: The paper's B.
       prompt, style: Names of the opening prompt and of the passage style.
       shown: Maximum number of passages shown of one search, the best over all its languages; None: all.
     """

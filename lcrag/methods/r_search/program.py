@@ -87,7 +87,7 @@ def r_search(
     observation.
 
     Args:
-      question, collections, passages (the paper: 3 in training, 5 in evaluation) and others: See `lcrag.methods`.
+      passages: The paper has 3 in training, 5 in evaluation.
       evidence: Whether evidence is asked for and read; False is the ablation "w/o Evidence".
     """
     before, style, after = lookup(_WORDINGS, wording, "wording of R-Search")
@@ -238,7 +238,7 @@ def answer_from_evidence(
     that the reader was shown, and the `searcher_answer`.
 
     Args:
-      question, collections, wording (of the reader's prompt): See `lcrag.methods`.
+      wording: Of the reader's prompt.
       searcher: The program that searches; None: the reader answers the same prompt without evidence.
       reader: The model that answers: a name in `Runner.completers`.
       evidence_characters: Longest evidence. Whole passages are left out, the last found first.

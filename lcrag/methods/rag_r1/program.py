@@ -103,7 +103,6 @@ def rag_r1(
     Reasoning is not checked: RAG-R1 rewards no format.
 
     Args:
-      question, collections and others: See `lcrag.methods`.
       queries: Queries allowed in one search. With 1, commas do not separate queries and passages are shown as plain
         text; with more, queries and passages are shown in a JSON object.
       budget: Searches allowed, however many queries each has (the paper: 4 in training, 5 in evaluation).

@@ -25,7 +25,7 @@ from lcrag.errors import UserError, lookup, typed
 from lcrag.rewards.terms import Episodes, TermSum, Values
 
 Groups = Float[Array, "groups size"]
-METHODS = ("none", "flat", "otc", "group_relative", "gated")
+METHODS = dict.fromkeys(("none", "flat", "otc", "group_relative", "gated"))
 
 
 def cost_adjusted_rewards(
@@ -44,7 +44,7 @@ def cost_adjusted_rewards(
       strength: alpha of "flat", lambda of "group_relative" and "gated"; unused by "otc".
       minimum_native_correct: k of "gated", the number of correct samples without a call that opens the gate.
     """
-    lookup(dict.fromkeys(METHODS), method, "cost.method")
+    lookup(METHODS, method, "cost.method")
     columns = (np.asarray(rewards, np.float32), np.asarray(calls, np.float32), np.asarray(correct, bool))
     return _adjusted(*columns, strength, minimum_native_correct, method=method)
 
@@ -111,7 +111,7 @@ def cost(
       "cost_fired", whether the episode's group has a nonzero one: its mean is the share of groups with a cost, for
       "gated" the share in which the gate was open.
     """
-    lookup(dict.fromkeys(METHODS), method, "cost.method")
+    lookup(METHODS, method, "cost.method")
     if strength < 0 or minimum_native_correct < 1:
         raise UserError("cost.strength must be 0 or more, and cost.minimum_native_correct 1 or more")
 

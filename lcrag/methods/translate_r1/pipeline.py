@@ -83,15 +83,11 @@ class Model(Protocol):
 
 
 class RequestCache:
-    """Sends requests to models and stores every answer; an asynchronous context manager.
+    """Sends requests to models (by role) and stores every answer; an asynchronous context manager.
 
     On exit, or after a failed request, it starts no further requests, but waits for the answers in flight and stores
-    them.
-
-    Args:
-      models: Role -> the model that has it.
-      answered: Request key -> stored answer.
-      store: Stores rows `{"key", "role", "answer"}` durably; called on a thread, one call at a time.
+    them. `answered` has stored answers by the requests' keys; `store` stores rows `{"key", "role", "answer"}` durably
+    and is called on a thread, one call at a time.
     """
 
     def __init__(
@@ -179,10 +175,7 @@ class EndpointModel:
 class CompleterModel:
     """A `Completer`, such as a local checkpoint; requests that arrive during a batch form the next one.
 
-    Args:
-      completer: Completes a batch of prompts.
-      name: Name of the model, under which answers are stored.
-      in_flight: Maximum requests in a batch.
+    Answers are stored under its `name`; a batch has at most `in_flight` requests.
     """
 
     def __init__(self, completer: Completer, name: str = "local", in_flight: int = 256):
@@ -351,7 +344,6 @@ class Stages:
 
     Args:
       ask: Asks a model, such as a `RequestCache`.
-      thresholds: Thresholds of the heuristics and the round trip.
       exact: Language -> an exact translator into it and back, such as the look-up of constructed languages; the others
         are translated by the model with the role `translator`.
     """

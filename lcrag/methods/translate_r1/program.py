@@ -286,7 +286,6 @@ def translate_r1(
 
     Args:
       question: Its domain determines the form of the answer.
-      collections: Unused.
       calls: Calls that are carried out (the paper: 2); 0: there is no tool.
       wording: See `lcrag.methods`.
       targets: Codes of the allowed target languages; None: all known ones.
@@ -353,7 +352,7 @@ def translate_and_search(
     budgets. After the last search, or one invalid action or call too many, the policy has one last turn with neither.
 
     Args:
-      question, collections and others: See `lcrag.methods`; failed calls do not count as invalid actions.
+      invalid_limit: Failed calls do not count as invalid actions.
       calls, targets, text_characters, response_tokens: As in `translate_r1`.
       shown: At most this many passages of one search, the best over all its languages; None: all.
     """

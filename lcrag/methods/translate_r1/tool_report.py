@@ -198,12 +198,6 @@ def pareto_shares(points: Mapping[str, Point]) -> dict[str, float]:
     return shares
 
 
-def frontier(points: Mapping[str, Point]) -> list[str]:
-    """Returns the policies with a positive share, in ascending order of cost."""
-    shares = pareto_shares(points)
-    return sorted((name for name, share in shares.items() if share > 0), key=lambda name: points[name][::-1])
-
-
 def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
     """Plots every system's reward against its tool rate into a PNG, one panel per tier, with its Pareto share.
 
@@ -216,8 +210,9 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
         figure, panels = make_panels(len(parts), a_row=PANELS_IN_ROW)
         for (title, subset), axes in zip(parts.items(), panels, strict=True):
             points = points_of(board, subset)
-            shares, best = pareto_shares(points), frontier(points)
-            line = 100 * np.array([points[name][::-1] for name in best]).reshape(-1, 2)
+            shares = pareto_shares(points)
+            best = sorted(points[name][::-1] for name, share in shares.items() if share > 0)  # (rate, reward)
+            line = 100 * np.array(best).reshape(-1, 2)
             axes.plot(line[:, 0], line[:, 1], color=MUTED, linewidth=1, zorder=1)
             for number, (name, system) in enumerate(names.items()):
                 if name in points:
