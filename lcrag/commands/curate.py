@@ -19,8 +19,8 @@ import gin
 from rich import table as rich_table
 
 from lcrag.curation.playing import KEPT, VERDICTS, Teacher, right, verdict
-from lcrag.data.questions import QUOTAS, Question, tier_of
-from lcrag.data.rows import question_row, records_fingerprint
+from lcrag.data.questions import QUOTAS, Question, records_fingerprint, tier_of
+from lcrag.data.rows import question_row
 from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import Table, to_markdown, to_rich

@@ -25,9 +25,9 @@ from lcrag.evaluation.scoreboard import (
     scoreboards,
     study_table,
 )
-from lcrag.evaluation.tables import Curve, Table, rewards_table, to_latex, to_markdown, to_rich
+from lcrag.evaluation.tables import Curve, Table, phase_table, rewards_table, to_latex, to_markdown, to_rich
 from lcrag.files import file_name, write_text
-from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_table, phase_table, plan_diversity
+from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_table, plan_diversity
 from lcrag.runs import check_used, differences
 from lcrag.runs.display import make_console
 from lcrag.runs.folder import RUN

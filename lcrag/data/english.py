@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import gin
 import pydantic
 
-from lcrag.data.questions import Question, limited, with_question_mark
+from lcrag.data.questions import Question, limited, records_fingerprint, with_question_mark
 from lcrag.data.rows import (
     BadRows,
     Row,
@@ -32,7 +32,6 @@ from lcrag.data.rows import (
     list_rows,
     opened,
     read_rows,
-    records_fingerprint,
 )
 from lcrag.errors import UserError, lookup, typed
 from lcrag.retrieval import Collections, Passage

@@ -30,6 +30,7 @@ from lcrag.data.questions import (
     in_all,
     known_languages,
     limited,
+    records_fingerprint,
     seeded_order,
     take_split,
     tier_of,
@@ -47,7 +48,6 @@ from lcrag.data.rows import (
     read_rows,
     read_squad,
     read_text,
-    records_fingerprint,
 )
 from lcrag.errors import UserError, lookup, typed
 from lcrag.retrieval import Collections, Passage

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import hashlib
+import json
 import re
 import unicodedata
 import zlib
@@ -401,3 +402,11 @@ def tiered_questions(
             order = seeded_order((question.coupling for question in cell), seed)
             kept |= {(domain, language, name) for name in order[: max(1, round(scale * weight[language]))]}
     return [q for q in questions if (q.domain, q.language, q.coupling) in kept]
+
+
+def records_fingerprint(records: Iterable[Any]) -> str:
+    """Returns sixteen hexadecimal digits that identify the content of some dataclass instances, in order."""
+    digest = hashlib.sha256()
+    for record in records:
+        digest.update(json.dumps(dataclasses.asdict(record), ensure_ascii=False, sort_keys=True).encode() + b"\n")
+    return digest.hexdigest()[:16]

@@ -13,7 +13,6 @@ import contextlib
 import csv
 import dataclasses
 import gzip
-import hashlib
 import io
 import json
 import os
@@ -133,14 +132,6 @@ def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathli
             if path.is_file():
                 return path
     raise AbsentError(f"there is no {names[0]} in {folder}: download {source}")
-
-
-def records_fingerprint(records: Iterable[Any]) -> str:
-    """Returns sixteen hexadecimal digits that identify the content of some dataclass instances, in order."""
-    digest = hashlib.sha256()
-    for record in records:
-        digest.update(json.dumps(dataclasses.asdict(record), ensure_ascii=False, sort_keys=True).encode() + b"\n")
-    return digest.hexdigest()[:16]
 
 
 @contextlib.contextmanager

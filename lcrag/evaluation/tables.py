@@ -210,6 +210,48 @@ def step_size(log: dict[str, Curve]) -> str:
     return f"{episodes:g} episodes of {prompts:g} prompts a step"
 
 
+PHASES = ("rollout", "rewards", "update")
+_RATE = "tokens_per_second/sampled"
+
+
+def phase_table(
+    logs: Mapping[str, Sequence[Mapping[str, Curve]]], title: str = "Time of a training step"
+) -> Table | None:
+    """Tabulates each phase's seconds, share and milliseconds per token, a line per method; None without rollouts.
+
+    `logs` has for each method the training log of each of its runs, over which a line is the mean.
+    """
+    lines = []
+    for method, method_logs in logs.items():
+        runs = []  # (seconds of each phase, tokens sampled) per step of a run, means over its steps
+        for log in method_logs:
+            names = [*(f"seconds/{phase}" for phase in PHASES), _RATE]
+            if any(name not in log or not len(log[name][0]) for name in names):
+                continue  # SFT has no rollouts
+            seconds = {phase: float(log[f"seconds/{phase}"][1].mean()) for phase in PHASES}
+            steps = np.intersect1d(log["seconds/rollout"][0], log[_RATE][0])
+            rollout, rate = (y[np.isin(x, steps)] for x, y in (log["seconds/rollout"], log[_RATE]))
+            tokens = float((rollout * rate).mean())
+            if tokens > 0 and sum(seconds.values()) > 0:
+                runs.append((seconds, tokens))
+        if not runs:
+            continue
+        numbers = [np.mean([sum(seconds.values()) for seconds, _ in runs])]
+        for phase in PHASES:
+            numbers.append(np.mean([seconds[phase] for seconds, _ in runs]))
+            numbers.append(100 * np.mean([seconds[phase] / sum(seconds.values()) for seconds, _ in runs]))
+            numbers.append(np.mean([1000 * seconds[phase] / tokens for seconds, tokens in runs]))
+        lines.append((Cell(method), *(Cell(f"{number:.2f}") for number in numbers)))
+    if not lines:
+        return None
+    columns = [f"{phase} {unit}" for phase in PHASES for unit in ("s", "%", "ms/token")]
+    note = (
+        "Means over the steps; shares are of the three phases together. A rollout includes its searches; a token is one"
+        " that was sampled in the step."
+    )
+    return Table(title=title, header=("", "step s", *columns), sections=(tuple(lines),), note=note)
+
+
 def wall_time_table(log: Mapping[str, Curve]) -> Table | None:
     """Tabulates the parts of a step, means over the steps after the first, which compiles; None without them."""
     names = [f"seconds/{part}" for part, _, _ in PARTS]

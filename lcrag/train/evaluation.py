@@ -31,10 +31,9 @@ from lcrag.evaluation import (
     write_rows,
 )
 from lcrag.evaluation import evaluate as metric_rows
-from lcrag.evaluation.tables import wall_time_table
+from lcrag.evaluation.tables import phase_table, wall_time_table
 from lcrag.files import file_name, write_text
-from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, phase_table, plan_diversity
-from lcrag.methods.translate_r1.program import CALLS
+from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, plan_diversity
 from lcrag.policy.config import computation_of
 from lcrag.rewards import Reward
 from lcrag.rewards.matching import holds_answer
@@ -43,6 +42,7 @@ from lcrag.runs.display import progress_display
 from lcrag.runs.folder import CONFIG, RUN
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
+from lcrag.train.metrics import CALLS
 from lcrag.train.rollout import Rollouts, in_order
 from lcrag.train.setup import check_rewarded, check_shape
 from lcrag.train.setup import policy as load_policy

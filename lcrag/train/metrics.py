@@ -4,6 +4,7 @@ Model FLOPs utilisation (Chowdhery et al., 2022, PaLM, appendix B) is operations
 padding, recomputation, compilation and waiting lower it. If the peak rate is unknown (CPUs), only rates are given.
 """
 
+import collections
 import math
 import pathlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,13 +20,13 @@ from lcrag.episodes.record import PROMPT_TURN
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import Answered, correct_language
 from lcrag.learning import Trajectory
-from lcrag.methods.translate_r1.program import tool_rates
 from lcrag.policy import DecoderConfig, Policy
 from lcrag.policy.config import accelerator_of
 from lcrag.policy.parameters import causal_mean, forward_flops, update_flops
 from lcrag.train.method import Episode, GroupStatistics, group_ids, values_of
 
 REPEATED_TOKENS = 4
+CALLS = "tool_calls"  # count of an episode whose program has a tool
 # Shares of the groups of a step whose episodes have no advantage.
 WITHOUT_ADVANTAGE = ("groups/without_variance", "groups/of_one", "groups/below_floor")
 
@@ -59,6 +60,29 @@ def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[s
         "groups/below_floor": float(np.mean((groups.spread > 0) & (groups.std < min_std))),
         **tool_rates(records, rewards),
     }
+
+
+def tool_rates(
+    records: Sequence[EpisodeRecord], rewards: Mapping[str, Float[np.ndarray, " episodes"]]
+) -> dict[str, float]:
+    """Returns `tools/<tier>/rate` and `tools/<tier>/reward` for every tier of a step, and `tools/<domain>/<tier>/...`.
+
+    A rate is the share of episodes with a tool call. A reward is `rewards["task"]`, the reward before the cost of
+    calls, if it exists. The result is empty if no program has a tool or no question has a tier.
+    """
+    earned = rewards.get("task", rewards["total"])
+    places: dict[str, list[int]] = collections.defaultdict(list)
+    for place, record in enumerate(records):
+        question = record.question
+        if question.tier and CALLS in record.counts:
+            places[question.tier].append(place)
+            if question.domain:
+                places[f"{question.domain}/{question.tier}"].append(place)
+    rates = {}
+    for part, chosen in places.items():
+        rates[f"tools/{part}/rate"] = float(np.mean([records[place].counts[CALLS] > 0 for place in chosen]))
+        rates[f"tools/{part}/reward"] = float(np.mean(earned[chosen]))
+    return rates
 
 
 def dynamic_sampling_metrics(episodes: Sequence[Episode], kept: Bool[np.ndarray, "episodes"], rollouts: int) -> dict:

@@ -12,8 +12,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 from jaxtyping import PyTree
 
-from lcrag.data.questions import Question
-from lcrag.data.rows import records_fingerprint
+from lcrag.data.questions import Question, records_fingerprint
 from lcrag.episodes.runner import check_same_everywhere
 from lcrag.errors import UserError
 from lcrag.files import resolved_folder

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcrag.evaluation import Answered, to_markdown
+from lcrag.evaluation.tables import phase_table
 from lcrag.methods.globalrag.analysis import (
     PlanDiversity,
     diversity_rows,
     diversity_table,
-    phase_table,
     plan_diversity,
 )
 

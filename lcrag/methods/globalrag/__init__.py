@@ -13,7 +13,7 @@ Luo, Cheng, Wan, Li, Xia et al., 2025, arXiv 2510.20548. Commands and results: `
 | section 3.2.4: format | `program.tag_marks` |
 | section 3.2.5, equation 6: annealing | `rewards.annealed` |
 | section 3.2.5, equation 7: the whole reward | `rewards.globalrag_reward` |
-| tables 6, 7: time by phase; appendix G: plan diversity | `analysis` |
+| tables 6, 7: time by phase; appendix G: plan diversity | `evaluation.tables`; `analysis` |
 | the atlas's oracle and teacher | `golden.PlanOracle`, `golden.PlanTeacher` |
 """
 

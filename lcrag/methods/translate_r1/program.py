@@ -9,17 +9,14 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 import gin
-import numpy as np
-from jaxtyping import Float
 
 from lcrag.data import questions as domains
 from lcrag.data.questions import LANGUAGES, Question, language_of
-from lcrag.episodes import EpisodeRecord
 from lcrag.episodes.programs import (
     TRANSLATION,
     ContextFull,
@@ -378,29 +375,3 @@ def translate_and_search(
         counts=use.counts(turns.texts),
         extra={"tool_calls": use.made},
     )
-
-
-CALLS = "tool_calls"
-
-
-def tool_rates(
-    records: Sequence[EpisodeRecord], rewards: Mapping[str, Float[np.ndarray, " episodes"]]
-) -> dict[str, float]:
-    """Returns `tools/<tier>/rate` and `tools/<tier>/reward` for every tier of a step, and `tools/<domain>/<tier>/...`.
-
-    A rate is the share of episodes with a tool call. A reward is `rewards["task"]`, the reward before the cost of
-    calls, if it exists. The result is empty if no program has a tool or no question has a tier.
-    """
-    earned = rewards.get("task", rewards["total"])
-    places: dict[str, list[int]] = collections.defaultdict(list)
-    for place, record in enumerate(records):
-        question = record.question
-        if question.tier and CALLS in record.counts:
-            places[question.tier].append(place)
-            if question.domain:
-                places[f"{question.domain}/{question.tier}"].append(place)
-    rates = {}
-    for part, chosen in places.items():
-        rates[f"tools/{part}/rate"] = float(np.mean([records[place].counts[CALLS] > 0 for place in chosen]))
-        rates[f"tools/{part}/reward"] = float(np.mean(earned[chosen]))
-    return rates
