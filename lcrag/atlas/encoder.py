@@ -80,9 +80,7 @@ def training_text(world: World, language: str) -> Iterator[str]:
 def train_tokenizer(world: World, extra_text: Iterable[str] = ()) -> Tokenizer:
     """Trains the tokenizer; the same world and text give the same vocabulary.
 
-    Args:
-      world: The atlas; languages have equal weight, because all have the same training facts.
-      extra_text: More text, such as that of the environment; repeated lines have more weight.
+    Languages have equal weight, because all have the same training facts; repeated lines of `extra_text` have more.
     """
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(_PRE_TOKEN), behavior="isolated")
@@ -174,11 +172,7 @@ def measure_recall(
     """Measures recall@1 and @3 of the one-hop facts of a split, by query language and collection.
 
     Only searches whose collection contains a passage of the fact, current or outdated, are counted. Of the split
-    "unseen" only the questions whose subject is in no training fact are asked.
-
-    Args:
-      collections: Vectors of each language, which is also asked in.
-      form: "query" (the search query of a demonstration) or "question".
+    "unseen" only the questions whose subject is in no training fact are asked. `form` is "query" or "question".
     """
     taught = {entity for fact in world.training_facts for entity in (subject_of(fact), *mentioned_entities(fact))}
     recall = np.zeros((len(collections), len(collections), len(RECALL_DEPTHS)))

@@ -76,7 +76,7 @@ def _names_in(kind: str, language: str) -> dict[str, Name]:
 
 @dataclasses.dataclass(frozen=True)
 class Relation:
-    """The relation between a fact's subject and value; a literal value is the same string in every language."""
+    """The relation between a fact's subject and value."""
 
     key: str
     subject: str  # kind of the subject: country, currency or language
@@ -85,6 +85,7 @@ class Relation:
 
     @property
     def copyable(self) -> bool:
+        """Whether the value is the same string in every language."""
         return self.value == "literal"
 
 
@@ -199,13 +200,13 @@ def countries() -> list[str]:
     return [code for code in names_of("country") if code.isalpha() and len(code) == 2 and code not in _NOT_COUNTRIES]
 
 
-def _iso(date: Sequence[int]) -> str:
-    return datetime.date(*date).isoformat()
-
-
-def _tenders(rows: Sequence[tuple]) -> list[tuple]:
-    """Returns the rows (code, since, until, is legal tender) of dated legal tenders."""
-    return [row for row in rows if row[3] and row[1]]
+def _tenders(country: str) -> list[tuple[str, str, str | None]]:
+    """Returns the dated legal tenders of a country: (code, since, until) with dates in ISO 8601."""
+    return [
+        (code, datetime.date(*since).isoformat(), until and datetime.date(*until).isoformat())
+        for code, since, until, is_tender in get_global("territory_currencies").get(country, ())
+        if is_tender and since
+    ]
 
 
 def _country_facts() -> Iterator[Fact]:
@@ -215,20 +216,20 @@ def _country_facts() -> Iterator[Fact]:
         if len(territories) == 1 and len(code) == 3 and code.isalpha() and code not in _RETIRED_CODES
     }
     for country in countries():
-        tenders = _tenders(get_global("territory_currencies").get(country, ()))
+        tenders = _tenders(country)
         current = [row for row in tenders if row[2] is None]
         if len(current) == 1:
-            code, since = current[0][0], _iso(current[0][1])
-            ended = sorted((row for row in tenders if row[2] and row[0] != code), key=lambda row: row[2])
+            code, since, _ = current[0]
+            ended = sorted(((end, start, other) for other, start, end in tenders if end and other != code))
             # Two currencies that ended in one year leave open which of them was the last.
-            doubtful = len(ended) > 1 and ended[-1][2][0] - ended[-2][2][0] < 1
-            former, start, end, _ = ended[-1] if ended and not doubtful else (None,) * 4
+            doubtful = len(ended) > 1 and ended[-1][0][:4] == ended[-2][0][:4]
+            end, start, former = ended[-1] if ended and not doubtful else (None, None, None)
             yield Fact("currency", country, code, former)
             yield Fact("currency_code", country, code, former)
-            yield Fact("currency_since", country, since, start and _iso(start))
-            if former:
+            yield Fact("currency_since", country, since, start)
+            if former and end:
                 yield Fact("former_currency", country, former)
-                yield Fact("former_currency_until", country, _iso(end))
+                yield Fact("former_currency_until", country, end)
         speakers = sorted(
             (-row["population_percent"], code, row["official_status"] in ("official", "de_facto_official"))
             for code, row in get_global("territory_languages").get(country, {}).items()
@@ -251,9 +252,9 @@ def _currency_facts() -> Iterator[Fact]:
     """Yields facts about currencies; ISO 4217 codes begin with the code of the issuing country."""
     spans: dict[str, list[tuple[str, str | None]]] = collections.defaultdict(list)
     issuers: dict[str, set[str]] = collections.defaultdict(set)
-    for country, rows in get_global("territory_currencies").items():
-        for code, since, until, _ in _tenders(rows):
-            spans[code].append((_iso(since), until and _iso(until)))
+    for country in get_global("territory_currencies"):
+        for code, since, until in _tenders(country):
+            spans[code].append((since, until))
             issuers[code].add(country)
     for code in names_of("currency"):
         if code not in spans:

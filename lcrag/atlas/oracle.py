@@ -41,21 +41,14 @@ MALFORMED = (" {query}", "<search> {query}", " {query}</search>", "<answer> {que
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """A sentence of a passage parsed as a fact.
-
-    Attributes:
-      value: The value as written.
-      text: The title and the sentence as written.
-      languages: Languages in which the sentence can be parsed this way.
-      year: Year of which it speaks; None: undated.
-    """
+    """A sentence of a passage parsed as a fact."""
 
     relation: str
     subject: str
-    value: str
-    text: str
-    languages: tuple[str, ...]
-    year: int | None = None
+    value: str  # as written
+    text: str  # the title and the sentence as written
+    languages: tuple[str, ...]  # in which the sentence can be parsed this way
+    year: int | None = None  # of which it speaks; None: undated
 
     @property
     def stale(self) -> bool:
@@ -118,12 +111,9 @@ class Oracle:
 
     It answers with the value that passages of the present give, searches again while it has none, and falls back on a
     stale value once it may search no more.
-
-    Attributes:
-      budget: Maximum number of searches before it answers.
     """
 
-    budget: int = 3
+    budget: int = 3  # maximum number of searches before it answers
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text.
@@ -169,16 +159,11 @@ class RandomSearcher:
     fact, as written, or that it has read none; then it searches again or answers with the value of its last note. What
     it leaves to reinforcement learning is when to search again, which passage to trust, and when to stop. Its choices
     are a function of the dialogue.
-
-    Attributes:
-      budget: Maximum number of searches; each number from 1 is equally likely.
-      slips: Share of the dialogues whose first text is a malformed action, after which it tries again.
-      max_notes: Maximum number of sentences noted after a search; each number from 1 is equally likely.
     """
 
-    budget: int
-    slips: float = 0.0
-    max_notes: int = 1
+    budget: int  # maximum number of searches; each number from 1 is equally likely
+    slips: float = 0.0  # share of the dialogues whose first text is a malformed action, after which it tries again
+    max_notes: int = 1  # maximum number of sentences noted after a search; each number from 1 is equally likely
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text; see `Oracle.next_text`."""

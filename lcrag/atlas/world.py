@@ -534,10 +534,6 @@ def comparison_questions(world: World, split: str, languages: Iterable[str] | No
 
     `extra` has `type` ("comparison"), `kind` ("earlier+<relation>"), `subjects` and `entities` (codes and names of the
     two), `queries` (the short query for each), `native_holds`, `plan` and `sub_answers`.
-
-    Args:
-      split: train, validation, held_out or unseen.
-      languages: Codes of the languages to ask in; None: all thirteen.
     """
     return _questions(world, split, languages, EARLIER, tuple(WORDING), size=2, per_fact=4, stream=4)
 
@@ -545,8 +541,8 @@ def comparison_questions(world: World, split: str, languages: Iterable[str] | No
 def conjunction_questions(world: World, split: str, languages: Iterable[str] | None = None) -> list[Question]:
     """Returns the questions of a split for the same relation of three entities, all language versions adjacent.
 
-    The answer is the list of the three values in the question's order, separated by commas, or as the language writes
-    lists. Arguments and `extra` (`type` "conjunction", `kind` "every+<relation>") as for `comparison_questions`.
+    The answer is the list of the three values, separated by commas, or as the language writes lists; `extra` (`type`
+    "conjunction", `kind` "every+<relation>") as for `comparison_questions`.
     """
     return _questions(world, split, languages, EVERY, CONJOINED, size=CONJUNCTION_FACTS, per_fact=1, stream=7)
 

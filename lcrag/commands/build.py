@@ -56,14 +56,9 @@ ALPHABETS = ((0, 32), (900, 512), (1050, 4096))  # (first step, size)
 COPYING_LAYOUT = Layout(rows=8, row_lengths=(COPYING_TOKENS,))
 TEXT_LAYOUT = Layout(rows=4, row_lengths=(288, 448), min_episodes=32)
 
-FOREIGN_SHARE = 0.5
-NATIVE_SHARE = 0.7
-PRESENT_SHARE = 0.6
-FOREIGN_PASSAGES, NATIVE_PASSAGES = 4, 3
-NATIVE_PRESENT_SHARE = 0.55
-SECOND_SEARCH_SHARE = 0.6
-FURTHER_NOTES = 2
-TRANSLATED_VALUES = 4
+# Shares, and numbers of passages, in the rows of texts.
+FOREIGN_SHARE, NATIVE_SHARE, PRESENT_SHARE, NATIVE_PRESENT_SHARE, SECOND_SEARCH_SHARE = 0.5, 0.7, 0.6, 0.55, 0.6
+FOREIGN_PASSAGES, NATIVE_PASSAGES, FURTHER_NOTES, TRANSLATED_VALUES = 4, 3, 2, 4
 # Shares of rows that are mixed into those of a stage; `SLIP_SHARE` of the demonstrations begin with a malformed action.
 ECHO_SHARE, NOTING_ECHO_SHARE = 0.25, 0.1
 TRANSLATING_SHARE, LATER_TRANSLATING_SHARE = 0.3, 0.5
@@ -231,10 +226,8 @@ def fit(
 ):
     """Trains on the policy tokens of `rows` and returns the parameters; `params` are donated.
 
-    Rows that are longer than those of the layout are left out. A checkpoint is kept in `folder`, from which an
-    interrupted stage continues: with the same rows it learns the same. A batch takes rows until they have
-    `tokens_per_step` tokens; the learning rate warms up over 5 % of the steps. `progress` is called with (steps done,
-    metrics) after every step.
+    Rows that are longer than those of the layout are left out. An interrupted stage continues from a checkpoint in
+    `folder`, and with the same rows learns the same.
     """
     optimizer = adamw(learning_rate=learning_rate, steps=steps, warmup_share=0.05, decay=decay, beta2=0.98)
     hidden = functools.partial(hidden_states, config)
@@ -266,11 +259,11 @@ def slips_in(record: EpisodeRecord) -> Bool[np.ndarray, " length"]:
 
 
 def copying_rows(vocabulary_size: int, rows_per_step: int, seed: int) -> Iterator[Trajectory]:
-    """Yields rows of random spans without end; the loss covers the continuations of repeated spans.
+    """Yields rows of random spans, many of them repeated, without end; the loss covers what can be predicted by looking
+    back.
 
-    A row is a sequence of random spans, many of which are repeated; only repeated tokens can be predicted, and only by
-    looking back. Small alphabets make the induction circuit appear quickly: half of the rows use one fixed alphabet,
-    half a fresh random one, and the alphabet grows once copying works.
+    Small alphabets make the induction circuit appear quickly: half of the rows use one fixed alphabet, half a fresh
+    random one, and the alphabet grows once copying works.
     """
     generator = np.random.default_rng(seed)
     row = 0
@@ -294,10 +287,9 @@ def copying_rows(vocabulary_size: int, rows_per_step: int, seed: int) -> Iterato
 
 
 def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
-    """Yields rows of passages and a question without end; the loss covers its keywords and the answering sentence.
+    """Yields rows of passages, a question, its keywords and the answering sentence in its language, without end.
 
-    The passages precede the question; the answering sentence is written out in the question's language. There are no
-    tags, searches or held-out facts, and most values are counterfactual.
+    Here and below there are no held-out facts, and most values are counterfactual.
     """
     generator = np.random.default_rng(seed)
     facts = FactSampler(world)
@@ -321,10 +313,9 @@ def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
 
 
 def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
-    """Yields rows in which the question comes first and the answering passage may be missing.
+    """Yields rows in which the question comes first; the answer is a question mark if no passage has it.
 
-    Without it the answer is a question mark. There is either one passage in the question's language, or one in each of
-    several others.
+    There is either one passage in the question's language, or one in each of several others.
     """
     generator = np.random.default_rng(seed)
     facts = FactSampler(world)
@@ -345,9 +336,8 @@ def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
 def noting_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
     """Yields rows of one or two searches' passages, each with a note, the value, and notes on other facts, without end.
 
-    A note is a sentence about the fact as a passage writes it, one of several at random, or one with a question mark
-    where no passage states it; the value is in the question's language. The first search shows passages in the
-    question's language, the second in several others.
+    A note is a sentence about the fact as a passage writes it, or one with a question mark where no passage states it.
+    The first search shows passages in the question's language, the second in several others.
     """
     generator = np.random.default_rng(seed)
     facts, searcher = FactSampler(world), RandomSearcher(budget=2)
@@ -407,11 +397,7 @@ def _passages(
 
 
 def echo_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
-    """Yields rows that repeat a name or a value between tags, in all languages, without end.
-
-    They show the form of every tag and nothing of its use: a text, a tag, and the text again between that tag and its
-    end. So no tag belongs to the languages or the situations in which it was first seen.
-    """
+    """Yields rows that repeat a name or a value between tags, in all languages: a tag's form, not its use."""
     generator = np.random.default_rng(seed)
     facts = FactSampler(world)
     openings = [opening for opening in tags() if not opening.startswith("</")]

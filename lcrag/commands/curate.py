@@ -123,13 +123,13 @@ def _taught_run(
         yield run.path, play
 
 
-def _print_counts(title: str, *sections: Mapping[str, int]) -> None:
-    """Prints counts as a table, with a line between sections."""
+def _write_report(path: pathlib.Path, title: str, report: Mapping[str, Any]) -> None:
+    """Writes numbers, some of them in groups, and prints them as a table."""
+    write_json(path, report)
     table = rich_table.Table("", rich_table.Column("number", justify="right"), title=title)
-    for section in sections:
-        for name, count in section.items():
-            table.add_row(name.replace("_", " "), f"{count:,}")
-        table.add_section()
+    for name, value in report.items():
+        for part, count in value.items() if isinstance(value, Mapping) else [("", value)]:
+            table.add_row(f"{name} {part}".replace("_", " "), "" if count is None else f"{count:,}")
     make_console().print(table)
 
 
@@ -189,9 +189,7 @@ def demonstrations(
             "kinds": {name: kinds[name] for name in rag_r1.KINDS},
             "retrieval_rounds_of_kept": sum(rounds) / len(rounds) if rounds else None,
         }
-        write_json(folder / REPORT, report)
-        of_rows = {f"rows: {name}": count for name, count in report["kinds"].items()}
-        _print_counts(f"demonstrations of {len(episodes):,} questions", report["verdicts"], of_rows)
+        _write_report(folder / REPORT, f"demonstrations of {len(episodes):,} questions", report)
 
 
 @gin.configurable
@@ -278,11 +276,7 @@ def selection(
             "selected": {reason: reasons[reason] for reason in (rag_r1.WRONG_AT_FIRST, rag_r1.RIGHT_AT_FIRST)},
             "written": {name: len(side) for name, side in sides.items()},
         }
-        write_json(folder / REPORT, report)
-        at_first = {name: report[name] for name in ("right_at_first", "wrong_at_first", "never_right")}
-        chosen = {f"selected, {reason}": count for reason, count in report["selected"].items()}
-        written = {f"in {name}": count for name, count in report["written"].items()}
-        _print_counts("selection for reinforcement learning", at_first, chosen | written)
+        _write_report(folder / REPORT, "selection for reinforcement learning", report)
 
 
 @gin.configurable

@@ -85,16 +85,6 @@ def _paragraph(title: str, text: str) -> Passage:
     return Passage(id=f"{title}/{content}", title=title, text=text)
 
 
-def _paragraphs(titles_and_sentences: Iterable[tuple[str, Iterable[str]]]) -> list[Passage]:
-    return [_paragraph(title, " ".join(map(str.strip, sentences))) for title, sentences in titles_and_sentences]
-
-
-def _with_titles(passages: Iterable[Passage], titles: Iterable[str]) -> list[str]:
-    """Returns the ids of the paragraphs with one of the titles."""
-    wanted = {title.strip() for title in titles}
-    return [passage.id for passage in passages if passage.title in wanted]
-
-
 def _parsed_list(value: Any) -> Any:
     """Parses the JSON list in a cell of PopQA's table."""
     if not isinstance(value, str):
@@ -133,7 +123,8 @@ class MultiHopRow(_SetRow):
     evidences: list[Annotated[tuple[str, str, str], _List]] = []
 
     def raw_question(self, number: int) -> RawQuestion:
-        passages = _paragraphs(self.context)
+        passages = [_paragraph(title, " ".join(map(str.strip, sentences))) for title, sentences in self.context]
+        supporting = {title.strip() for title, _ in self.supporting_facts}
         return _raw_question(
             self.id,
             self.question,
@@ -141,7 +132,7 @@ class MultiHopRow(_SetRow):
             passages,
             type=self.type,
             level=self.level,
-            supports=_with_titles(passages, (title for title, _ in self.supporting_facts)),
+            supports=[passage.id for passage in passages if passage.title in supporting],
             supporting_facts=list(map(list, self.supporting_facts)),
             evidences=list(map(list, self.evidences)),
         )
@@ -173,26 +164,19 @@ class PlainRow(_SetRow):
 
 
 class Paragraph(Row):
-    """A paragraph of MuSiQue; FlashRAG's have no number."""
+    """A paragraph of MuSiQue."""
 
-    idx: int | None = None
+    idx: int
     title: str
     paragraph_text: Text
 
-    def passage(self) -> Passage:
-        return _paragraph(self.title, self.paragraph_text)
-
 
 class Step(Row):
-    """A single-hop question of MuSiQue, with its paragraph or its number; `#1` in it stands for the first's answer."""
+    """A single-hop question of MuSiQue and the number of its paragraph; `#1` in it stands for the first's answer."""
 
     question: Text
     answer: Text
     paragraph_support_idx: int | None = None
-    support_paragraph: Paragraph | None = None
-
-    def decomposed(self, support: Passage | None) -> dict[str, Any]:
-        return {"question": self.question, "answer": self.answer, "support": support.id if support else None}
 
 
 class MusiqueRow(_SetRow):
@@ -212,7 +196,7 @@ class MusiqueRow(_SetRow):
     def raw_question(self, number: int) -> RawQuestion | None:
         if not self.answerable:
             return None
-        passages = {paragraph.idx: paragraph.passage() for paragraph in self.paragraphs}
+        passages = {each.idx: _paragraph(each.title, each.paragraph_text) for each in self.paragraphs}
         steps = self.question_decomposition
         if missing := {step.paragraph_support_idx for step in steps} - {None, *passages}:
             raise ValueError(f"question_decomposition: there is no paragraph {missing.pop()}")
@@ -225,7 +209,10 @@ class MusiqueRow(_SetRow):
             passages.values(),
             type=kind if mark else "",
             supports=[support.id for support in supports if support],
-            decomposition=[step.decomposed(support) for step, support in zip(steps, supports, strict=True)],
+            decomposition=[
+                {"question": step.question, "answer": step.answer, "support": support.id if support else None}
+                for step, support in zip(steps, supports, strict=True)
+            ],
         )
 
 
@@ -247,28 +234,16 @@ class WikiHopRow(_SetRow):
         return _raw_question(self.id, f"What is the {name} of {subject}?", [self.answer], passages, **extra)
 
 
-class Columns(Row):
-    """Supporting facts, or paragraphs, as columns; sets name the sentences `sentences` or `content`."""
-
-    title: list[str]
-    sent_id: list[int] = []
-    sentences: list[list[str]] | None = None
-    content: list[list[str]] | None = None
-
-
 class Metadata(Row):
     """FlashRAG's metadata, which differ between sets; values of other types are ignored."""
 
     type: Annotated[str | None, _IfValid] = None
     level: Annotated[str | None, _IfValid] = None
     prop: Annotated[str | None, _IfValid] = None
-    supporting_facts: Annotated[Columns | None, _IfValid] = None
-    context: Annotated[Columns | None, _IfValid] = None
-    question_decomposition: Annotated[list[Step] | None, _IfValid] = None
 
 
 class FlashRagRow(_SetRow):
-    """One line of FlashRAG; the metadata hold paragraphs and facts."""
+    """One line of FlashRAG, without the paragraphs and facts that some of its sets have."""
 
     id: Text
     question: Text
@@ -276,23 +251,9 @@ class FlashRagRow(_SetRow):
     metadata: Metadata | None = None
 
     def raw_question(self, number: int) -> RawQuestion:
-        metadata = self.metadata or Metadata()
-        facts, steps = metadata.supporting_facts or Columns(title=[]), metadata.question_decomposition or []
-        of_steps = [step.support_paragraph.passage() if step.support_paragraph else None for step in steps]
-        passages = [passage for passage in of_steps if passage]
-        if context := metadata.context:
-            sentences = context.sentences or context.content or []
-            passages = _paragraphs(zip(context.title, sentences, strict=False))
+        about = self.metadata or Metadata()
         return _raw_question(
-            self.id,
-            self.question,
-            self.golden_answers,
-            passages,
-            type=metadata.type or metadata.prop,
-            level=metadata.level,
-            supports=_with_titles(passages, facts.title) or [passage.id for passage in of_steps if passage],
-            supporting_facts=[list(fact) for fact in zip(facts.title, facts.sent_id, strict=False)],
-            decomposition=[step.decomposed(passage) for step, passage in zip(steps, of_steps, strict=True)],
+            self.id, self.question, self.golden_answers, type=about.type or about.prop, level=about.level
         )
 
 
