@@ -196,6 +196,7 @@ class MusiqueRow(_SetRow):
     def raw_question(self, number: int) -> RawQuestion | None:
         if not self.answerable:
             return None
+        passages: dict[int | None, Passage]
         passages = {each.idx: _paragraph(each.title, each.paragraph_text) for each in self.paragraphs}
         steps = self.question_decomposition
         if missing := {step.paragraph_support_idx for step in steps} - {None, *passages}:
