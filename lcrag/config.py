@@ -70,7 +70,7 @@ def register() -> None:
     from lcrag.rewards.domains import domain_reward
     from lcrag.rewards.terms import answer_only
     from lcrag.runs.folder import Trackers
-    from lcrag.train.setup import policy as load_policy
+    from lcrag.train.steps import policy as load_policy
 
     for called in (episodes.Chat, episodes.Retries, episodes.Runner, answer_only, domain_reward):
         gin.external_configurable(called, module="lcrag")

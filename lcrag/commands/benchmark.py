@@ -31,7 +31,7 @@ from lcrag.policy.parameters import cache_bytes, causal_mean, decode_bytes, forw
 from lcrag.runs import check_used, mark_used, write_json, write_text
 from lcrag.runs.display import make_console
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
-from lcrag.train.setup import check_shares
+from lcrag.train.steps import check_shares
 
 RESULT = "benchmark.json"
 HEADER = ("work", "tokens", "seconds", "tokens/s", "floor", "share of the floor", "bound by")

@@ -58,7 +58,7 @@ from lcrag.runs import check_used, write_json
 from lcrag.runs.display import make_console, size_text
 from lcrag.sampling.slots import CompiledFunctions, empty_slots, slot_shardings
 from lcrag.train.rollout import Lanes
-from lcrag.train.setup import check_shares
+from lcrag.train.steps import check_shares
 
 STOP_STATES = 64  # rows of the stop automaton's table: enough for a method's few stop strings
 EOS_IDS = 2

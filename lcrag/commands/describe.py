@@ -38,7 +38,7 @@ from lcrag.runs import check_used, mark_used
 from lcrag.runs.display import make_console, size_text
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes
-from lcrag.train.setup import check_rows
+from lcrag.train.steps import check_rows
 
 DESCRIBED = ("train", "sft", "evaluate", "sample")
 MODELS = ("local_model", "question_encoder", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")

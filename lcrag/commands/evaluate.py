@@ -14,7 +14,7 @@ from lcrag.runs.display import make_console
 from lcrag.train.evaluation import Evaluation, answers_path
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
-from lcrag.train.setup import content_hashes
+from lcrag.train.steps import content_hashes
 
 
 @gin.configurable

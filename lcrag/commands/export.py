@@ -26,7 +26,7 @@ from lcrag.policy import Policy, join, split_trainable
 from lcrag.policy.config import ComputeDtype
 from lcrag.runs import check_used
 from lcrag.runs.folder import CHECKPOINTS
-from lcrag.train.setup import save_policy
+from lcrag.train.steps import save_policy
 
 FORMATS = ("atif", "messages")
 USAGE = "lcrag export RUN [STEP] [--to=FORMAT] --output_dir=FOLDER"

@@ -42,10 +42,9 @@ from lcrag.runs.display import progress_display
 from lcrag.runs.folder import CONFIG, RUN
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
-from lcrag.train.metrics import CALLS
 from lcrag.train.rollout import Rollouts, in_order
-from lcrag.train.setup import check_rewarded, check_shape
-from lcrag.train.setup import policy as load_policy
+from lcrag.train.steps import CALLS, check_rewarded, check_shape
+from lcrag.train.steps import policy as load_policy
 
 # --- The evaluation ---
 

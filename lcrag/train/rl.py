@@ -27,9 +27,15 @@ from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.folder import Trackers
 from lcrag.train.evaluation import AFTER, Evaluation, report_run
 from lcrag.train.method import Method, extremes
-from lcrag.train.metrics import (
+from lcrag.train.one_ahead import OneAhead, staleness_metrics
+from lcrag.train.rollout import Lanes, Rollout, Rollouts, Sampled, rollout_metrics, sample_step, show_rollout
+from lcrag.train.steps import (
+    StepCheckpoints,
     check_finite,
+    check_rewarded,
+    check_rows,
     collapse_metrics,
+    content_hashes,
     dynamic_sampling_metrics,
     episode_metrics,
     has_no_signal,
@@ -37,11 +43,9 @@ from lcrag.train.metrics import (
     memory_metrics,
     rate_metrics,
     rollout_flops,
+    save_policy,
     wall_time,
 )
-from lcrag.train.one_ahead import OneAhead, staleness_metrics
-from lcrag.train.rollout import Lanes, Rollout, Rollouts, Sampled, rollout_metrics, sample_step, show_rollout
-from lcrag.train.setup import StepCheckpoints, check_rewarded, check_rows, content_hashes, save_policy
 
 # Bindings that a continued run may change. With other values of the first ones, which fit a run to its devices, sums of
 # floats are rounded differently.

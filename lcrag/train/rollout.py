@@ -33,7 +33,7 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.runs.display import ProgressDisplay
 from lcrag.sampling import Sampler, SamplerConfig, SamplerStatistics
 from lcrag.train.method import Episode, GroupStatistics, Method, ProgramOf, kept_for_update
-from lcrag.train.setup import check_models
+from lcrag.train.steps import check_models
 
 PHASES = ("rollout", "retrieval_wait", "rewards")
 

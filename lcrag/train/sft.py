@@ -20,10 +20,18 @@ from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.folder import Trackers
 from lcrag.train.evaluation import AFTER, Evaluation, report_run
 from lcrag.train.method import Method
-from lcrag.train.metrics import check_finite, learning_flops, memory_metrics, rate_metrics
 from lcrag.train.rl import HARDWARE
 from lcrag.train.rollout import Lanes, Rollouts
-from lcrag.train.setup import StepCheckpoints, check_rows, content_hashes, save_policy
+from lcrag.train.steps import (
+    StepCheckpoints,
+    check_finite,
+    check_rows,
+    content_hashes,
+    learning_flops,
+    memory_metrics,
+    rate_metrics,
+    save_policy,
+)
 
 MAY_CHANGE = (
     *HARDWARE,

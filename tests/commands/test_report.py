@@ -28,7 +28,7 @@ from lcrag.evaluation import Answered, Row, write_rows
 from lcrag.files import write_json_lines
 from lcrag.rewards import domain_reward
 from lcrag.train.evaluation import Evaluation, _answered, answers_path, tables
-from lcrag.train.metrics import tool_rates
+from lcrag.train.steps import tool_rates
 
 PNG = b"\x89PNG"
 OPTIONS = ("--against=mSearch-R1", "--gin.compare_runs.also=('before',)", "--axis=Method.collections")

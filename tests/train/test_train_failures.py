@@ -20,7 +20,7 @@ from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner
 from lcrag.retrieval import Collections
 from lcrag.runs.processes import Stopped
-from lcrag.train.setup import StepCheckpoints
+from lcrag.train.steps import StepCheckpoints
 
 # --- A user's mistake is one line, and nothing written before is touched ---
 

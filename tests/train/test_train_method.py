@@ -22,9 +22,9 @@ from lcrag.policy import Policy, make_mesh
 from lcrag.policy.config import accelerator_named
 from lcrag.policy.parameters import causal_mean, forward_flops, update_flops
 from lcrag.rewards import Term, TermSum
-from lcrag.train import metrics as step_metrics
+from lcrag.train import steps as step_metrics
 from lcrag.train.method import Method, extremes, kept_for_update, values_of
-from lcrag.train.metrics import (
+from lcrag.train.steps import (
     episode_metrics,
     has_no_signal,
     learning_flops,

@@ -35,7 +35,7 @@ from lcrag.retrieval import Collections, NoCollections, load_encoder
 from lcrag.rewards import token_f1
 from lcrag.sampling import generate
 from lcrag.train.method import Method, group_ids, values_of
-from lcrag.train.setup import check_rewarded
+from lcrag.train.steps import check_rewarded
 
 # --- LcRL ---
 

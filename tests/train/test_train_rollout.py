@@ -27,8 +27,8 @@ from lcrag.runs.display import ProgressDisplay
 from lcrag.sampling import SamplerConfig, SamplerStatistics
 from lcrag.train.evaluation import SEED_OFFSET, Evaluation, answers_path, read_answers
 from lcrag.train.method import Episode, GroupStatistics, values_of
-from lcrag.train.metrics import dynamic_sampling_metrics
 from lcrag.train.rollout import PHASES, LaneResult, Lanes, Rollout, Rollouts, assign_lanes, rollout_metrics, sample_step
+from lcrag.train.steps import dynamic_sampling_metrics
 
 PROCESS = """
 import sys

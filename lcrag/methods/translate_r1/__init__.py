@@ -9,7 +9,7 @@ arXiv 2606.06835 (Jayarao et al.). Commands and results: `docs/translate_r1.md`,
 | section 4.3, appendix G, equation 4: when the gate opens | `gate_firing_probability` |
 | section 4.4: the rollout with the tool | `program.translate_r1`, `program.ToolUse` |
 | appendix A: prompts | `program.domain_prompt`, `program.tool_prompt` |
-| section 6, figure 6: reward and tool rate in training | `train.metrics.tool_rates`, `tool_report.draw_tool_rates` |
+| section 6, figure 6: reward and tool rate in training | `train.steps.tool_rates`, `tool_report.draw_tool_rates` |
 | section 6.3, figure 1: Pareto shares | `tool_report.pareto_shares`, `tool_report.draw_pareto` |
 | tables 3 to 5, figure 7: by domain, selectivity | `tool_report.tool_tables`, `draw_selectivity` |
 | translation before a search (not in the paper) | `program.translate_and_search` |
