@@ -1,9 +1,12 @@
-"""Plays an episode program with scripted texts."""
+"""Plays an episode program with scripted texts; finished episodes as rewards get them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from lcrag.episodes import Complete, Completion, Generate, Outcome, Program, Request, Retrieve, Translate
+from lcrag.rewards import Episodes
 
 
 def drive(
@@ -51,3 +54,11 @@ def searched(requests: Iterable[Request]) -> list[tuple[str, ...]]:
 def stops(requests: Iterable[Request]) -> list[tuple[str, ...]]:
     """The stop strings of each generation."""
     return [request.stop for request in requests if isinstance(request, Generate)]
+
+
+def finished(answers: Sequence[str | None], golds: Sequence[Sequence[str]], **columns: Any) -> Episodes:
+    """Returns episodes of one group in English, on the questions "Q0?", "Q1?" ...; `columns` replace what is usual."""
+    count = len(answers)
+    usual = {"group_ids": np.zeros(count, int), "languages": ["en"] * count}
+    usual["questions"] = [f"Q{number}?" for number in range(count)]
+    return Episodes(answers=answers, golds=golds, **(usual | columns))

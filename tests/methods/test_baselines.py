@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import program_scripts
 import pytest
-from finished_episodes import finished
+from program_scripts import finished
 from support import tiny_tokenizer
 
 from lcrag.curation.playing import misread, play

@@ -54,8 +54,8 @@ def test_an_episode_of_the_paper():
         "valid_searches": 2,
     }
     assert occurred(outcome) == counted()
-    names = ["Observe", *["Generate", "Retrieve", "Observe"] * 2, "Generate"]
-    assert [type(each).__name__ for each in requests] == names
+    kinds = ["Observe", *["Generate", "Retrieve", "Observe"] * 2, "Generate"]
+    assert [type(each).__name__ for each in requests] == kinds
     assert requests[1].stop == ("</search>", "</answer>")
     assert requests[2] == Retrieve(("Lima country",), ("en",), 3)
 

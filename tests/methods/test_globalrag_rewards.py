@@ -7,9 +7,9 @@ import math
 import networkx
 import numpy as np
 import pytest
-from finished_episodes import finished
 from hypothesis import given
 from hypothesis import strategies as st
+from program_scripts import finished
 
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.plans import GoldenPlan, plan_of
@@ -87,10 +87,8 @@ def dense(nodes, seed):
 def test_the_search_of_six_nodes_is_always_exact():
     generator = np.random.default_rng(0)
     for seed in range(20):
-        similarity = generator.uniform(0.7, 1.0, (6, 6))
-        found = common_subgraph(dense(6, seed), dense(6, seed + 100), similarity, 0.7)
-        assert found.exact
-        assert found.explored <= 18_703
+        found = common_subgraph(dense(6, seed), dense(6, seed + 100), generator.uniform(0.7, 1.0, (6, 6)), 0.7)
+        assert found.exact and found.explored <= 18_703
     nodes = sum(math.perm(6, count) * math.comb(n, count) for n in range(7) for count in range(n + 1))
     assert nodes == 18_703 <= MAX_EXPLORED
 

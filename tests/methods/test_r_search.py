@@ -9,8 +9,7 @@ import re
 import numpy as np
 import pytest
 from episode_scripts import LANGUAGES, question, runner
-from finished_episodes import finished
-from program_scripts import drive
+from program_scripts import drive, finished
 from support import tiny_tokenizer
 
 from lcrag.atlas import build_world

@@ -5,9 +5,9 @@ import itertools
 
 import numpy as np
 import pytest
-from finished_episodes import finished
 from hypothesis import given
 from hypothesis import strategies as st
+from program_scripts import finished
 from support import plain_rewards as oracle
 
 from lcrag.errors import UserError

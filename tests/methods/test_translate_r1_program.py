@@ -307,10 +307,8 @@ def test_calls_and_searches_have_separate_budgets_and_mistakes():
 
 def test_the_prompts_of_translation_and_search():
     opening = next(translate_and_search(ASKED, COLLECTIONS))
-    assert "<search> query </search>" in opening.system
-    assert "<tool_call>" in opening.system
-    assert "Kivari" not in opening.system
-    assert opening.tools
+    assert "<search> query </search>" in opening.system and "<tool_call>" in opening.system
+    assert "Kivari" not in opening.system and opening.tools
     assert "<tool_call>" not in next(translate_and_search(ASKED, COLLECTIONS, calls=0)).system
     assert next(translate_and_search(ASKED, COLLECTIONS, wording="atlas")).text == opening.text == "Vok tep?\n"
 

@@ -5,9 +5,9 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from finished_episodes import finished
 from hypothesis import given
 from hypothesis import strategies as st
+from program_scripts import finished
 
 from lcrag.data.questions import DOMAINS
 from lcrag.errors import UserError
