@@ -94,7 +94,6 @@ class Language:
     endonym: str  # its name in itself
     relative: str  # code of a larger language close by family, script or region, for prompts in a pivot language
     example: str  # an example answer for prompts
-    spaces: bool = True  # whether its script separates words; otherwise corpora are cut by characters
 
 
 _ALL = (
@@ -102,15 +101,15 @@ _ALL = (
     Language(code="ar", name="Arabic", endonym="العربية", relative="fr", example="بكين"),
     Language(code="fi", name="Finnish", endonym="suomi", relative="ru", example="Peking"),
     Language(code="fr", name="French", endonym="français", relative="it", example="Pékin"),
-    Language(code="ja", name="Japanese", endonym="日本語", spaces=False, relative="zh", example="北京"),
+    Language(code="ja", name="Japanese", endonym="日本語", relative="zh", example="北京"),
     Language(code="it", name="Italian", endonym="italiano", relative="fr", example="Pechino"),
     Language(code="ru", name="Russian", endonym="русский", relative="fr", example="Пекин"),
-    Language(code="zh", name="Chinese", endonym="中文", spaces=False, relative="ja", example="北京"),
+    Language(code="zh", name="Chinese", endonym="中文", relative="ja", example="北京"),
     Language(code="de", name="German", endonym="Deutsch", relative="fr", example="Peking"),
     Language(code="ko", name="Korean", endonym="한국어", relative="ja", example="베이징"),
     Language(code="es", name="Spanish", endonym="español", relative="fr", example="Pekín"),
     Language(code="pt", name="Portuguese", endonym="português", relative="es", example="Pequim"),
-    Language(code="th", name="Thai", endonym="ไทย", spaces=False, relative="zh", example="ปักกิ่ง"),
+    Language(code="th", name="Thai", endonym="ไทย", relative="zh", example="ปักกิ่ง"),
     # beyond LcRL's MKQA: the other languages of XOR-TyDi QA, XQuAD and MKQA
     Language(code="bn", name="Bengali", endonym="বাংলা", relative="hi", example="বেইজিং"),
     Language(code="te", name="Telugu", endonym="తెలుగు", relative="hi", example="బీజింగ్"),
@@ -119,7 +118,7 @@ _ALL = (
     Language(code="he", name="Hebrew", endonym="עברית", relative="ar", example="בייג׳ינג"),
     Language(code="hi", name="Hindi", endonym="हिन्दी", relative="fr", example="बीजिंग"),
     Language(code="hu", name="Hungarian", endonym="magyar", relative="de", example="Peking"),
-    Language(code="km", name="Khmer", endonym="ខ្មែរ", spaces=False, relative="th", example="ប៉េកាំង"),
+    Language(code="km", name="Khmer", endonym="ខ្មែរ", relative="th", example="ប៉េកាំង"),
     Language(code="ms", name="Malay", endonym="Melayu", relative="zh", example="Beijing"),
     Language(code="nl", name="Dutch", endonym="Nederlands", relative="de", example="Peking"),
     Language(code="no", name="Norwegian", endonym="norsk", relative="de", example="Beijing"),

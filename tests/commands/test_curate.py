@@ -38,7 +38,7 @@ from lcrag.methods.globalrag.golden import golden_trajectory, plan_teacher
 from lcrag.methods.globalrag.plans import golden_plans as plans_in
 from lcrag.methods.rag_r1.curation import KINDS, oracle_teacher
 from lcrag.methods.rag_r1.program import rag_r1
-from lcrag.methods.translate_r1.pipeline import STAGES, ModelRequest
+from lcrag.methods.translate_r1.pipeline import ModelRequest
 from lcrag.policy import initialise, load_tokenizer, save_hugging_face
 
 WORLD = build_world(0)
@@ -487,20 +487,6 @@ def test_what_is_written_is_read_as_coupled_questions(translated):
     made = next(versions["am"] for versions in by_id.values() if "am" in versions)
     assert made.extra["original"] == turned(made.text)
     assert made.extra["translated_from"] == "en"
-
-
-def test_a_pool_that_is_too_small_is_used_up(source, tmp_path):
-    with served(stand_in_chat(Served())) as url:
-        assert translate(source, tmp_path / "run", url, "LANGUAGES=('am',)", "translations.places=12") == 0
-    report = json.loads((tmp_path / "run" / "report.json").read_text())
-    [language] = report["languages"]
-    assert (language["filled"], language["attempts"]) == (len(SOUND), len(NAMES))
-    assert set(language["removed"]) == set(STAGES[1:])
-    assert all(language["removed"].values())
-    heuristics = ("repeats itself", "too short", "too long", "a copy of the source")
-    assert language["removed"]["heuristics"] == dict.fromkeys(heuristics, 1)
-    assert language["removed"]["judge"] == {"DIFFERENT": 1, "neither SAME nor DIFFERENT": 1}
-    assert report["requests"]["judge"] == len(SOUND) + 1 + 4  # three retries for the vague one
 
 
 def killed(line, stopped):

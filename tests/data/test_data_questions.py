@@ -128,7 +128,6 @@ def test_every_language_names_another_as_its_relative():
         assert language.code == code
         assert language.relative in LANGUAGES
         assert language.relative not in (code, "en")
-    assert {code for code, language in LANGUAGES.items() if not language.spaces} == {"ja", "zh", "th", "km"}
     assert (language_of("fi").name, known_languages(None)) == ("Finnish", LCRL_LANGUAGES)
     for call in (lambda: language_of("xx"), lambda: known_languages(["en", "xx"])):
         with pytest.raises(UserError, match="'xx'"):
