@@ -7,7 +7,6 @@ from typing import Any
 
 import matplotlib.axes
 import matplotlib.figure
-import matplotlib.legend
 import matplotlib.ticker
 import numpy as np
 from jaxtyping import Float, Int
@@ -45,7 +44,6 @@ NAME_WIDTH = 11  # characters of a line below an axis
 KINDS: Mapping[str, Sequence[Any]] = {
     "linestyle": ("-", (0, (4, 2)), (0, (1, 1.5))),
     "marker": ("o", "D", "^"),
-    "hatch": ("", "///", "..."),
 }
 STYLE = {
     "font.size": 10,
@@ -251,7 +249,7 @@ def make_panels(
 
 
 def series_style(number: int, kind: str) -> dict[str, Any]:
-    """Returns the colour and the "linestyle", "marker" or "hatch" of a series, by its number in the figure."""
+    """Returns the colour and the "linestyle" or "marker" of a series, by its number in the figure."""
     others = KINDS[kind]  # the next one is used once the colours are used up
     return {"color": COLOURS[number % len(COLOURS)], kind: others[number // len(COLOURS) % len(others)]}
 
@@ -266,12 +264,9 @@ def finish(axes: matplotlib.axes.Axes, title: str, across: str, up: str = "", ma
     axes.margins(x=margin)
 
 
-def add_legend(
-    figure: matplotlib.figure.Figure, row: Sequence[matplotlib.axes.Axes]
-) -> matplotlib.legend.Legend | None:
+def add_legend(figure: matplotlib.figure.Figure, row: Sequence[matplotlib.axes.Axes]) -> None:
     """Adds one legend below all panels if they show more than one label."""
     handles = {label: handle for axes in row for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    if len(handles) < 2:
-        return None
-    placed = {"loc": "outside lower center", "ncols": min(4, len(handles)), "frameon": False, "labelcolor": INK}
-    return figure.legend(handles.values(), handles.keys(), **placed)
+    if len(handles) > 1:
+        placed = {"loc": "outside lower center", "ncols": min(4, len(handles)), "frameon": False, "labelcolor": INK}
+        figure.legend(handles.values(), handles.keys(), **placed)
