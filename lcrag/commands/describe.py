@@ -292,8 +292,10 @@ def description(command: str) -> dict[str, Any]:
         about["collections"] = {"source": collections.name.rpartition("/")[2], "where": plain(collections.where)}
         about["collections"] |= {"languages": list(collections.languages), "passages": collections.passages}
         about["encoder"] = encoder = collections.settings.get("encoder")
-        if collections.name.endswith("load_collections") or "encoder" not in collections.settings:
-            about["encoder"] = "the one kept with the collections, or the service's"
+        if collections.name.endswith("load_collections"):
+            about["encoder"] = "the one kept with the collections"
+        elif "encoder" not in collections.settings:
+            about["encoder"] = "the service's"
         elif encoder is None:
             parts.lacking[f"{collections.name}.encoder is not set: name the folder of an encoder"] = None
         elif not _is_model(encoder):
@@ -444,6 +446,7 @@ def budgets(method: Method, *, generation: int, context: int, prompt: int | None
         "tool_calls": calls or None,
         "longest_tokens": longest,
         "fits_context": longest <= context,
+        "settings": plain(given),
     }
 
 
@@ -519,6 +522,9 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
     groups: dict[str, dict[str, Any]] = {
         title: {name.replace("_", " "): about[name] for name in names.split()} for title, names in TABLES.items()
     }
+    for name, budget in groups["Budgets of an episode"].items():
+        short = {key: value for key, value in (budget or {}).items() if key != "settings"}
+        groups["Budgets of an episode"][name] = short
     of_data = ("dataset", "questions", "languages")
     groups["Questions"] = {
         source["source"]: "absent" if source["absent"] else {name: source.get(name) for name in of_data}
