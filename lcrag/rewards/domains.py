@@ -36,7 +36,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import pydantic
@@ -279,7 +279,6 @@ def read_constraints(objects: Any, question: str) -> list[Constraint]:
 
 # --- Written texts ---
 
-T = TypeVar("T")
 Scores: TypeAlias = Float[np.ndarray, " texts"]
 # (prompts, number of the attempt from 0) -> one answer per prompt, None where the judge fails.
 Judge: TypeAlias = Callable[[Sequence[str], int], Sequence[str | None]]
@@ -391,32 +390,25 @@ def _judged(
         escaped = {name: html.escape(field, False) for name, field in fields.items()}
         prompts.append(prompt.format(language=text.language, **escaped))
     scores = np.zeros(len(written))
-    scores[asked] = [np.nan if score is None else score for score in judged(judge, prompts, score_in, retries)]
+    scores[asked] = judged(judge, prompts, retries)
     return scores
 
 
-def judged(
-    judge: Judge, prompts: Sequence[str], parse: Callable[[str], T | None], retries: int = RETRIES
-) -> list[T | None]:
-    """Asks a judge all prompts together; returns what `parse` reads in its answers.
+def judged(judge: Judge, prompts: Sequence[str], retries: int = RETRIES) -> Scores:
+    """Asks a judge all prompts together; returns the last `<score>` from 0 to 10 of each answer, scaled to [0, 1].
 
-    Prompts whose answer does not parse are asked again, at most `retries` times; None where all attempts fail.
+    Prompts without a score are asked again, at most `retries` times; NaN where all attempts fail.
     """
-    parsed: list[T | None] = [None] * len(prompts)
+    scores = np.full(len(prompts), np.nan)
     for attempt in range(retries + 1):
-        places = [place for place, value in enumerate(parsed) if value is None]
+        places = np.flatnonzero(np.isnan(scores)).tolist()
         if not places:
             break
-        answers = judge([prompts[place] for place in places], attempt)
-        for place, text in zip(places, answers, strict=True):
-            parsed[place] = None if text is None else parse(text)
-    return parsed
-
-
-def score_in(text: str) -> float | None:
-    """Returns the last `<score>` from 0 to 10 of a judge's answer, scaled to [0, 1]; None without one."""
-    scores = _SCORE_TAG.findall(text)
-    return None if not scores or float(scores[-1]) > MAX_SCORE else float(scores[-1]) / MAX_SCORE
+        for place, text in zip(places, judge([prompts[place] for place in places], attempt), strict=True):
+            found = _SCORE_TAG.findall(text or "")
+            if found and float(found[-1]) <= MAX_SCORE:
+                scores[place] = float(found[-1]) / MAX_SCORE
+    return scores
 
 
 def repetition_ratio(text: str, size: int = REPETITION_SIZE) -> float:

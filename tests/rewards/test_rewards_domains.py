@@ -27,7 +27,6 @@ from lcrag.rewards.domains import (
     option,
     read_constraints,
     repetition_ratio,
-    score_in,
     summarisation,
     translation,
 )
@@ -200,18 +199,20 @@ def test_following_an_instruction_takes_fluency_too():
 
 
 def test_a_judge_that_says_no_score_is_asked_again_and_then_the_text_is_not_scored():
-    late, silent = ScriptedJudge("?", "?", "<score>6</score>"), ScriptedJudge(*"????")
-    assert score_in("first <score>1</score>, no: <SCORE> 9.5 </SCORE>") == 0.95
-    assert {score_in(said) for said in ("<score>11</score>", "<score>-1</score>", "seven", "")} == {None}
-    assert judged(late, ["a", "b"], score_in) == [0.6, 0.6]
+    late, silent = (
+        ScriptedJudge("?", "<score>11</score>", "<score>6</score>"),
+        ScriptedJudge("<score>-1</score>", *"???"),
+    )
+    assert judged(ScriptedJudge("first <score>1</score>, no: <SCORE> 9.5 </SCORE>"), ["a"]) == [0.95]
+    assert judged(late, ["a", "b"]).tolist() == [0.6, 0.6]
     assert len(late.asked) == 3
-    assert judged(silent, ["a"], score_in) == [None]
+    assert np.isnan(judged(silent, ["a"]))
     assert len(silent.asked) == 4
-    assert judged(silent, ["a"], score_in, retries=0) == [None]
-    assert judged(silent, [], score_in) == []
+    assert np.isnan(judged(silent, ["a"], retries=0))
+    assert judged(silent, []).tolist() == []
     earned = domain_reward(ScriptedJudge(*"????"))(episodes("summarisation", [SUMMARY + " At noon."], [(SUMMARY,)]))
     assert np.isnan(earned["total"]).tolist() == [True]
-    assert judged(ScriptedJudge(None, "<score>6</score>"), ["a"], score_in) == [0.6]
+    assert judged(ScriptedJudge(None, "<score>6</score>"), ["a"]) == [0.6]
 
 
 def test_a_policy_cannot_speak_to_the_judge():
