@@ -103,7 +103,7 @@ def compare_runs(
         None if `records` is set; no report is written then.
       folders: Folders of runs or of records, or folders that contain such folders.
       console: Console on which tables are printed.
-      records: Folder for a record of each run, see `sources`; None: no records are written.
+      records: Folder for a record of each run, see `write_records`; None: no records are written.
       metrics: Metrics of the tables and records; the first two also by language, the first along the axis.
       against: The method that all others are tested against, question by question.
       threshold: Largest marked p-value, exclusive.
