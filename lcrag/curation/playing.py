@@ -240,12 +240,9 @@ class GoldenAnswers:
     """Writes the first golden answer for every generation: the SFT rows of LcRL, section 4.1.
 
     For a program that retrieves by itself this is the SFT baseline; where the policy may search, it answers without.
-
-    Attributes:
-      template: The text, with the placeholder `{answer}`.
     """
 
-    template: str = "<answer> {answer}</answer>"
+    template: str = "<answer> {answer}</answer>"  # the text, with the placeholder `{answer}`
 
     def __post_init__(self):
         if PLACE not in self.template:
@@ -292,18 +289,12 @@ class Teacher(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WritingTeacher:
-    """A teacher that writes texts, which are encoded with the tokenizer of the student policy.
+    """A teacher that writes texts, which are encoded with the tokenizer of the student policy."""
 
-    Attributes:
-      writer: Returns the writer of texts for a temperature.
-      context: Length of a context, in tokens.
-      concurrency: Number of programs that run at the same time.
-    """
-
-    writer: Callable[[float], TextWriter]
+    writer: Callable[[float], TextWriter]  # of texts for a temperature
     tokenizer: ContextTokenizer
-    context: int
-    concurrency: int = 1
+    context: int  # length of a context, in tokens
+    concurrency: int = 1  # number of programs that run at the same time
     hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def play(

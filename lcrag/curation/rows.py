@@ -114,20 +114,13 @@ class RowEncoder:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowContext:
-    """The policy for which a source makes rows.
-
-    Attributes:
-      chat: Formats the openings of dialogues for a model with a chat template.
-      longest_tokens: Maximum length of a training row, in tokens.
-      program: Builds the demonstrated program of a question; None: rows do not come from a program.
-      search: Searches for the program.
-    """
+    """The policy for which a source makes rows."""
 
     tokenizer: Tokenizer
-    chat: Chat
-    longest_tokens: int
-    program: Callable[[Question], Program] | None = None
-    search: Search | None = None
+    chat: Chat  # formats the openings of dialogues for a model with a chat template
+    longest_tokens: int  # maximum length of a training row
+    program: Callable[[Question], Program] | None = None  # of a question; None: rows do not come from a program
+    search: Search | None = None  # for the program
 
     def encoder(self, end_of_sequence: bool) -> RowEncoder:
         """Returns the encoder of the rows."""
@@ -163,7 +156,6 @@ def demonstration_files(
     Args:
       files: JSON Lines files, plain or gzipped; names may contain the wildcard `*`.
       part: "train" or "validation" of a random split by question, or "all".
-      end_of_sequence: Whether to train on an end-of-sequence token after a dialogue that ends with the policy's text.
     """
     with counted_bad_rows() as bad_rows:
         demonstrations = take_part(read_demonstrations(files, bad_rows), part, validation_share, seed)
@@ -180,7 +172,6 @@ def seqio_demonstrations(
     Args:
       task: Name of the task or mixture; a gin file may import the module that registers it.
       limit: Maximum number of examples of each task; None: all.
-      end_of_sequence: Whether to train on an end-of-sequence token after each target.
     """
     import lcrag.atlas.tasks  # noqa: F401  registers the tasks of lcrag, and takes TensorFlow's seconds
     from lcrag.data.seqio_tasks import demonstrations_of_task
@@ -209,7 +200,6 @@ def golden_answers(
       question_share: Share of the questions that is used, in all their languages. With the same seed, a smaller share
         is a subset of a larger one.
       template: The policy's text, with `{answer}` for the golden answer.
-      end_of_sequence: Whether to train on an end-of-sequence token after the answer.
       writer: Makes from all questions a writer of the policy's texts, which replaces the template: `GoldenArguments`.
     """
     program, search = row_context.played()
@@ -321,11 +311,7 @@ def demonstrate(
     """Yields demonstrations of a program on the atlas's training questions forever, determined by the seed.
 
     Args:
-      program: Builds the episode program of a question.
-      oracle: Plays the program.
       context: Tokens that a context holds; longer demonstrations are left out.
-      chat: How openings are put to a model with a chat template.
-      translator: Makes the translations that the program requests, if any.
       only_correct: Whether demonstrations with another answer than the passages' value are left out.
 
     Raises:
@@ -397,7 +383,6 @@ def oracle_demonstrations(
       questions: Questions of the atlas; drawn with replacement.
       count: Number of demonstrations.
       searches: Maximum number of searches that the oracle makes, which is the program's budget.
-      end_of_sequence: Whether to train on an end-of-sequence token after the answer.
       oracle: Creates the oracle from its `budget`.
       translator: Translates for a program that asks for translations; None: the program asks for none.
       only_correct: Whether to leave out demonstrations with another answer than the value in the passages.

@@ -289,8 +289,7 @@ def find_source(
     """Returns the source of a language.
 
     Args:
-      place: A file, a folder (all files of known formats) or a pattern with `*`; files are sorted by name, with numbers
-        in numeric order.
+      place: A file, a folder (all files of known formats) or a pattern with `*`; files are sorted by name and number.
       kind: "dump" (Wikimedia XML), "articles" (plain text, to be cut), "passages" (ready-made) or "squad" (paragraphs
         of a reading comprehension data set); None: inferred from the name or first row of the first file.
       unit: Unit of the passages' length; None: that of the language's script.
