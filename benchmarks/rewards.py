@@ -26,7 +26,7 @@ from support import plain_rewards
 from timing import report
 
 from lcrag import rewards
-from lcrag.methods.lcrl.rewards import anti_consistency
+from lcrag.methods.lcrl.program import anti_consistency
 from lcrag.methods.translate_r1.costs import cost_adjusted_rewards
 
 ANSWERS, GOLDS = 4096, 3

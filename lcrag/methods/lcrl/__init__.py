@@ -15,5 +15,10 @@ Results: `docs/results.md`; ablations and studies: `docs/studies.md`.
 | appendix A.3: baselines | `lcrag.methods.baselines` |
 """
 
-from lcrag.methods.lcrl.program import hierarchical_search, pivot
-from lcrag.methods.lcrl.rewards import anti_consistency, language_coupled, language_coupled_reward
+from lcrag.methods.lcrl.program import (
+    anti_consistency,
+    hierarchical_search,
+    language_coupled,
+    language_coupled_reward,
+    pivot,
+)
