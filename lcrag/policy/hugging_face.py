@@ -414,7 +414,7 @@ def load_hugging_face(
         path, sharding = place.path, shardings[place.path]
         tensor = _read(tensors, name, place, sharding)
         if path not in flat:
-            flat[path] = _zeros(shapes[path].shape, wanted, sharding)()
+            flat[path] = jnp.zeros(shapes[path].shape, wanted, device=sharding)
         # reading must not run ahead of the devices, or the host's memory would fill
         flat[path] = _writer(place.transposed, sharding)(flat[path], tensor, place.layer).block_until_ready()
 
@@ -441,11 +441,6 @@ def _read(tensors: TensorFolder, name: str, place: StoredParameter, parameter: N
         return parts[key]
 
     return jax.make_array_from_callback(place.shape, sharding, read)
-
-
-@functools.cache
-def _zeros(shape: tuple[int, ...], dtype: Any, sharding: NamedSharding) -> Callable[[], Array]:
-    return jax.jit(functools.partial(jnp.zeros, shape, dtype), out_shardings=sharding)
 
 
 @functools.cache
