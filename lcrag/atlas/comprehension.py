@@ -168,17 +168,14 @@ class ComprehensionTasks:
         domains: Sequence[str] = DOMAINS,
         limit: int | None = None,
     ) -> list[Question]:
-        """Returns the questions of a split with all language versions adjacent.
+        """Returns the questions of a split with their tiers, all language versions adjacent.
+
+        `extra` has `kind`, `words` (codes of the placeholders' words) and `value` (the sum, or the continent).
 
         Args:
           split: demonstrations, validation, train or held_out.
           languages: Codes of the languages to ask in; None: all, including the constructed ones.
-          domains: mathematics, multiple_choice or both.
           limit: Maximum number of questions of each domain, each in all languages.
-
-        Returns:
-          Questions with their domain and tier (known, half_known or constructed), whose `extra` has `kind`, `words`
-            (codes of the placeholders' words) and `value` (the sum, or the country's continent).
         """
         codes = known_languages(languages, LANGUAGES)
         if split not in SPLITS:

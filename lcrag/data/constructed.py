@@ -51,13 +51,10 @@ class WordSubstitution:
 
     Constructed words outside the vocabulary are mapped to vocabulary words that are not constructed words; all other
     words are mapped to themselves. The inverse therefore restores every text exactly.
-
-    Attributes:
-      words: English word -> constructed word, in lower case.
     """
 
     def __init__(self, vocabulary: Iterable[str], seed: int):
-        self.words: dict[str, str] = {}
+        self.words: dict[str, str] = {}  # English word -> constructed word, in lower case
         for length, group in itertools.groupby(_by_length(vocabulary_of(vocabulary)), key=len):
             # Syllables while there are any, none of which is an English word while there are enough; then any letters.
             words = list(group)

@@ -28,22 +28,14 @@ QUESTION_MARKS = ("?", "？", "؟", ";", "\u037e")  # the last two are Greek
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Question:
-    """One question in one language.
+    """One question in one language."""
 
-    Attributes:
-      id: Stable id, the same in every language version of the question.
-      dataset: Name of the data set, e.g. "atlas".
-      language: ISO 639-1 code of the language of question and answers.
-      text: The question.
-      answers: Golden answers in `language`, aliases included.
-      extra: Data for single methods: golden plan, domain, tier, kind, whether the native collection holds the fact.
-    """
-
-    id: str
-    dataset: str
-    language: str
+    id: str  # stable, the same in every language version of the question
+    dataset: str  # name of the data set, e.g. "atlas"
+    language: str  # ISO 639-1 code of the language of question and answers
     text: str
-    answers: tuple[str, ...]
+    answers: tuple[str, ...]  # golden answers in `language`, aliases included
+    # Data for single methods: golden plan, domain, tier, kind, whether the native collection holds the fact.
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
