@@ -25,7 +25,7 @@ from lcrag.errors import UserError, typed
 from lcrag.models.translators import PATH, TranslateAnswer, Translation
 from lcrag.policy import Policy
 from lcrag.retrieval import Collections, Hit, NoCollections, SearchableCollections
-from lcrag.retrieval.remote import LanguageCode
+from lcrag.retrieval.remote import LanguageCode, is_loopback
 from lcrag.retrieval.service import (
     USUAL_LIMITS,
     Batcher,
@@ -34,7 +34,6 @@ from lcrag.retrieval.service import (
     address_of,
     check_positive,
     default_among,
-    is_loopback,
     listen,
     make_application,
     refusing,
@@ -356,12 +355,10 @@ def make_mcp_server(service: ToolService) -> Any:
     return server
 
 
-def add_mcp_route(application: FastAPI, service: ToolService, host: str) -> None:
-    """Adds `POST /mcp`: no sessions, and one JSON response a call, so a stopping server waits for calls in flight only.
-
-    A server on a loopback `host` refuses requests that name another host: a web page cannot reach it by DNS rebinding.
-    """
-    served = make_mcp_server(service).streamable_http_app(json_response=True, stateless_http=True, host=host)
+def add_mcp_route(application: FastAPI, service: ToolService) -> None:
+    """Adds `POST /mcp`: no sessions, one JSON response a call, so a stopping server waits for calls in flight only."""
+    # with this host the SDK does not check the hosts of requests: `make_server` does, for every route
+    served = make_mcp_server(service).streamable_http_app(json_response=True, stateless_http=True, host="0.0.0.0")
     [endpoint] = [route.endpoint for route in served.routes if isinstance(route, Route)]
     application.router.routes.append(Route("/mcp", endpoint, methods=["POST"]))
     application.router.lifespan_context = served.router.lifespan_context
@@ -439,7 +436,7 @@ def serve(
             lines += [f"search as a tool at {address}/search_tool"]
             longest_seconds = max(longest_seconds, tool_limits.answer_seconds)
             try:
-                add_mcp_route(application, service, "127.0.0.1" if is_loopback(listener) else host)
+                add_mcp_route(application, service)
                 lines += [f"the same for agents, by MCP, at {address}/mcp"]
             except UserError as missing:
                 lines += [f"no tool for agents: {missing}"]
@@ -447,7 +444,7 @@ def serve(
             add_translate_route(application, translator, limits=translation_limits, window_seconds=window_seconds)
             lines += [f"translations at {address}/translate"]
             longest_seconds = max(longest_seconds, translation_limits.answer_seconds)
-        if not is_loopback(listener):
+        if not is_loopback(listener.getsockname()[0]):
             lines += ["anyone who can reach this address can use it: there is no authentication"]
         if isinstance(searched, Collections):  # searches of remote ones may cost money
             for size in warm_up_queries:

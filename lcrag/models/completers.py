@@ -22,7 +22,7 @@ from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
 from lcrag.retrieval import Encoder
 from lcrag.retrieval.encoder import configured_encoder, read_encoder_config
-from lcrag.retrieval.remote import hide_addresses, shown
+from lcrag.retrieval.remote import hide_addresses, http_client, shown_address
 from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, continue_contexts
 from lcrag.sampling.choice import text_until_stop
 
@@ -207,7 +207,7 @@ class ChatEndpoint:
     """
 
     def __init__(self, model: str, url: str = LOCAL, *, attempts: int = 6, seconds: float = 120.0):
-        self._shown_url = shown(url)
+        self._shown_url = shown_address(url)
         self.name = f"{model} at {self._shown_url}"
         self._model, self._attempts = model, attempts
         hide_addresses()
@@ -219,7 +219,11 @@ class ChatEndpoint:
             raise UserError(f"{self.name} has {attempts} attempts: set them to 1 or more")
         self._openai: Any = openai
         self._client = self._openai.OpenAI(
-            base_url=url, api_key=os.environ.get(KEY, "none"), timeout=seconds, max_retries=attempts - 1
+            base_url=url,
+            api_key=os.environ.get(KEY, "none"),
+            timeout=seconds,
+            max_retries=attempts - 1,
+            http_client=http_client(openai.DefaultHttpxClient, url),
         )
 
     def say(self, messages: Sequence[Mapping[str, str]], **settings: Any) -> ChatReply:

@@ -257,12 +257,12 @@ class RemoteTranslator:
 
     def __init__(self, url: str, patience: Patience = USUAL_PATIENCE, texts: int = 64, connections: int = 8):
         self._url, self._texts = url.rstrip("/").removesuffix(PATH) + PATH, texts
-        name = f"the translation service at {self._url}"
+        called = "the translation service"
         try:
-            self._ask(HttpService(name, patience.at_the_start()), [], None, "en")
+            self._ask(HttpService(called, self._url, patience.at_the_start()), [], None, "en")
         except ServiceRefusal as error:
             raise UserError(f"{error}: it refuses even an empty request, so look into its log") from error
-        self._service = HttpService(name, patience, connections)
+        self._service = HttpService(called, self._url, patience, connections)
         self._executor = ThreadPoolExecutor(connections, thread_name_prefix="remote translation")
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:

@@ -28,8 +28,9 @@ from lcrag.retrieval.remote import (
     RemoteCollections,
     ServiceRefusal,
     ServiceUnavailable,
+    http_client,
     key_from,
-    shown,
+    shown_address,
 )
 
 _POINTS_PER_REQUEST = 512
@@ -58,7 +59,12 @@ class Qdrant:
         replicas: int = 1,
         patience: Patience = USUAL_PATIENCE,
     ):
-        self.name, self.prefix, self._shards, self._replicas = f"Qdrant at {shown(url)}", prefix, shards, replicas
+        self.name, self.prefix, self._shards, self._replicas = (
+            f"Qdrant at {shown_address(url)}",
+            prefix,
+            shards,
+            replicas,
+        )
         self._patience = patience
         try:
             import qdrant_client
@@ -73,7 +79,9 @@ class Qdrant:
         elif "://" in url:
             key = key_from(key_variable) if key_variable else None
             seconds = round(patience.answer_seconds)
-            self._client = client(url=url, api_key=key, timeout=seconds, check_compatibility=False)
+            self._client = http_client(
+                functools.partial(client, url=url), url, api_key=key, timeout=seconds, check_compatibility=False
+            )
         else:
             try:
                 self._client = client(path=url, force_disable_check_same_thread=True)

@@ -8,14 +8,17 @@ the service rejects a request (`ServiceRefusal`), only this request fails. A fai
 
 import dataclasses
 import hashlib
+import ipaddress
 import logging
+import math
 import os
 import re
 import threading
 import urllib.parse
-from collections.abc import Mapping, Sequence
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import cachetools
 import gin
@@ -31,13 +34,14 @@ CONTENT_HEADER = "lcrag-content"
 # The longest tag that RFC 5646 expects.
 LanguageCode: TypeAlias = Annotated[str, pydantic.Field(max_length=35)]
 Pair: TypeAlias = tuple[str, str]  # query, language
+Client = TypeVar("Client")
 # Retried: the service may answer later.
 LATER = frozenset({408, 425, 429, 502, 503, 504})
 # An internal error of the service, perhaps caused by this request; the runner then tries each request alone.
 _BROKEN = 500
 _ATTEMPTS_WHEN_BROKEN = 3
-# Not retried: the address or the key is wrong.
-_MISCONFIGURED = frozenset({401, 403, 404, 405})
+# Not retried: the address or the key is wrong, or a proxy wants one.
+_MISCONFIGURED = frozenset({401, 403, 404, 405, 407})
 # Google's answer to a wrong key, with status 400.
 _WRONG_KEY = "API_KEY_INVALID"
 _QUERIES, _CONNECTIONS = 256, 4  # of a request; concurrent requests, which a service batches into one search
@@ -122,8 +126,8 @@ def answer_of(results: Sequence[Sequence[Hit]], return_scores: bool) -> dict[str
 def hits_of(answer: bytes, languages: Sequence[str], k: int) -> list[list[Hit]]:
     """Reads the answer of any `/retrieve` service, at most `k` hits per query; a ValueError says that it is not one.
 
-    A missing score is the reciprocal of the rank, a missing id a hash of the contents, a missing language the requested
-    one.
+    A score that is not finite is a ServiceRefusal, since it may be that of one query. A missing score is the reciprocal
+    of the rank, a missing id a hash of the contents, a missing language the requested one.
     """
     try:
         result = _Answer.model_validate_json(answer).result
@@ -135,6 +139,8 @@ def hits_of(answer: bytes, languages: Sequence[str], k: int) -> list[list[Hit]]:
     def hit(received: _Scored | _Document, language: str, rank: int) -> Hit:
         document = received.document if isinstance(received, _Scored) else received
         score = received.score if isinstance(received, _Scored) else None
+        if score is not None and not math.isfinite(score):
+            raise ServiceRefusal(f"a passage has the score {score}, which is no finite number")
         title, text = document.title, document.text or ""
         if document.contents is not None:
             title, text = title_and_text(document.contents)
@@ -215,6 +221,46 @@ def shown(text: str) -> str:
     return without_secrets(re.sub(r"\S+@", "***@", text))
 
 
+def is_loopback(host: str) -> bool:
+    """Returns whether a host's name or address is this machine's own, which no other machine can reach."""
+    host = host.lower().rstrip(".")
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _stays_here(url: str) -> bool:
+    """Returns whether requests to an address go to this machine; 0.0.0.0, which servers print, does."""
+    try:
+        host = urllib.parse.urlsplit(url).hostname or ""
+    except ValueError:  # the client says what is wrong
+        return False
+    return is_loopback(host) or host in ("0.0.0.0", "::")
+
+
+def shown_address(url: str) -> str:
+    """Returns an address for messages: without passwords and keys, and with the proxy that requests go through."""
+    scheme, _, rest = url.partition("://")
+    host = rest.partition("/")[0].rpartition("@")[2]
+    names = [name for name in (f"{scheme.lower()}_proxy", "all_proxy") for name in (name, name.upper())]
+    proxies = [name for name in names if os.environ.get(name)]
+    if not proxies or _stays_here(url) or urllib.request.proxy_bypass(host):
+        return shown(url)
+    return f"{shown(url)} (through the proxy of the environment variable {proxies[0]})"
+
+
+def http_client(make: Callable[..., Client], url: str, **settings: Any) -> Client:
+    """Returns `make(**settings)`, an HTTP library's client of one address.
+
+    The environment's proxies are not used for an address of this machine: another one cannot reach it.
+    """
+    try:
+        return make(trust_env=not _stays_here(url), **settings)
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:  # a proxy's address, or a kind that needs a package
+        raise UserError(f"there can be no client of {shown_address(url)}: {excerpt(error)}") from error
+
+
 def hide_addresses() -> None:
     """Keeps the HTTP client from logging addresses, which may hold passwords and keys."""
     logging.getLogger("httpx2").setLevel(logging.WARNING)
@@ -233,11 +279,16 @@ def key_from(variable: str) -> str:
 
 
 class HttpService:
-    """A client of one service, whose name in messages shows no user and password; thread-safe."""
+    """A client of the service at an address; thread-safe.
 
-    def __init__(self, name: str, patience: Patience, connections: int = 8):
-        self.name, self._patience = shown(name), patience
-        self._client = httpx2.Client(
+    `called` and the address, without a password, are its name in messages: "the search engine at http://HOST".
+    """
+
+    def __init__(self, called: str, url: str, patience: Patience, connections: int = 8):
+        self.name, self._patience = f"{called} at {shown_address(url)}", patience
+        self._client = http_client(
+            httpx2.Client,
+            url,
             timeout=httpx2.Timeout(patience.answer_seconds, connect=patience.connect_seconds),
             limits=httpx2.Limits(max_connections=connections),
         )
@@ -388,10 +439,11 @@ class LcragService:
 
     def __init__(self, url: str, languages: Sequence[str] | None = None, patience: Patience = USUAL_PATIENCE):
         self._url = url.rstrip("/").removesuffix("/retrieve")
-        self._service = HttpService(f"the retrieval service at {self._url}", patience, self.connections)
+        self._service = HttpService("the retrieval service", self._url, patience, self.connections)
         name = self._service.name
         try:
-            response = HttpService(name, patience.at_the_start()).request("GET", f"{self._url}/collections")
+            first = HttpService("the retrieval service", self._url, patience.at_the_start())
+            response = first.request("GET", f"{self._url}/collections")
             self._described = Description.model_validate_json(response.content)
         except ServiceRefusal as error:
             raise UserError(f"{error}: it cannot list its collections: look at its log") from error
@@ -444,7 +496,7 @@ class SearchR1Servers:
             for language, url in urls.items()
         }
         self._services = {
-            language: HttpService(f"the retrieval server at {url}", patience, self.connections)
+            language: HttpService("the retrieval server", url, patience, self.connections)
             for language, url in self._urls.items()
         }
         self.languages: tuple[str, ...] = tuple(urls)
@@ -467,6 +519,8 @@ def _retrieve(
     response = service.request("POST", url, json=body)
     try:
         return response, hits_of(response.content, [language for _, language in pairs], k)
+    except ServiceRefusal as error:
+        raise ServiceRefusal(f"{service.name} answers without meaning: {error}") from error
     except ValueError as error:
         raise UserError(f"{service.name} does not implement the /retrieve API ({error}): check its address") from error
 

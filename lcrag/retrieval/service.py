@@ -10,8 +10,8 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
-import ipaddress
 import itertools
+import re
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, MutableMapping, Sequence
@@ -24,6 +24,7 @@ import uvicorn
 from absl import logging
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lcrag.errors import UserError, excerpt, first_problem, typed
@@ -35,6 +36,7 @@ from lcrag.retrieval.remote import (
     ServiceUnavailable,
     answer_of,
     digest,
+    is_loopback,
 )
 
 RequestModel = TypeVar("RequestModel", bound=pydantic.BaseModel)
@@ -310,6 +312,25 @@ async def refusing(failure: str, seconds: float) -> AsyncIterator[None]:
         raise HTTPException(500, f"{failure}: {reason}") from error
 
 
+class OwnRequests:
+    """ASGI middleware of a server on a loopback address: refuses requests that name another host, or a foreign origin.
+
+    Otherwise a web page could ask it by DNS rebinding, where the page's own name is an address of this machine.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        named = Headers(scope=scope) if scope["type"] == "http" else {}
+        for header, status in (("host", 421), ("origin", 403)):
+            host = re.sub(r"^\w+://|:\d*$", "", named.get(header, "localhost")).strip("[]")
+            if not is_loopback(host):
+                detail = f"the request's {header} is {excerpt(host)!r}, but this server listens on a loopback address"
+                return await JSONResponse({"detail": f"{detail}: name 127.0.0.1"}, status)(scope, receive, send)
+        await self._app(scope, receive, send)
+
+
 class WholeRequests:
     """ASGI middleware that reads complete requests, and cancels them when their clients disconnect.
 
@@ -382,13 +403,10 @@ def address_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def is_loopback(listener: socket.socket) -> bool:
-    """Returns whether only this machine can reach a listening socket."""
-    return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
-
-
-def make_server(application: FastAPI, graceful_seconds: float) -> uvicorn.Server:
+def make_server(application: FastAPI, listener: socket.socket, graceful_seconds: float) -> uvicorn.Server:
     """Returns a server that, when stopped, finishes the requests in flight within `graceful_seconds`."""
+    if is_loopback(listener.getsockname()[0]):
+        application.add_middleware(OwnRequests)
     return uvicorn.Server(
         uvicorn.Config(
             application,
@@ -408,7 +426,7 @@ def make_server(application: FastAPI, graceful_seconds: float) -> uvicorn.Server
 
 def run_until_stopped(application: FastAPI, listener: socket.socket, graceful_seconds: float) -> None:
     """Serves until SIGTERM or SIGINT, finishes the requests in flight, closes the listener and returns."""
-    server = make_server(application, graceful_seconds)
+    server = make_server(application, listener, graceful_seconds)
 
     def stop(*_: object) -> None:
         server.should_exit = True

@@ -94,7 +94,7 @@ class WebSearch:
 
     def __init__(self, engine: WebEngine, languages: Sequence[str], patience: Patience = USUAL_PATIENCE):
         self._engine, self.languages = engine, tuple(languages)
-        self._service = HttpService(f"the search engine at {engine.url}", patience, self.connections)
+        self._service = HttpService("the search engine", engine.url, patience, self.connections)
 
     def content_hashes(self) -> dict[str, str]:
         """Returns the engine's address in place of hashes: the content of the web is unknown."""

@@ -64,7 +64,13 @@ def join(found: Mapping[str, Any], configuration: str) -> None:
     import jax
 
     from lcrag.episodes.runner import check_same_everywhere
+    from lcrag.retrieval.remote import is_loopback
 
+    # gRPC would ask the environment's HTTP proxy for a coordinator on this machine too, until JAX aborts the process
+    coordinator = found.get("coordinator_address", "").rpartition(":")[0].strip("[]")
+    if is_loopback(coordinator):
+        others = os.environ.get("no_grpc_proxy") or os.environ.get("no_proxy") or ""
+        os.environ["no_grpc_proxy"] = f"{coordinator},{others}".rstrip(",")
     try:
         jax.config.update("jax_enable_preemption_service", False)  # it takes SIGTERM from Python
         jax.distributed.initialize(**found)

@@ -201,9 +201,9 @@ def serving(tool, limits=TOOL_LIMITS, window_seconds=0.0, host="127.0.0.1"):
     application = make_application(tool.collections, limits=LIMITS, window_seconds=0.0)
     service = ToolService(tool, limits=limits, window_seconds=window_seconds)
     add_tool_route(application, service)
-    add_mcp_route(application, service, host)
+    add_mcp_route(application, service)
     add_translate_route(application, lambda texts, *_: list(texts), limits=TRANSLATION_LIMITS)
-    with served(application) as url:
+    with served(application, host=host) as url:
         yield url
 
 
@@ -317,12 +317,29 @@ def test_what_is_no_call_is_refused(url):
     path = f"{url}/mcp"
     assert httpx2.get(path, headers=MCP).status_code == 405, "no stream that a stopping server would wait for"
     assert httpx2.post(path, content=b"{", headers=MCP).status_code == 400
-    foreign = httpx2.post(path, json={}, headers=MCP | {"host": "somewhere.example:80"})
-    assert foreign.status_code == 421, "a page of another site cannot call what only this machine may"
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/search_tool", "/translate", "/retrieve", "/healthz", "/collections", "/"])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "somewhere.example:80"}, 421),
+        ({"host": "127.0.0.1.somewhere.example"}, 421),
+        ({"host": "192.168.0.7:8000"}, 421),
+        ({"origin": "http://somewhere.example"}, 403),
+        ({"origin": "null"}, 403),
+        ({"host": "LOCALHOST:80", "origin": "http://localhost:3000"}, None),
+        ({"host": "[::1]:8000", "origin": "https://[::1]"}, None),
+    ],
+)
+def test_a_page_of_another_site_cannot_ask_what_only_this_machine_may(url, path, headers, status):
+    answer = httpx2.post(f"{url}{path}", json={}, headers=MCP | headers)
+    assert (answer.status_code == status) if status else (answer.status_code not in (403, 421))
 
 
 def test_a_server_for_others_takes_any_host():
     with serving(scripted_tool(languages=["fi", "zh"]), host="0.0.0.0") as url:
+        assert httpx2.get(f"{url}/healthz", headers={"host": "somewhere.example"}).status_code == 200
         request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         answer = httpx2.post(f"{url}/mcp", json=request, headers=MCP | {"host": "somewhere.example:80"}).json()
     assert [described["name"] for described in answer["result"]["tools"]] == ["search"]
@@ -430,7 +447,7 @@ def test_what_is_no_request(url):
 
 def test_bodies_that_arrive_slowly_are_refused(url):
     """Each sends the beginning of a body; some go on, a byte at a time."""
-    post = b"POST /retrieve HTTP/1.1\r\nHost: x\r\n"
+    post = b"POST /retrieve HTTP/1.1\r\nHost: localhost\r\n"
     unfinished = {
         "half of a body": post + b"Content-Length: 100\r\n\r\n{",
         "half of a chunk": post + b"Transfer-Encoding: chunked\r\n\r\nff\r\n{",

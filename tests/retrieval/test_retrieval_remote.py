@@ -21,9 +21,13 @@ from lcrag.episodes import Observe, Outcome, Runner
 from lcrag.episodes.programs import RetrievalFailure, Retrieve
 from lcrag.episodes.runner import Retries, answer_batch
 from lcrag.errors import UserError
+from lcrag.models.completers import ChatEndpoint, user_message
+from lcrag.models.translators import RemoteTranslator
 from lcrag.retrieval import Hit, SearchableCollections, build_collection, load_collections, remote
+from lcrag.retrieval.qdrant import Qdrant
 from lcrag.retrieval.remote import LcragService, Patience, RemoteCollections, SearchR1Servers, ServiceRefusal
 from lcrag.retrieval.service import ServiceLimits, make_application
+from lcrag.retrieval.web import SerpApi, WebSearch
 
 QUICK = Patience(first_wait_seconds=0.001, longest_wait_seconds=0.01, attempts=4, connect_seconds=2.0)
 NOWHERE = "http://127.0.0.1:9"
@@ -162,6 +166,10 @@ def test_it_comes_back_to_a_service_that_is_out_for_a_while():
         (200, {"result": []}, UserError, "it answers 0 queries of 1", 1),
         (200, {"result": [[{"score": 1.0}]]}, UserError, "does not implement the /retrieve API", 1),
         (200, {"result": [[{"document": {"id": "1"}}]]}, UserError, "neither contents nor text", 1),
+        *(
+            (200, b'{"result": [[{"document": {"contents": "a"}, "score": %s}]]}' % score, ServiceRefusal, "score", 1)
+            for score in (b"NaN", b"-Infinity", b"1e999", b'"inf"')
+        ),
     ],
 )
 def test_failures_are_clear_and_never_empty(status, body, error, part, attempts):
@@ -188,6 +196,38 @@ def test_services_that_cannot_describe_themselves(status, body, part):
 def test_services_that_are_not_there(address, part):
     with pytest.raises(UserError, match=part):
         LcragService(address, patience=QUICK)
+
+
+CLIENTS = {
+    "retrieval": lambda url: LcragService(url, patience=QUICK),
+    "Search-R1": lambda url: search_r1(url).search(["a"], ["en"], 1),
+    "translator": lambda url: RemoteTranslator(url, QUICK),
+    "endpoint": lambda url: ChatEndpoint("model", url, attempts=1).say(user_message("a")),
+    "web": lambda url: WebSearch(SerpApi(url=url), ["en"], QUICK).fetch([("a", "en")], 1),
+    "Qdrant": lambda url: Qdrant(url, patience=QUICK).described(),
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_proxy_of_the_environment_is_for_other_machines_and_named(client, monkeypatch):
+    if client == "Qdrant":
+        pytest.importorskip("qdrant_client")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SERPAPI_API_KEY", "key")
+    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:9")
+    with scripted((400, {}, b"no")) as (url, asked):
+        for host in ("127.0.0.1", "localhost", "0.0.0.0"):
+            with pytest.raises((UserError, ServiceRefusal)):
+                CLIENTS[client](url.replace("127.0.0.1", host))
+        assert len(asked) == 3
+    monkeypatch.setenv("all_proxy", "unknown://127.0.0.1:9")
+    with pytest.raises(UserError, match="through the proxy of the environment variable all_proxy"):
+        CLIENTS[client]("https://203.0.113.1/v1")
+    monkeypatch.setenv("HTTP_PROXY", NOWHERE)
+    monkeypatch.delenv("all_proxy")
+    with pytest.raises(UserError, match="203.0.113.1:8000.* .through the proxy of the environment variable HTTP_PROXY"):
+        CLIENTS[client]("http://203.0.113.1:8000")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Signals, the compilation cache, and how little is imported."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 import pytest
 
 from lcrag import main
+from lcrag.errors import UserError
 from lcrag.runs.processes import (
     FOLDER,
     SETTINGS,
@@ -16,6 +18,7 @@ from lcrag.runs.processes import (
     HeldSignals,
     Stopped,
     exit_status,
+    join,
     set_compilation_cache,
     stopped_by_signals,
 )
@@ -117,6 +120,25 @@ def test_what_the_user_has_set_stays():
     environment = {FOLDER: "/elsewhere"}
     set_compilation_cache(environment, enabled=True)
     assert environment == {FOLDER: "/elsewhere"}
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "named"),
+    [("localhost:9", "localhost,a.example"), ("[::1]:9", "::1,a.example"), ("b.example:9", None)],
+)
+def test_no_proxy_is_asked_for_a_coordinator_on_this_machine(coordinator, named, monkeypatch):
+    def initialize(**_):
+        asked.append(os.environ.get("no_grpc_proxy"))
+        raise RuntimeError("enough")
+
+    asked = []
+    monkeypatch.setattr("jax.distributed.initialize", initialize)
+    monkeypatch.setenv("no_proxy", "a.example")
+    monkeypatch.setenv("no_grpc_proxy", "")
+    monkeypatch.delenv("no_grpc_proxy")
+    with pytest.raises(UserError, match="cannot be joined: enough"):
+        join({"coordinator_address": coordinator, "num_processes": 2, "process_id": 0}, "")
+    assert asked == [named]
 
 
 @pytest.mark.parametrize(("words", "switched"), [((), None), (("--no_compilation_cache",), "false")])

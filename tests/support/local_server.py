@@ -23,10 +23,10 @@ Speaker = Callable[[str], str | int]
 
 
 @contextlib.contextmanager
-def served(application: FastAPI, port: int = 0) -> Iterator[str]:
+def served(application: FastAPI, port: int = 0, host: str = "127.0.0.1") -> Iterator[str]:
     """Serves an application while the block runs; yields its address, `http://127.0.0.1:PORT`."""
-    listener = listen("127.0.0.1", port)
-    server = make_server(application, _PATIENCE_SECONDS)
+    listener = listen(host, port)
+    server = make_server(application, listener, _PATIENCE_SECONDS)
     thread = threading.Thread(target=server.run, args=([listener],), name="service", daemon=True)
     thread.start()
     try:
