@@ -127,12 +127,17 @@ TAIL = 2.0  # "ratio/tail" counts ratios beyond this factor
 MAX_LOG_RATIO = 20.0  # such ratios are clipped anyway, and an infinite one would turn the zero gradient into NaN
 
 
+def _bounded(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
+    """Clips log ratios to +-`MAX_LOG_RATIO`, as verl's trainer does; one token beyond it has no gradient."""
+    return jnp.clip(log_ratio, -MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
 def token_ratio(log_policy: Values, log_old: Values, mask: Mask) -> Tokens:
     """Compute w_t = policy(o_t) / old policy(o_t).
 
     PPO: Schulman et al. 2017 (arXiv:1707.06347), section 3. GRPO: Shao et al. 2024 (arXiv:2402.03300), equation 3.
     """
-    return jnp.exp(jnp.clip(log_policy - log_old, -MAX_LOG_RATIO, MAX_LOG_RATIO))
+    return jnp.exp(_bounded(log_policy - log_old))
 
 
 def sequence_ratio(log_policy: Values, log_old: Values, mask: Mask) -> Tokens:
@@ -142,21 +147,21 @@ def sequence_ratio(log_policy: Values, log_old: Values, mask: Mask) -> Tokens:
     """
     log_ratio, tokens = log_policy - log_old, jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True), 1)
     log_ratio = jnp.broadcast_to(jnp.sum(log_ratio, axis=-1, keepdims=True) / tokens, mask.shape)
-    return jnp.exp(jnp.clip(log_ratio, -MAX_LOG_RATIO, MAX_LOG_RATIO))
+    return jnp.exp(_bounded(log_ratio))
 
 
 def kl_k1(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
     """Estimate KL(policy || reference) per token by -log_ratio: unbiased, of either sign.
 
     The estimators k1, k2 and k3 are Schulman's (2020, "Approximating KL divergence"), with
-    log_ratio = log reference - log policy of tokens that the policy sampled.
+    log_ratio = log reference - log policy of tokens that the policy sampled, clipped like that of a ratio.
     """
-    return -log_ratio
+    return -_bounded(log_ratio)
 
 
 def kl_k2(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
     """Estimate KL(policy || reference) per token by log_ratio^2 / 2: biased, never negative."""
-    return log_ratio**2 / 2
+    return _bounded(log_ratio) ** 2 / 2
 
 
 def kl_k3(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
@@ -164,6 +169,7 @@ def kl_k3(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
 
     GRPO: arXiv:2402.03300, equation 4.
     """
+    log_ratio = _bounded(log_ratio)
     return jnp.expm1(log_ratio) - log_ratio
 
 

@@ -190,9 +190,20 @@ def test_hand_numbers_of_the_estimators():
     np.testing.assert_allclose(found, [-np.log(2), np.log(2) ** 2 / 2, 1 - np.log(2)], rtol=1e-6)
     mask = jnp.array([[True, False, False, False], [True, True, False, True], [False] * 4])
     np.testing.assert_allclose(loss_normaliser(mask, "constant", length=10), 20)
-    # an absurd ratio leaves a finite gradient
-    gradient = jax.grad(lambda x: policy_gradient_loss(x, x - 500.0, jnp.ones(1), jnp.ones((1, 1), bool))[0])
-    assert np.isfinite(gradient(jnp.zeros((1, 1)))).all()
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("away", [-np.inf, -500.0, -21.0, 21.0, 500.0])
+def test_an_absurd_ratio_leaves_a_finite_loss_and_gradient(estimator, away):
+    def loss(x, away):
+        zeros, mask = jnp.zeros((1, 1)), jnp.ones((1, 1), bool)
+        settings = {"kl_estimator": estimator, "kl_coefficient": 5e-4, "reference_log_probabilities": zeros + away}
+        return policy_gradient_loss(x, zeros + away, jnp.ones(1), mask, **settings)
+
+    (found, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(jnp.zeros((1, 1)), away)
+    assert np.isfinite([found, gradient[0, 0], *(metrics[name] for name in ("reference_kl", "approximate_kl"))]).all()
+    bound = loss(jnp.zeros((1, 1)), np.sign(away) * 20.0)[1]
+    np.testing.assert_allclose(metrics["loss/kl"], bound["loss/kl"], rtol=1e-6)
 
 
 def test_wrong_settings_are_named():
