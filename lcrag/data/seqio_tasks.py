@@ -41,7 +41,8 @@ _TEXTS = ("id", "dataset", "language", *FEATURES, "extra")
 class TokenizerVocabulary(seqio.Vocabulary):
     """A tokenizer of this package as a seqio vocabulary, loaded at first use.
 
-    seqio uses id 0 for padding, so the tokenizer must not use id 0 for text.
+    seqio takes id 0 for padding, which has no loss: a tokenizer that writes anything as id 0 is a UserError. Texts are
+    encoded without control tokens.
     """
 
     def __init__(self, folder: str | pathlib.Path):
@@ -50,7 +51,20 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        return load_tokenizer(self._folder)
+        tokenizer = load_tokenizer(self._folder)
+        written = ""
+        if tokenizer.eos_ids[0] == 0:
+            written = "its end of sequence"
+        elif tokenizer.token_bytes[0] and 0 not in tokenizer.special_tokens.values():
+            written = f"the text {tokenizer.token_bytes[0].decode(errors='replace')!r}"
+        elif 0 in tokenizer.encode_ordinary("𒐫"):  # which no vocabulary holds
+            written = "every word that it does not know"
+        if written:
+            raise UserError(
+                f"the tokenizer in {self._folder} writes {written} as id 0, which seqio takes for padding without a"
+                " loss: name the folder of a tokenizer whose id 0 is padding"
+            )
+        return tokenizer
 
     bos_id = unk_id = None  # the tokenizer of a policy needs neither
 
@@ -63,10 +77,10 @@ class TokenizerVocabulary(seqio.Vocabulary):
         return self.tokenizer.vocabulary_size
 
     def _encode(self, s: str) -> Sequence[int]:
-        return self.tokenizer.encode(s)
+        return self.tokenizer.encode_ordinary(s)
 
     def _decode(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode(ids)
+        return self.tokenizer.decode([index for index in ids if index != self.pad_id])
 
     def _encode_tf(self, s: tf.Tensor) -> tf.Tensor:
         ids = tf.numpy_function(lambda text: np.array(self._encode(text.decode()), np.int32), [s], tf.int32)

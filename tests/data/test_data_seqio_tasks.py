@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 import seqio
 import tensorflow as tf
+import tokenizers
 from prepared_data import prepared
+from support.tokenizer_families import FAMILIES
+from tokenizers import decoders, models
 
 from lcrag.atlas import build_world
 from lcrag.atlas.encoder import SHIPPED_FOLDER
@@ -110,6 +113,35 @@ def test_one_s_own_questions_are_a_mixture(tmp_path):
         seqio.MixtureRegistry.remove("mixed_train")
         for code in ("en", "ha"):
             seqio.TaskRegistry.remove(f"mixed_train_{code}")
+
+
+@pytest.mark.parametrize(
+    ("family", "eos", "written"),
+    [
+        ("byte-level", "<eos>", "its end of sequence"),
+        ("Qwen", "</s>", "the text '!'"),
+        ("WordPiece", "</s>", "every word that it does not know"),
+        ("Metaspace", "</s>", None),  # its bytes write what is unknown
+    ],
+)
+def test_nothing_is_written_as_padding(family, eos, written, tmp_path):
+    if family == "Qwen":  # bytes are its first ids, control tokens its last
+        backend = tokenizers.Tokenizer(models.BPE({character: n for n, character in enumerate("!a")}, []))
+        backend.decoder = decoders.ByteLevel()
+        backend.add_special_tokens(["</s>"])
+    else:
+        backend = FAMILIES[family]().backend
+    backend.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": eos}))
+    vocabulary = TokenizerVocabulary(tmp_path)
+    if written:
+        with pytest.raises(UserError, match=f"writes {written} as id 0, which seqio takes for padding"):
+            vocabulary.encode("a")
+    else:
+        ids = vocabulary.encode("a! </s> 𒐫")
+        assert 0 not in ids
+        assert vocabulary.eos_id not in ids
+        assert vocabulary.decode([*ids, 0, 0]) == "a! </s> 𒐫"
 
 
 @pytest.fixture
