@@ -21,6 +21,8 @@ REQUIREMENTS = [
     "jax==0.10.2",
     "jaxtyping==0.3.*",
     "jinja2>=3.1",
+    # Compares formulas of answers; its reader of LaTeX is latex2sympy2_extended, on sympy.
+    "math-verify==0.9.*",
     "matplotlib",
     "mwparserfromhell==0.7.*",
     "numpy>=2,<3",

@@ -2,22 +2,30 @@ r"""Rewards by the domain of a question (Translate-R1, section 4.5).
 
 A number is read from the last `\boxed{}`, in answers and labels alike:
 
-- Digits of any script and full-width forms count; a minus sign is `-` or U+2212.
-- `3/4`, `\frac{3}{4}` (`\dfrac`, `\tfrac`) and the mixed `1 3/4` and `1\frac{3}{4}` are fractions.
-- Commas, spaces, apostrophes and `{,}` before groups of three digits separate thousands: `1,234` is 1234. Any other
-  comma is a decimal comma: `3,5` is 7/2. A dot is a decimal point, unless a decimal comma or another dot follows it:
-  `1.234,5` and `1.234.567` have thousands.
-- Currency signs, percent and degree signs, units in `\text{}`, `\mathrm{}` or as words after the number, and LaTeX's
-  spacing are ignored, and so is everything before the last `=`. A single Latin or Greek letter that is no usual
-  unit (`5 m`, `20 C`) is a variable: `3x` is not a number.
+- Digits of any script and full-width forms count; a minus sign is `-`, U+2212 or an en dash. Invisible characters do
+  not count.
+- Commands that set type (`\textbf{18}`, `\text{18}`, `{\bf 18}`), braces around the number and `$` are removed.
+- `3/4`, `\frac{3}{4}` (`\dfrac`, `\tfrac`) and the mixed `1 3/4` and `1\frac{3}{4}` are fractions; `10^3`, `2 \times
+  10^3` and `2e3` are powers of ten.
+- Commas, spaces, apostrophes and `{,}` before groups of three digits separate thousands: `1,234` is 1234; so do commas
+  in the Indian grouping, `12,34,567`. Any other comma is a decimal comma: `3,5` is 7/2. A dot is a decimal point,
+  unless a decimal comma or another dot follows it: `1.234,5` and `1.234.567` have thousands.
+- Currencies (Unicode's signs, ISO 4217's codes, `US$`), percent and degree signs, units and LaTeX's spacing are
+  ignored, and so is everything before the last `=`. A unit is what `\text{}` or `\mathrm{}` holds after the number,
+  or a word, with powers (`18 cm^2`). A single Latin or Greek letter that is no usual unit (`5 m`, `20 C`) is a
+  variable, and so are two letters, or three without a space, that are none of `UNITS`: `3x` and `3ab` are not numbers.
 
-Numbers are compared exactly, as fractions: 0.5 is 1/2, and 0.33 is not 1/3. A label that is not a number is compared as
-text without white space.
+Numbers are compared exactly, as fractions: 0.5 is 1/2, and 0.33 is not 1/3. Where the label or the answer is no number,
+texts are compared without type-setting commands and white space; if they differ and both are formulas, math-verify
+compares them: `9 \times 2` is 18, `1+x^2` is `x^2+1`. It reads formulas only: by itself, it takes `3ab` for 3, `3,5`
+for the set {3, 5} and `1 000` for a product, and reads no digits, units or currencies outside ASCII. A formula that
+needs more than `CPU_SECONDS` is wrong.
 
 The letter of an option is read from the last `\boxed{}`, or from the whole answer without one. Ignoring markup and
 surrounding punctuation, either the text is the letter alone (`B`, `(b)`, `**B**`), or it begins with the letter and
 `.`, `:` or `)` (`B. Paris`) and no other option follows in that form; otherwise exactly one letter must be in
-parentheses or follow the English words "answer", "option" or "choice". An answer that names two options counts as none.
+parentheses or follow the English words "answer", "option" or "choice". An answer that names two options counts as none,
+also if the second follows a comma, a slash or a conjunction: `Answer: A or B` (CLDR's "and" and "or" in all languages).
 
 Of written texts (summaries, translations and instructions followed) inexpensive heuristics come first (appendices B and
 L); then a judge scores the text, or chrF where there is no judge. The judges follow appendix B; the wording of their
@@ -30,9 +38,12 @@ white space; in scripts without spaces each character is a word. Letters are com
 
 import collections
 import dataclasses
+import functools
 import html
 import json
 import re
+import subprocess
+import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -41,6 +52,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import numpy as np
 import pydantic
 import sacrebleu
+from babel import Locale
+from babel.localedata import locale_identifiers
+from babel.numbers import list_currencies
 from jaxtyping import Bool, Float
 
 from lcrag.errors import UserError, typed
@@ -51,22 +65,84 @@ from lcrag.rewards.text import segmented
 
 _BOXED = re.compile(r"\\boxed\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace opens and closes nothing
-_DROPPED = re.compile(
-    r"\\left|\\right|\\[!,;: ]|\\(?:quad|qquad)\b|\\%|%|\\\$|[$€£¥₹°]|\^\{?\\circ\}?"
-    r"|\\(?:text|mathrm|textbf|mathbf|operatorname)\s*\{[^{}]*\}"
+_SWITCHES = re.compile(
+    r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|scriptstyle|bf|it|rm|sf|tt|em|bfseries|itshape|tiny|small"
+    r"|normalsize|[lL]arge|LARGE|[hH]uge|quad|qquad)(?![A-Za-z])"
+    r"|\\[hv]?phantom\s*\{[^{}]*\}|\\[hv]space\*?\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}|\\[!,;: ()\[\]]|~"
 )
+_STYLE = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|sl|sc|up|md|normal)?|math(?:bf|it|rm|sf|tt|normal)|boldsymbol|bm|pmb|emph|underline"
+    r"|[mhf]box|operatorname|ensuremath|textcolor\s*\{[^{}]*\})\s*\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}"
+)
+_POWER = r"(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))"
+_WORDS = r"\\(?:text(?:rm)?|math(?:rm|sf)(?!\s*\{\s*[eixyz]\s*\})|mbox|operatorname)\s*\{[^\d{}]*[^\W\d_][^\d{}]*\}"
+_TEXT_UNIT = re.compile(
+    rf"(?<=[^\s{{])\s*(?:{_WORDS}|\\[dt]?frac\s*\{{\s*{_WORDS}{_POWER}?\s*\}}\s*\{{\s*{_WORDS}{_POWER}?\s*\}})"
+    rf"(?:{_WORDS}|{_POWER}|\s|/|·|\\cdot)*\.?\s*$"
+)
+_QUANTITY = re.compile(r"\d|\\(?:pi|sqrt|[dt]?frac)\b|π")
+_TEXT_BEFORE = re.compile(rf"^\s*{_WORDS}[\s:=]*(?=\S)")
+_DROPPED = re.compile(r"\\%|%|°|\^\{?\\circ\}?|\\(?:degree|text(?:dollar|euro|yen|sterling)|pounds|euro|yen)\b")
+_CURRENCY_SIGN = re.compile(r"\\?(?:(?<![^\W_])[A-Z]{1,3})?\$")
+_CURRENCY = re.compile(rf"(?<![^\W\d_])(?:{'|'.join(sorted(list_currencies()))}|(?:Rs|kr)\b\.?)(?![^\W\d_])")
+_BRACES = re.compile(r"(?<![\^_A-Za-z}\\])\{([^{},\\]*|\s*\d{1,3}(?:,\d{3})+\s*)\}")
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{([^{}]*)\}\s*\{([^{}]*)\}|(\d)\s*(\d))")
+_EQUALS = re.compile(r"[=≈≃]|\\(?:approx|simeq|doteq)(?![A-Za-z])")
+_SCIENTIFIC = re.compile(
+    r"((?<=\d)\s*(?:\\times|\\cdot|[×·*])\s*)?(?<![\d.,])10\s*\^\s*(?:\{\s*(-?\d{1,3})\s*\}|(-?\d{1,3}))"
+)
+# Units that are written with two letters, or with three without a space.
+UNITS = (
+    "km hm dm cm mm nm kg mg ml mL cl cL dl dL kl kL hl kW MW kV mV mA Hz kHz MHz GHz Pa kPa hPa kJ MJ kN kB MB GB TB"
+    " mi ft in yd lb lbs oz pt qt gal mph kph kmh min hr hrs sec ms ns us am pm day wk wks mo yr yrs dB mol rad deg bpm"
+    " rpm ha cc pcs kn kr zł Kč st nd rd th"
+)
 # Words without a sign of arithmetic, other than a variable: a Latin or Greek letter that is no usual unit, or "xy".
-_VARIABLE = r"(?![msghlLVWAJKCF]\b)[A-Za-z\u0370-\u03ff](?![^\W\d_])|[xyzXYZ]+\b"
-_UNIT = re.compile(rf"(?<=\d)\s*(?!{_VARIABLE})[^\W\d_][^\d+\-*=^<>(){{}}\\]*$")
-_THOUSANDS = re.compile(r"\d{1,3}([,'’٬ ])\d{3}(?:\1\d{3})*(?:\.\d+)?")
+_LATIN = "[A-Za-z]"
+_VARIABLE = (
+    rf"(?![msghlLVWAJKCF](?![^\W\d_]))[A-Za-z\u0370-\u03ff](?![^\W\d_])|[xyzXYZ]+\b|(?:sin|cos|tan|cot|log|ln|exp|sqrt|pi|or|and)\b"
+    rf"|(?!(?:{UNITS.replace(' ', '|')})\b)(?:{_LATIN}{{2}}|(?<=\d){_LATIN}{{3}})(?![^\W\d_])"
+)
+_UNIT = re.compile(
+    rf"(?<=\d)(?:\s+(?!{_VARIABLE})|(?!{_VARIABLE}))[^\W\d_](?:[^\d+\-*=^<>(){{}}\\]|{_POWER}|(?<=[a-z])[23](?![^\W_]))*$"
+)
+_THOUSANDS = re.compile(r"\d{1,3}([,'’٬ ])\d{3}(?:\1\d{3})*(?:\.\d+)?|\d{1,2}(,)(?:\d\d,)+\d{3}(?:\.\d+)?")
 _DOTTED = re.compile(r"\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}")
-_DECIMAL = re.compile(r"\d+(?:\.\d*)?|\.\d+")
+_DECIMAL = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _MIXED = re.compile(r"(\d+) *[+ ] *(\d+)/(\d+)")
 _QUOTIENT = re.compile(r"([^/]+)/([^/]+)")
-_SIGNS = str.maketrans({"\u2212": "-", "\u066b": "."})  # the minus sign and the Arabic decimal separator
+# Minus sign and en dash, the Arabic separators.
+_SIGNS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u066b": "."})
+
+# What is compared as a formula: signs of one, and no words but functions.
+_FORMULA = re.compile(r"[\d+\-*/^=<>|!_\\]|[(\[].*,")
+_NO_FORMULA = re.compile(
+    r"\d\s+[\d.]|(?<![\\A-Za-z])(?!(?:sin|cos|tan|cot|sec|csc|log|exp|sqrt|max|min|mod)(?![A-Za-z]))[^\W\d_]{3}"
+)
+MAX_CHARACTERS = 300  # of a number or a formula
+CPU_SECONDS = 3
+# A process of its own: sympy may compute without end, or use all memory (9^{9^{9^9}}), where no signal of Python's
+# interrupts it. The kernel ends the process at the pair that exceeds its limits.
+_COMPARISON = f"""
+import json, resource, sys, time
+from latex2sympy2_extended.latex2sympy2 import NormalizationConfig
+from math_verify import LatexExtractionConfig, parse, verify
+kept = dict(basic_latex=True, units=False, malformed_operators=True, nits=True, boxed="none", equations=False)
+reader = [LatexExtractionConfig(boxed_match_priority=-1, normalization_config=NormalizationConfig(**kept))]
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+for line in sys.stdin:
+    limit = int(time.process_time()) + 1 + {CPU_SECONDS}
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    try:
+        texts = ("$" + text + "$" for text in json.loads(line))
+        gold, answer = (parse(text, reader, "no_fallback", parsing_timeout=None) for text in texts)
+        same = bool(gold and answer and verify(gold, answer, timeout_seconds=None))
+    except (MemoryError, RecursionError):
+        same = False
+    print(int(same), flush=True)
+"""
+
 LETTERS = "ABCDE"
-_TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
 _MARKUP = re.compile(r"[*_`$]")
 
 
@@ -85,27 +161,40 @@ def boxed(text: str) -> str | None:
 
 def mathematics(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> Float[np.ndarray, " answers"]:
     r"""Returns 1 where the last `\boxed{}` holds a golden answer, else 0."""
-
-    def is_right(answer: str | None, own: Sequence[str]) -> bool:
+    scores = np.zeros(len(answers))
+    formulas: list[tuple[int, tuple[str, str]]] = []  # (place of the answer, (gold, content))
+    for place, (answer, own) in enumerate(zip(answers, golds, strict=True)):
         content = boxed(answer or "")
-        if content is None:
-            return False
-        for gold in own:
-            wanted = number(gold)
-            if wanted is not None and number(content) == wanted:
-                return True
-            if wanted is None and "".join(content.split()) == "".join(gold.split()) != "":
-                return True
-        return False
-
-    return np.array([is_right(answer, own) for answer, own in zip(answers, golds, strict=True)], float)
+        for gold in own if content is not None else ():
+            pair = (boxed(gold) or gold, content or "")
+            wanted, value = map(number, pair)
+            wanted_text, text = ("".join(_plain(each).split()) for each in pair)
+            if (
+                wanted == value
+                if wanted is not None and value is not None
+                else wanted is None and wanted_text == text != ""
+            ):
+                scores[place] = 1
+            elif wanted is None or value is None:
+                formulas.append((place, pair))
+    readable = {pair: (_formula(pair[0]), _formula(pair[1])) for place, pair in formulas if not scores[place]}
+    same = _equal_formulas(sorted({(gold, answer) for gold, answer in readable.values() if gold and answer}))
+    for place, pair in formulas:
+        scores[place] = max(scores[place], readable.get(pair) in same)
+    return scores
 
 
 def number(text: str) -> Fraction | None:
     """Returns the number that a text denotes by the rules above; None if it is not a number."""
-    # Reduced to ASCII digits and signs, and fractions with a slash.
-    text = "".join(map(_plain_character, text)).rpartition("=")[2].replace("{,}", ",")
-    text = _DROPPED.sub(" ", _FRACTION.sub(lambda match: f" {match[1] or match[3]}/{match[2] or match[4]}", text))
+    if len(text) > MAX_CHARACTERS:
+        return None
+    # Reduced to ASCII digits and signs, fractions with a slash, and powers of ten with an e.
+    text = re.sub(r"\\mu\s*", "μ", _EQUALS.split(_plain(text))[-1])
+    text = _FRACTION.sub(lambda match: f" {match[1] or match[3]}/{match[2] or match[4]}", _CURRENCY.sub(" ", text))
+    text = _SCIENTIFIC.sub(
+        lambda match: f"{'' if match[1] else 1}e{match[2] or match[3]}",
+        _unwrapped(_DROPPED.sub(" ", text), _BRACES, lambda match: match[1]),
+    )
     value = _UNIT.sub("", " ".join(re.sub("[()]", "", text).split())).strip().rstrip(".")
     sign = -1 if value.startswith("-") else 1
     value = value[1:].strip() if value.startswith(("-", "+")) else value
@@ -119,9 +208,58 @@ def number(text: str) -> Fraction | None:
     return None if decimal is None else sign * decimal
 
 
+def _plain(text: str) -> str:
+    r"""Returns a text without type-setting commands, currency signs and the units in `\text{}` after a number."""
+    if len(text) > MAX_CHARACTERS:
+        return text
+    text = _SWITCHES.sub(" ", "".join(map(_plain_character, text)))
+    text = re.sub(r"(?<![\w)])\*\*([^*]+)\*\*", r"\1", text).strip("*` ")  # Markdown
+    if (unit := _TEXT_UNIT.search(text)) and _QUANTITY.search(text, 0, unit.start()):
+        text = text[: unit.start()]
+    if (words := _TEXT_BEFORE.match(text)) and _QUANTITY.search(text, words.end()):
+        text = text[words.end() :]
+    return _CURRENCY_SIGN.sub(" ", _without_style(text).replace("{,}", ",")).strip()
+
+
+def _without_style(text: str) -> str:
+    """Replaces the commands that set type by what they set."""
+    return _unwrapped(text, _STYLE, lambda match: " " * match[1][:1].isalpha() + match[1])
+
+
+def _unwrapped(text: str, wrapped: re.Pattern, content: Callable[[re.Match], str]) -> str:
+    """Replaces matches by their content until there is none."""
+    before = ""
+    while before != text:
+        before, text = text, wrapped.sub(content, text)
+    return text
+
+
+def _formula(text: str) -> str | None:
+    """Returns a text as math-verify reads it; None if it is no formula."""
+    text = re.sub(r"\s+(?:or|and)\s+", ",", _plain(text))
+    is_formula = len(text) <= MAX_CHARACTERS and _FORMULA.search(text) and not _NO_FORMULA.search(text)
+    return text if is_formula else None
+
+
+def _equal_formulas(pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Returns the pairs of formulas that math-verify finds equal."""
+    equal: list[bool] = []
+    while len(equal) < len(pairs):
+        lines = "\n".join(map(json.dumps, pairs[len(equal) :]))
+        command = [sys.executable, "-P", "-c", _COMPARISON]
+        compared = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
+        if compared.returncode > 0:  # not ended by the kernel
+            raise RuntimeError(f"formulas cannot be compared: {compared.stderr[-500:]}")
+        equal += [verdict == "1" for verdict in compared.stdout.split()]
+        equal += [False] * (compared.returncode < 0)  # the pair that exceeded the limits
+    return {pair for pair, same in zip(pairs, equal, strict=True) if same}
+
+
 def _plain_character(character: str) -> str:
     """Normalises a character (NFKC): `½` becomes ` 1/2`; a superscript digit becomes a power, which is not a number."""
     form = unicodedata.decomposition(character).partition(" ")[0]
+    if (category := unicodedata.category(character)) in ("Cf", "Sc"):
+        return "$" if category == "Sc" else ""
     if form == "<fraction>":
         return f" {unicodedata.normalize('NFKC', character)}".replace("\u2044", "/")
     plain = unicodedata.normalize("NFKC", character)
@@ -131,7 +269,7 @@ def _plain_character(character: str) -> str:
 
 def _decimal(text: str) -> Fraction | None:
     if separated := _THOUSANDS.fullmatch(text):
-        text = text.replace(separated[1], "")
+        text = text.replace(separated[1] or separated[2], "")
     elif _DOTTED.fullmatch(text):
         text = text.replace(".", "").replace(",", ".")
     elif text.count(",") == 1 and "." not in text:
@@ -149,15 +287,33 @@ def multiple_choice(answers: Sequence[str | None], golds: Sequence[Sequence[str]
 def option(text: str, letters: str = LETTERS) -> str | None:
     """Returns the letter of the option that a text chooses by the rules above; None if it chooses none or several."""
     content = boxed(text)
-    plain = _MARKUP.sub("", _TEXT.sub(r"\1", text if content is None else content))
-    plain = unicodedata.normalize("NFKC", plain).strip()
+    plain = unicodedata.normalize("NFKC", _without_style(text if content is None else content))
+    plain = _MARKUP.sub("", plain).strip()
+    either = f"[{letters}{letters.lower()}]"
+    # Another option, but not "A" as an article.
+    another, another_large = (rf"(?:{_alternative()}{one}\b[.:)]?(?!\s+[a-z]))" for one in (either, f"[{letters}]"))
     if whole := re.fullmatch(
-        rf"\W*([{letters}{letters.lower()}])(?:\W*|[.:)](?!.*\b[{letters}][.:)]).*)", plain, re.DOTALL
+        rf"\W*({either})(?:\W*|[.:)](?!.*(?:\b[{letters}][.:)]|[(\s]{either}\)))(?!{another}).*)",
+        plain,
+        re.DOTALL,
     ):
         return whole[1].upper()
-    named = re.findall(rf"\(([{letters}])\)|\b(?i:answer|option|choice)\b\W*(?:is\b\W*)?([{letters}])\b", plain)
-    found = {first or second for first, second in named}
+    several = rf"[{letters}]\b(?:[.:)]?{another_large})*"
+    named = re.findall(rf"\(({several})|\b(?i:answer|option|choice)\b\W*(?:is\b\W*)?({several})", plain)
+    found = {letter for pair in named for letter in re.findall(rf"(?<![^\W_])[{letters}](?![^\W_])", " ".join(pair))}
     return found.pop() if len(found) == 1 else None
+
+
+@functools.cache
+def _alternative() -> str:
+    """Returns the pattern of what stands between two alternatives: a comma, a slash, "or" or "and" in any language."""
+    words = set()
+    for identifier in locale_identifiers():
+        patterns = Locale.parse(identifier).list_patterns
+        pairs = (patterns[kind]["2"] for kind in ("or", "standard") if kind in patterns)
+        words |= {pair.partition("{0}")[2].partition("{1}")[0].strip() for pair in pairs}
+    conjunctions = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True) if word)
+    return rf"\s*[(\[]?\s*(?:[,،、/|&+;]\s*(?:(?i:{conjunctions})\s*)?|(?i:{conjunctions})\s*)[(\[]?"
 
 
 # --- Constraints of instructions ---

@@ -1,6 +1,7 @@
 """Rewards by domain: numbers and options, constraints, written texts and their judge."""
 
 import dataclasses
+import unicodedata
 from fractions import Fraction
 
 import numpy as np
@@ -57,8 +58,22 @@ def test_the_last_box():
         *[("1½", Fraction(3, 2)), (r"\$18.00", 18), (r"50\%", 50), (r"60 \text{ km/h}", 60), ("5 apples", 5)],
         *[("1/2 cup", Fraction(1, 2)), ("x = 12", 12), (r"90^\circ", 90), ("٣٤٫٥", Fraction("34.5")), ("１２", 12)],
         *[(text, 3) for text in ("3 m", "3m", "3 km/h", "3 Stunden", "3円", "3 л", "3 °C", "3 m per second")],
-        *[(text, None) for text in ("", "x", "5²", "10^2", "1,23,4", "3/0", "1/2/3", "1 2", "twelve", "2, 3")],
+        *[(text, None) for text in ("", "x", "1,23,4", "3/0", "1/2/3", "1 2", "twelve", "2, 3")],
         ("12 per 3 days", None),
+        *[
+            (text, 18)
+            for text in (r"\textbf{18}", r"\mathbf{18}", r"\text{18}", "{18}", r"{\bf 18}", r"\text{18 apples}")
+        ],
+        *[(text, 18) for text in (r"\boldsymbol{\text{18}}", r"\displaystyle 18", r"\textcolor{red}{18}", r"\(18\)")],
+        *[(text, 18) for text in (r"18 \text{ m}^2", "18 cm^2", "18 m²", r"18~\mathrm{kg}", r"18\text{ km}/\text{h}")],
+        *[(text, 18) for text in (r"18 \frac{\text{km}}{\text{h}}", r"18 \mu m", r"18\degree", "≈ 18", "18\u200f")],
+        *[
+            (text, 18)
+            for text in ("US$18", "R$ 18", "USD 18", "Rs. 18", "18 kr", "₽18", "18₫", "￥18", r"\text{EUR }18")
+        ],
+        *[(text, 1000) for text in ("10^3", "10^{3}", "10³", "1e3", r"1.0 \times 10^3", r"1\text{,}000", "{1,000}")],
+        *[("12,34,567", 1234567), ("–3", -3), (r"-\text{3}", -3), ("-$3", -3), (r"\text{The answer is }3", 3)],
+        *[(text, None) for text in ("17 or 18", r"1\text{ or }234", r"17 \text{ and } 18", "{1,2}", "18!", "18 - 20")],
     ],
 )
 def test_numbers(text, value):
@@ -73,12 +88,62 @@ def test_a_number_is_read_as_python_writes_it(whole, thousandths):
     assert number(f"{whole:,}") == whole
 
 
+@given(
+    st.integers(0, 10**9),
+    st.characters(categories=["Nd"]).map(lambda digit: chr(ord(digit) - unicodedata.digit(digit))),
+    st.characters(categories=["Sc"]),
+    st.characters(categories=["Cf"]),
+    st.lists(st.sampled_from([r"\textbf{%s}", r"\text{%s}", r"\mathrm{%s}", "{%s}", "$%s$", r"\(%s\)"]), max_size=3),
+)
+def test_a_number_in_any_digits_currency_and_markup_is_that_number(value, zero, currency, invisible, styles):
+    text = invisible.join(chr(ord(zero) + int(digit)) for digit in str(value))
+    for style in styles:
+        text = style % text
+    assert number(f"**{text}**") == value
+    assert number(currency + text) == number(text + currency) == value
+
+
 def test_mathematics_looks_into_the_last_box():
     answers = [r"\boxed{1,000}", "1000", None, r"\boxed{9} no, \boxed{1000.0}", r"\boxed{1000} no, \boxed{1}"]
     assert mathematics(answers, [("1000",)] * 5).tolist() == [1, 0, 0, 1, 0]
     assert mathematics([r"\boxed{x^2 + 1}", r"\boxed{}"], [("x^2+1",), ("",)]).tolist() == [1, 0]
     assert mathematics([r"\boxed{0.33}"], [("1/3",)]).tolist() == [0]
+    assert mathematics([rf"\boxed{{{'9' * 5000}}}"] * 2, [("9",), ("x",)]).tolist() == [0, 0]
     assert mathematics([], []).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("gold", "right", "wrong"),
+    [
+        (
+            "18",
+            [r"9 \times 2", "9+9", "36/2", r"3^2 \cdot 2"],
+            ["1 8", "18^2", r"\sqrt{18}", "18 or 19", "18-2", "18!"],
+        ),
+        ("342", [r"18 \cdot 19"], ["18 19", "18, 19"]),
+        ("x^2+1", ["1+x^2", "x^{2} + 1", r"x^2+\textbf{1}"], ["x^2-1", "x+1"]),
+        (r"\frac{\sqrt{3}}{2}", [r"\frac{\sqrt3}{2}", r"\sqrt{3}/2", r"\frac12\sqrt{3}"], [r"\frac{3}{2}"]),
+        (r"2\pi", ["2π", r"\pi \cdot 2", r"2\pi \text{ cm}^2"], ["2", r"\pi"]),
+        *[
+            ("(1,2)", ["(1, 2)", r"\left(1,2\right)"], ["(2,1)", "12"]),
+            (r"3 \text{ or } 5", ["5 or 3"], ["15 or 1", "35"]),
+        ],
+        *[
+            (r"\text{Evelyn}", ["Evelyn", r"\textbf{Evelyn}"], ["Nevely"]),
+            ("no", ["no"], ["on"]),
+            ("ALL", ["ALL"], ["TRY"]),
+        ],
+        (r"\$18", ["18", "18 dollars"], ["19"]),
+    ],
+)
+def test_formulas_are_compared_by_math_verify(gold, right, wrong):
+    answers = [rf"\boxed{{{content}}}" for content in (*right, *wrong)]
+    assert mathematics(answers, [(gold,)] * len(answers)).tolist() == [1] * len(right) + [0] * len(wrong)
+
+
+def test_a_formula_that_cannot_be_computed_is_wrong_and_the_next_is_compared():
+    endless = [rf"\boxed{{{formula}}}" for formula in ("9^{9^{9^9}}", r"9 \times 2")]
+    assert mathematics(endless, [("18",)] * 2).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +153,13 @@ def test_mathematics_looks_into_the_last_box():
         (r"not A: \boxed{D. Berlin}", "D"),
         ("It must be (A), since the others are wrong", "A"),
         *[(text, None) for text in ("A cat", "A. or B.", "(A) or (B)", "F", r"\boxed{}")],
+        *[(text, None) for text in ("Answer: A or B", "Answer: A, B", "Answer: A/B", "Answer: A (or B)", "(A) or B")],
+        *[
+            (text, None)
+            for text in ("(a) or (b)", "A) or B", "Answer: A أو B", "(A) 或 (B)", r"\boxed{A \text{ or } B}")
+        ],
+        *[(text, "B") for text in (r"\boxed{\textbf{(B)}}", "The answer is B, a city", "Answer: B. A is wrong")],
+        ("Of A, B and D, the answer is D", "D"),
     ],
 )
 def test_options(text, letter):
@@ -99,7 +171,7 @@ def test_multiple_choice():
     assert multiple_choice([r"\boxed{E}", "E. None of these", "(D)"], [("E",)] * 3).tolist() == [1, 1, 0]
 
 
-@pytest.mark.parametrize("text", ["3x", "3 x", "3n", "3xy", "3x + 2", r"3\pi", "3π"])
+@pytest.mark.parametrize("text", ["3x", "3 x", "3n", "3xy", "3x + 2", r"3\pi", "3π", "3ab", "3 ab", "3pqr"])
 def test_a_number_with_a_variable_is_not_that_number(text):
     assert number(text) is None
     assert mathematics([rf"\boxed{{{text}}}"], [("3",)]).tolist() == [0]
