@@ -121,7 +121,7 @@ def build(
     if "tokenizer" in wanted:
         folders["tokenizer"].mkdir(parents=True, exist_ok=True)
         # Every episode may contain the rethink sentence, so the vocabulary should cover it.
-        train_tokenizer(world, [" " + RETHINK] * 500).save(str(folders["tokenizer"] / "tokenizer.json"))
+        train_tokenizer(world, [" " + RETHINK.strip()] * 500).save(str(folders["tokenizer"] / "tokenizer.json"))
     tokenizer = load_tokenizer(folders["tokenizer"])
     if "encoder" in wanted:
         contrastive, start = ContrastiveConfig(steps=1000, tokens=TRAINING_TOKENS), time.perf_counter()

@@ -171,8 +171,9 @@ def lower(run: AbstractRun, program: str) -> tuple[Lowered, float]:
             shares = mesh.shape["data"] * mesh.shape["fsdp"]
             shape, by_share = (shares, -(-rows // shares)), logical_sharding(mesh, "slots")
             per_row = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=by_share)
+            marked = jax.ShapeDtypeStruct(shape, jnp.bool_, sharding=by_share)
             chunk = jax.ShapeDtypeStruct((*shape, tokens), jnp.int32, sharding=by_share)
-            lowered = functions.lower("append", run.lane.context, *arguments, per_row, per_row, chunk, per_row)
+            lowered = functions.lower("append", run.lane.context, *arguments, per_row, per_row, chunk, per_row, marked)
         else:
             everywhere = functools.partial(jax.ShapeDtypeStruct, sharding=replicated(mesh))
             table = everywhere((STOP_STATES, run.config.vocabulary_size), jnp.uint8)

@@ -10,13 +10,14 @@ Public:
   EpisodeRecord, Turn, SideCompletion, Wait: The record of a finished episode; episode_json converts it to a row of
     JSON, and token_arrays reads the tokens of a row.
   parse_action, SearchAction, Answer, Invalid, answer_in, neutralise: Parsing the policy's text, and neutralising tags.
-  Chat, ContextTokenizer, Information, information, STYLES, RETHINK: How prompts, passages and corrections are shown
-    to the policy.
+  Chat, ContextTokenizer, Information, information, STYLES, RETHINK, TRY_AGAIN: How prompts, passages and corrections
+    are shown to the policy.
   local_first, available_first, native_only, english_only, all_at_once: Which collections a search goes to.
 """
 
 from lcrag.episodes.programs import (
     RETHINK,
+    TRY_AGAIN,
     Complete,
     Completion,
     ContextFull,

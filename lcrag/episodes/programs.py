@@ -209,7 +209,13 @@ Program: TypeAlias = Generator[Request | tuple[Request, ...], Any, Outcome]
 
 # --- Opening prompts ---
 
-RETHINK = "My action is not correct. Let me rethink."
+# What follows a turn without a valid action: the sentence of LcRL and Search-R1's papers, and the one in the code of
+# Search-R1, R-Search, RAG-R1 and GlobalRAG; in their code, line breaks separate it from the policy's text.
+RETHINK = "\nMy action is not correct. Let me rethink.\n"
+TRY_AGAIN = (
+    "\nMy previous action is invalid. If I want to search, I should put the query between <search> and </search>. If I "
+    "want to give the final answer, I should put the answer between <answer> and </answer>. Let me try again.\n"
+)
 
 _SEARCH_R1 = (
     "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
@@ -269,6 +275,7 @@ class SearchTurns:
     invalid_limit: int  # invalid actions allowed; they do not count as searches
     stop: tuple[str, ...] = (closing(SEARCH), closing(ANSWER))  # strings that end a turn
     read: Callable[[str], Any] = parse_action  # the action in the text of a turn; others than searches are for tools
+    correction: str = RETHINK  # what answers an invalid action
     over: bool = False  # set by a program to allow no further action
     searches: int = 0  # valid ones so far
     invalid: int = 0  # actions so far
@@ -279,8 +286,8 @@ class SearchTurns:
     def next_action(self) -> Generator[Generate | Observe, Any, Any]:
         """Generates until the policy searches. Returns the `SearchAction`, or None once the episode is over.
 
-        An invalid action is answered with `RETHINK`. After the last search, or one invalid action too many, the policy
-        has one last turn to answer.
+        An invalid action is answered with `correction`. After the last search, or one invalid action too many, the
+        policy has one last turn to answer.
         """
         while self.searches < self.budget and self.invalid < self.invalid_limit and not self.over:
             self.texts.append((yield Generate(stop=self.stop)))
@@ -290,7 +297,7 @@ class SearchTurns:
                     return None
                 case Invalid():
                     self.invalid += 1
-                    yield Observe(RETHINK)
+                    yield Observe(self.correction)
                 case SearchAction() as search:
                     self.searches += 1
                     return search
@@ -302,11 +309,11 @@ class SearchTurns:
         self.invalid += self.answer is None
         return None
 
-    def reject(self, reply: str = RETHINK) -> Observe:
+    def reject(self, reply: str | None = None) -> Observe:
         """Counts the latest search as an invalid action instead. Returns the observation with the reply."""
         self.searches -= 1
         self.invalid += 1
-        return Observe(reply)
+        return Observe(self.correction if reply is None else reply)
 
 
 # --- Logs of searches ---

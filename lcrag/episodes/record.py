@@ -50,8 +50,8 @@ class EpisodeRecord:
     Sampled ids were never decoded and encoded again. `counts` are searches (queries), retrieval_rounds (times that the
     program waited for searches), retrieval_failures (requests that failed after every retry), generations,
     policy_tokens, length_stops (generations that ended without a stop), context_full (1 if the context had no room for
-    the next observation or generation), completions and completion_tokens (outside the dialogue, by any model; not
-    among generations and policy_tokens), and what the program counted.
+    the next observation or generation), empty_turns (generations without text), completions and completion_tokens
+    (outside the dialogue, by any model; not among generations and policy_tokens), and what the program counted.
     """
 
     question: Question

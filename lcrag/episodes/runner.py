@@ -484,7 +484,8 @@ class _Run:
         forks = scheduler.admit()
         owners, ready = scheduler.owners, scheduler.ready
         if unsent := {slot: owners[slot].take_unsent() for slot in ready if owners[slot].unsent}:
-            sampler.append(unsent)
+            dropping = {slot for slot in unsent if owners[slot].take_dropped()}
+            sampler.append(unsent, dropping)
         for source, targets in forks.items():
             if targets:
                 sampler.fork(source, targets)

@@ -137,7 +137,7 @@ class ContextTokenizer:
 NOT_FINITE = GenerationFailure("the policy gave probabilities that are not finite: its weights are damaged")
 COUNTERS = (
     *("searches", "retrieval_failures", "generations", "policy_tokens", "length_stops", "context_full"),
-    *("completions", "completion_tokens", "retrieval_rounds"),
+    *("completions", "completion_tokens", "retrieval_rounds", "empty_turns"),
 )
 
 
@@ -160,6 +160,7 @@ class Transcript:
         self.system: str | None = None
         self.turns: list[Turn] = []
         self.length = 0
+        self.ended = False  # whether the latest token is an end of sequence that the policy sampled
         self._pieces: list[tuple[np.ndarray, np.ndarray | None, int]] = []  # tokens, scores of the policy's, turn
 
     def observe(self, placed: PlacedText) -> None:
@@ -176,10 +177,21 @@ class Transcript:
         """Adds a turn that the policy sampled."""
         self.turns.append(Turn("policy", sampled.text))
         self._add(sampled.tokens, sampled.log_probabilities, len(self.turns) - 1)
+        self.ended = sampled.finish_reason == "eos"
+
+    def drop_end(self) -> None:
+        """Removes the end of sequence that the policy has just sampled."""
+        tokens, scores, turn = self._pieces.pop()
+        assert self.ended and scores is not None
+        self.length -= len(tokens)
+        self._add(tokens[:-1], scores[:-1], turn)
+        self.ended = False
 
     def _add(self, tokens: Any, log_probabilities: np.ndarray | None, turn: int) -> None:
-        self._pieces.append((np.asarray(tokens, np.int32), log_probabilities, turn))
-        self.length += len(tokens)
+        if len(tokens):
+            self._pieces.append((np.asarray(tokens, np.int32), log_probabilities, turn))
+            self.length += len(tokens)
+            self.ended = False
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns `tokens`, `by_policy`, `log_probabilities` and `turn` of an `EpisodeRecord`."""
@@ -199,12 +211,18 @@ class SlotOwner:
     """A context that the policy continues in a slot: an episode's, or that of a completion."""
 
     slot: int | None = None  # the slot that holds it; None: none yet, or it has been given up
+    dropped = False  # whether the last token in the slot is no longer part of the context
     unsent: list[int]  # tokens at its end that are not in the slot yet
     room_tokens: int  # tokens left in the context
 
     def take_unsent(self) -> list[int]:
         """Returns the tokens that are not in the slot yet, once."""
         taken, self.unsent = self.unsent, []
+        return taken
+
+    def take_dropped(self) -> bool:
+        """Returns whether the slot's last token must be dropped, once."""
+        taken, self.dropped = self.dropped, False
         return taken
 
 
@@ -295,7 +313,7 @@ class RunningEpisode(SlotOwner):
 
     def give_up_slot(self) -> None:
         """Frees its slot; the whole context becomes unsent again."""
-        self.slot = None
+        self.slot, self.dropped = None, False
         self.unsent = self.transcript.arrays()["tokens"].tolist()
 
     def take_generation(self) -> Generate | None:
@@ -323,6 +341,7 @@ class RunningEpisode(SlotOwner):
         self.transcript.generate(sampled)
         self.counts["generations"] += 1
         self.counts["policy_tokens"] += len(sampled.tokens)
+        self.counts["empty_turns"] += not sampled.text.strip()
         self.counts["length_stops"] += sampled.finish_reason == "length"
         self._answers[part] = sampled.text if np.isfinite(sampled.log_probabilities).all() else NOT_FINITE
         self._run()
@@ -394,11 +413,21 @@ class RunningEpisode(SlotOwner):
                 self._resume(functools.partial(self._program.send, value))
 
     def _observe(self, request: Observe) -> bool:
-        """Adds environment text if it leaves room for an answer; returns whether it does."""
+        """Adds environment text if it leaves room for an answer; returns whether it does.
+
+        An end of sequence that the policy sampled just before did not end the episode, and is dropped.
+        """
         self.offered.update(request.tools)
-        room = self.room_tokens - self._answer_room
+        room = self.room_tokens - self._answer_room + self.transcript.ended
         placed = self._placed(request.text, room, opens=not self.transcript.length, system=request.system)
         if placed is not None and len(placed.tokens) <= room:
+            if self.transcript.ended and placed.tokens:
+                self.transcript.drop_end()
+                self.counts["policy_tokens"] -= 1
+                if self.slot is None:  # given up: the whole context is unsent
+                    self.unsent.pop()
+                else:
+                    self.dropped = True
             self.transcript.observe(placed)
             self.unsent.extend(placed.tokens)
             return True

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 import jax
@@ -231,9 +231,13 @@ class Sampler:
         """Waits until the devices have finished all enqueued work."""
         jax.block_until_ready(self._state)
 
-    def append(self, entries: Mapping[int, TokenIds]) -> None:
-        """Appends environment tokens to some contexts; the new lengths must fit the context."""
+    def append(self, entries: Mapping[int, TokenIds], dropping: Collection[int] = ()) -> None:
+        """Appends environment tokens to some contexts; the new lengths must fit the context.
+
+        Of the slots in `dropping`, which are among the entries, the last token, which they sampled, is dropped first.
+        """
         started = time.monotonic()
+        self._lengths[list(dropping)] -= 1
         pieces: dict[int, list[TokenIds]] = {}
         for slot, ids in entries.items():
             ends = itertools.accumulate(_split(len(ids), tuple(self._append_tokens)))
@@ -245,7 +249,8 @@ class Sampler:
                 shares = self._by_share(slots)
                 first = 0
                 for rows in _split(max(map(len, shares)), tuple(self._append_rows)):
-                    self._append({slot: now[slot] for share in shares for slot in share[first : first + rows]})
+                    part = {slot: now[slot] for share in shares for slot in share[first : first + rows]}
+                    self._append(part, dropping if index == 0 else ())
                     first += rows
         self.statistics.append_seconds += time.monotonic() - started
 
@@ -256,23 +261,24 @@ class Sampler:
             shares[slot // self._share].append(slot)
         return shares
 
-    def _append(self, entries: Mapping[int, TokenIds]) -> None:
+    def _append(self, entries: Mapping[int, TokenIds], dropping: Collection[int] = ()) -> None:
         shares = self._by_share(entries)
         shape = self._shares, _bucket(self._append_rows, max(map(len, shares)))
         time = _bucket(self._append_tokens, max(map(len, entries.values())))
         numbers, lengths = np.full(shape, self._share, np.int32), np.zeros(shape, np.int32)
-        tokens, counts = np.zeros((*shape, time), np.int32), np.ones(shape, np.int32)
+        tokens, counts, dropped = np.zeros((*shape, time), np.int32), np.ones(shape, np.int32), np.zeros(shape, bool)
         for share, slots in enumerate(shares):
             for row, slot in enumerate(slots):
                 ids = entries[slot]
                 numbers[share, row], lengths[share, row] = slot % self._share, self._lengths[slot]
                 tokens[share, row, : len(ids)], counts[share, row] = ids, len(ids)
+                dropped[share, row] = slot in dropping
                 self._lengths[slot] += len(ids)
                 self.statistics.appended_tokens += len(ids)
         self.statistics.append_positions += tokens.size
         window = _bucket(self._windows, int(self._lengths[list(entries)].max()))
         with jax.transfer_guard("disallow"):
-            arrays = (self._put(array, "slots") for array in (numbers, lengths, tokens, counts))
+            arrays = (self._put(array, "slots") for array in (numbers, lengths, tokens, counts, dropped))
             self._state = self._compiled("append", window, self._params, self._state, *arrays)
 
     def fork(self, source: int, targets: Sequence[int]) -> None:

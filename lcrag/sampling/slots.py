@@ -205,6 +205,7 @@ def append(
     lengths: Int[Array, "shares rows"],
     tokens: Int[Array, "shares rows chunk"],
     counts: Int[Array, "shares rows"],
+    dropping: Bool[Array, "shares rows"],
     mesh: Mesh | None = None,
 ) -> Slots:
     """Appends environment tokens to the contexts of some slots (chunked prefill) and stops these slots.
@@ -215,19 +216,21 @@ def append(
     Args:
       window: Number of cache positions read; every row's new length must fit.
       rows: The slots to extend, counted from the first of their share; the size of a share marks padding.
-      lengths: Their current lengths; 0 starts a new context.
+      lengths: Their current lengths, without a token that is dropped; 0 starts a new context.
       tokens: New tokens, right-padded.
       counts: Number of new tokens of each row.
+      dropping: Rows whose pending token, which is not in the cache, is no longer part of the context.
       mesh: The devices, for kernels that XLA does not partition.
     """
     pending = per_slot(slots.pending, rows)
     new, present = tokens.reshape(-1, tokens.shape[-1]), lengths.reshape(-1)
     # A context that goes on is fed its pending token first, and its last new token becomes the pending one.
     shifted = jnp.concatenate([pending[:, None], new[:, :-1]], axis=1)
-    fed = jnp.where(present[:, None] == 0, new, shifted)
+    complete = (present == 0) | dropping.reshape(-1)  # the cache holds the whole context
+    fed = jnp.where(complete[:, None], new, shifted)
     last = jnp.take_along_axis(tokens, counts[..., None] - 1, axis=2).reshape(-1)
     return slots._replace(
-        cache=appended(config, window, params, slots.cache, rows, fed, jnp.maximum(present - 1, 0), mesh),
+        cache=appended(config, window, params, slots.cache, rows, fed, present - ~complete, mesh),
         pending=with_per_slot(slots.pending, rows, last),
         lengths=with_per_slot(slots.lengths, rows, (lengths + counts).reshape(-1)),
         running=with_per_slot(slots.running, rows, jnp.zeros(rows.size, bool)),

@@ -1,5 +1,6 @@
 """The runner: slots, batches of searches, failures, the sampler in its place, and several processes."""
 
+import dataclasses
 import functools
 import re
 import threading
@@ -72,7 +73,7 @@ def test_slots_blocks_order_neighbours_and_slow_searches_change_no_episode():
 
 
 def test_records_are_yielded_as_episodes_finish():
-    r = runner(fickle, slots=2, block=1)
+    r = runner(fickle, slots=4, block=1)
     stream = r.stream(lcrl_programs(24))
     first = next(stream)
     assert r.sampler.running  # the others have not finished yet
@@ -104,6 +105,26 @@ def test_each_token_knows_who_wrote_it():
             assert (record.by_policy[mine] == (turn.by == "policy")).all()
             assert tokenizer.decode(record.tokens[mine]).replace("<eos>", "").startswith(turn.text)
         assert record.counts["policy_tokens"] == record.by_policy.sum()
+
+
+@pytest.mark.parametrize("texts", [("no", "<search>Peru</search>", "well"), ("", "", ""), ("<answer>Lima</answer>",)])
+def test_an_end_of_sequence_that_did_not_end_the_episode_is_dropped(texts):
+    """Only the one at the end of the whole episode is the policy's token, and learned."""
+    tokenizer, written = tiny_tokenizer(), iter(texts)
+    r, kept = runner(lambda *_: next(written, "")), {}
+    free = r.sampler.free
+    r.sampler.free = lambda slots: (
+        kept.update({slot: r.sampler.tokens(slot) for slot in slots if r.sampler.length(slot)}),
+        free(slots),
+    )
+    (record,) = r.run(lcrl_programs(1))
+    text = record.prompt + "".join(turn.text for turn in record.turns)
+    answered = texts[-1].startswith("<answer>")
+    assert tokenizer.decode(record.tokens) == text + ("" if answered else "<eos>")
+    assert record.tokens.tolist() == kept[0]  # what the sampler continued is what is learned
+    assert record.counts["policy_tokens"] == record.by_policy.sum() == np.count_nonzero(record.log_probabilities)
+    policy = [turn.text for turn in record.turns if turn.by == "policy"]
+    assert record.counts["empty_turns"] == policy.count("")
 
 
 def test_sampled_ids_are_never_encoded_again():
@@ -347,8 +368,9 @@ def params():
     return initialise(tiny_config(), jax.random.key(0))
 
 
-def rollout(params, *, slots: int, search=search):
-    tokenizer, settings = tiny_tokenizer(), SamplerConfig(slots=slots, context=192, block=8, append_tokens=(64,))
+def rollout(params, *, slots: int, search=search, eos_ids=None):
+    tokenizer = dataclasses.replace(tiny_tokenizer(), eos_ids=eos_ids or tiny_tokenizer().eos_ids)
+    settings = SamplerConfig(slots=slots, context=192, block=8, append_tokens=(16, 64))
     sampler = Sampler(tiny_config(), params, tokenizer, settings)
     runner = Runner(sampler=sampler, tokenizer=tokenizer, search=search, max_tokens=12, seed=3)
     return runner.run([(asked, read_twice(asked), number) for asked, _, number in lcrl_programs(10)])
@@ -370,13 +392,28 @@ def records(params):
     return rollout(params, slots=4)
 
 
-def test_a_token_s_log_probability_is_the_trainers(params, records):
+@pytest.fixture(scope="module")
+def ended(params):
+    """Episodes most of whose turns end by one of many end tokens, which are dropped from the context."""
+    return rollout(params, slots=4, eos_ids=tuple(range(0, tiny_config().vocabulary_size, 5)))
+
+
+@pytest.mark.parametrize("name", ["records", "ended"])
+def test_a_token_s_log_probability_is_the_trainers(params, name, request):
     """They are those of one forward pass over the whole context."""
-    for record in records[:4]:
+    for record in request.getfixturevalue(name)[:4]:
         tokens = np.pad(record.tokens, (0, 192 - len(record.tokens)))[None]  # one shape, one program
         expected = np.asarray(log_probabilities(tiny_config(), params, tokens[:, :-1], tokens[:, 1:]))[0]
         places = np.flatnonzero(record.by_policy)
         np.testing.assert_allclose(record.log_probabilities[places], expected[places - 1], atol=1e-4)
+
+
+def test_no_end_of_sequence_stays_inside_an_episode(params, ended):
+    for record in ended:
+        assert not (record.tokens[record.by_policy] % 5 == 0).any()  # observations follow both turns
+        assert record.counts["policy_tokens"] == record.by_policy.sum()
+    assert sum(record.counts["empty_turns"] for record in ended) > 0
+    assert_same(ended, rollout(params, slots=4, eos_ids=tuple(range(0, tiny_config().vocabulary_size, 5))))
 
 
 def test_slots_and_timing_change_no_token(params, records):

@@ -15,6 +15,8 @@ from support import tiny_tokenizer
 from lcrag.curation.playing import misread, play
 from lcrag.data.questions import Question
 from lcrag.episodes import (
+    RETHINK,
+    TRY_AGAIN,
     Chat,
     Complete,
     Completion,
@@ -54,6 +56,10 @@ from lcrag.methods.baselines.searches import (
     tf_idf_cosines,
     uncertain_query,
 )
+from lcrag.methods.globalrag.program import globalrag
+from lcrag.methods.lcrl.program import hierarchical_search
+from lcrag.methods.r_search.program import r_search
+from lcrag.methods.rag_r1.program import rag_r1
 from lcrag.retrieval.passages import Hit
 from lcrag.train.method import Method, at_last_tokens
 
@@ -428,6 +434,23 @@ def test_every_step_has_both_wordings_and_can_be_filled():
             assert wording == "full" or len(prompt) < 60
             assert "{" not in step.show("x", titles="t", language="l", candidate="c", number=1)
             assert "[/information][answer]x[/answer][|im_end|]?" in step.text(rude, **values)
+
+
+@pytest.mark.parametrize(
+    ("program", "settings", "correction"),
+    [
+        (hierarchical_search, {}, RETHINK),
+        (hierarchical_search, {"prompt": "atlas"}, RETHINK),
+        (search_r1, {}, TRY_AGAIN),
+        (search_r1, {"prompt": "atlas"}, RETHINK),
+        *((each, {}, TRY_AGAIN) for each in (r_search, rag_r1, globalrag)),
+        *((each, {"wording": "atlas"}, RETHINK) for each in (r_search, rag_r1, globalrag)),
+    ],
+)
+def test_each_methods_own_sentence_answers_an_invalid_action_on_lines_of_its_own(program, settings, correction):
+    _, requests = program_scripts.drive(program(QUESTION, ("fr", "en"), **settings), ["hm", ANSWER])
+    assert requests[2] == Observe(correction)
+    assert correction == f"\n{correction.strip()}\n"
 
 
 # --- Baselines that are trained ---

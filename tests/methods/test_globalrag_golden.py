@@ -59,7 +59,7 @@ def test_the_dialogue():
     assert shown[0] == f"Question: {QUESTION.text}\nWrite the plan.\n"
     assert shown[1] == "\nQ1: Who directed Jaws?\nSearch, or write <subAnswer> #1 = value </subAnswer>.\n"
     assert shown[3].startswith("\nQ2: Where was Steven Spielberg born?\n"), "answers stand in their places"
-    assert shown[4] == "My action is not correct. Let me rethink."
+    assert shown[4] == "\nMy action is not correct. Let me rethink.\n"
     assert shown[6].startswith("\n#1 = Steven Spielberg\n#2 = Cincinnati\nWrite the answer")
     stops = [request.stop for request in requests if isinstance(request, Generate)]
     search = ("</search>", "</subAnswer>")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support import tiny_tokenizer
 
 from lcrag.data.questions import Question
-from lcrag.episodes import RETHINK, Generate, Observe, Retrieve
+from lcrag.episodes import TRY_AGAIN, Generate, Observe, Retrieve
 from lcrag.episodes.tags import TAGS
 from lcrag.methods.globalrag.plans import FAULTS, parse_plan
 from lcrag.methods.globalrag.program import PLAN_FAULTS, globalrag, read_episode
@@ -171,7 +171,7 @@ def test_limits_of_searches_and_invalid_actions():
     assert not outcome.extra["well_formed"]
     assert [r.stop for r in requests if isinstance(r, Generate)] == [("</search>", "</answer>")] * 4 + [("</answer>",)]
     outcome, requests = drive("hm", "<search></search>", LAST, invalid_limit=2)
-    assert outcome.invalid_actions == requests.count(Observe(RETHINK)) == 2
+    assert outcome.invalid_actions == requests.count(Observe(TRY_AGAIN)) == 2
     assert outcome.answer == "sol"
     assert outcome.extra["plan_fault"] == "missing"
 

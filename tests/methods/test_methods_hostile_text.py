@@ -16,7 +16,7 @@ from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Completion, EpisodeRecord, GenerationFailure, Observe, Retries, Runner, TranslationFailure
-from lcrag.episodes.programs import RETHINK, intercepted, is_program, program_name
+from lcrag.episodes.programs import RETHINK, TRY_AGAIN, intercepted, is_program, program_name
 from lcrag.episodes.running_episode import Chat, ContextTokenizer
 from lcrag.episodes.searches import Framed, Information
 from lcrag.episodes.tags import ANSWER, TAGS, closing, opening
@@ -218,7 +218,7 @@ def check(case: Case, record: EpisodeRecord) -> None:
     assert not np.isin(record.tokens[(record.turn >= 0) & ~record.by_policy], special).any()
     assert tokenizer.decode_bytes(record.tokens[record.turn < 0]).decode(errors="replace") == record.prompt
     for turn in record.turns:
-        if turn.by == "environment" and turn.text not in (RETHINK, REPEATED, opening(ANSWER)):
+        if turn.by == "environment" and turn.text not in (RETHINK, TRY_AGAIN, REPEATED, opening(ANSWER)):
             assert len(TAG.findall(turn.text)) == 2
             assert turn.text.strip().startswith("<")
             assert turn.text.strip().endswith(">")

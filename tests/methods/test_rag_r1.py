@@ -15,7 +15,7 @@ from lcrag.data.demonstrations import read_demonstrations
 from lcrag.data.questions import Question
 from lcrag.data.rows import BadRows, jsonl_questions
 from lcrag.episodes import (
-    RETHINK,
+    TRY_AGAIN,
     Chat,
     Observe,
     Outcome,
@@ -108,7 +108,7 @@ def test_what_is_searched_and_counted(texts, searches, invalid, counts):
     answer = "A" if texts[-1] == ANSWER else None
     assert outcome == Outcome(answer=answer, invalid_actions=invalid, counts=dict(zip(names, counts, strict=True)))
     assert asked(requests) == searches
-    assert shown(requests).count(RETHINK) == invalid - (answer is None)  # the last text is not answered
+    assert shown(requests).count(TRY_AGAIN) == invalid - (answer is None)  # the last text is not answered
 
 
 def test_one_query_at_a_time_is_shown_without_json():

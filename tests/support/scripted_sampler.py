@@ -1,6 +1,6 @@
 """A sampler without a model: the policy's text is a function of its context."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -46,8 +46,10 @@ class ScriptedSampler(Sampler):
         """Returns the tokens in a slot."""
         return list(self._contexts[slot])
 
-    def append(self, entries: Mapping[int, Sequence[int]]) -> None:
+    def append(self, entries: Mapping[int, Sequence[int]], dropping: Collection[int] = ()) -> None:
         self.appends.append(len(entries))
+        for slot in dropping:
+            assert entries[slot] and self._contexts[slot].pop() in self._tokenizer.eos_ids
         for slot, tokens in entries.items():
             assert slot not in self._left, f"slot {slot} is sampling"
             self._extend(slot, tokens)

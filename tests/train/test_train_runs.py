@@ -64,7 +64,7 @@ KINDS = {
         ("model/lora.gin",),
         2,
         *("train.checkpoint_every=1", "PolicyGradient.kl_coefficient=0.01", "adamw.learning_rate=0.01"),
-        *("adamw.steps=2", "Lora.rank=2"),
+        *("adamw.steps=2", "Lora.rank=2", "Method.reward=@lengths()"),
     ),
     "ahead": (
         (),

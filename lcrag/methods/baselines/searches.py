@@ -13,6 +13,8 @@ import numpy as np
 
 from lcrag.data.questions import Question
 from lcrag.episodes.programs import (
+    RETHINK,
+    TRY_AGAIN,
     Complete,
     Completion,
     ConfiguredProgram,
@@ -46,7 +48,7 @@ from lcrag.rewards import Episodes, Reward, TermSum, normalise_english
 from lcrag.rewards.matching import token_f1
 from lcrag.rewards.terms import Term, Values, answer_term
 
-REPEATED = "I have searched for this already. Let me use what was found."
+REPEATED = "\nI have searched for this already. Let me use what was found.\n"
 LATEST_STEPS = 4
 
 SEARCH_O1 = {
@@ -92,7 +94,7 @@ def search_r1(
     Args:
       prompt, style: Names of the opening prompt and of the passage style.
     """
-    turns = SearchTurns(budget, invalid_limit)
+    turns = SearchTurns(budget, invalid_limit, correction=RETHINK if prompt == "atlas" else TRY_AGAIN)
     with suppress(ContextFull):
         yield Observe(opening_prompt(prompt, question))
         while search := (yield from turns.next_action()):

@@ -11,7 +11,18 @@ from typing import Any
 import gin
 
 from lcrag.data.questions import Question
-from lcrag.episodes.programs import ContextFull, Observe, Outcome, Program, Retrieve, SearchTurns, atlas, user_message
+from lcrag.episodes.programs import (
+    RETHINK,
+    TRY_AGAIN,
+    ContextFull,
+    Observe,
+    Outcome,
+    Program,
+    Retrieve,
+    SearchTurns,
+    atlas,
+    user_message,
+)
 from lcrag.episodes.searches import Route, information, native_only
 from lcrag.episodes.tags import (
     ANSWER,
@@ -62,7 +73,8 @@ def globalrag(
     tags, None unless there is exactly one pair; `plan_fault`, one of `PLAN_FAULTS` or None; `sub_answers` by key;
     `well_formed`; `valid_searches`.
     """
-    style, turns = lookup(_STYLES, wording, "wording of GlobalRAG"), SearchTurns(budget, invalid_limit)
+    style = lookup(_STYLES, wording, "wording of GlobalRAG")
+    turns = SearchTurns(budget, invalid_limit, correction=RETHINK if wording == "atlas" else TRY_AGAIN)
     shown: list[int] = []  # numbers of the turns that ended in a valid search
     with suppress(ContextFull):
         if wording == "atlas":

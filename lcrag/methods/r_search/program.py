@@ -9,6 +9,8 @@ import gin
 from lcrag.data.questions import Question
 from lcrag.episodes import Completer
 from lcrag.episodes.programs import (
+    RETHINK,
+    TRY_AGAIN,
     Complete,
     ConfiguredProgram,
     ContextFull,
@@ -91,7 +93,8 @@ def r_search(
       evidence: Whether evidence is asked for and read; False is the ablation "w/o Evidence".
     """
     before, style, after = lookup(_WORDINGS, wording, "wording of R-Search")
-    turns, blind = SearchTurns(budget, invalid_limit), None  # blind: turns before the first observation
+    turns = SearchTurns(budget, invalid_limit, correction=RETHINK if wording == "atlas" else TRY_AGAIN)
+    blind: int | None = None  # turns before the first observation
     with suppress(ContextFull):
         if wording == "atlas":  # the built-in tiny model gets the question alone
             yield Observe(atlas(question))

@@ -23,6 +23,8 @@ import gin
 
 from lcrag.data.questions import Question, language_of
 from lcrag.episodes.programs import (
+    RETHINK,
+    TRY_AGAIN,
     ContextFull,
     Found,
     Observe,
@@ -108,7 +110,8 @@ def rag_r1(
       budget: Searches allowed, however many queries each has (the paper: 4 in training, 5 in evaluation).
       passages, observation_tokens: Of each query of a search.
     """
-    style, turns = lookup(_STYLES, wording, "wording"), SearchTurns(budget, invalid_limit)
+    style, correction = lookup(_STYLES, wording, "wording"), RETHINK if wording == "atlas" else TRY_AGAIN
+    turns = SearchTurns(budget, invalid_limit, correction=correction)
     dropped = empty = 0
     with suppress(ContextFull):
         yield Observe(atlas(question) if wording == "atlas" else rag_r1_prompt(question, queries))
