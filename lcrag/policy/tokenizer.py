@@ -168,15 +168,22 @@ class HuggingFaceTokenizer:
     def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
         encoding = (self._continuing if continues else self._plain).encode(text, add_special_tokens=False)
 
-        def is_spelled(start: int, end: int) -> bool:  # Unigram models hold `</s>` as a piece like any other
-            return text[start:end].strip() in self.special_tokens
+        def is_written(index: int, start: int, end: int) -> bool:
+            """Unigram models hold `</s>` as a piece like any other, which a normalised text may spell: `＜／s＞`."""
+            return index != self._unknown_id or text[start:end].strip() in self.special_tokens
 
         def break_up(text: str) -> list[int]:
-            """Encodes the first character separately, so the text as a whole is not recognised as a special token."""
-            first = self._continuing.encode(text[:1], add_special_tokens=False).ids
-            return first + self.encode_ordinary(text[1:], continues=True) if len(text) > 1 else first
+            """Encodes the first character separately, or all where that leaves a special token, or none at last."""
+            special = {*self.special_tokens.values()} - {self._unknown_id}
+            ids: list[int] = []
+            for parts in ((text[:1], text[1:]), text):
+                encodings = [self._continuing.encode(part, add_special_tokens=False) for part in parts]
+                ids = [index for encoding in encodings for index in encoding.ids]
+                if special.isdisjoint(ids):
+                    return ids
+            return [index for index in ids if index not in special]
 
-        return self._replace_special(encoding, text, is_spelled, break_up)
+        return self._replace_special(encoding, text, is_written, break_up)
 
     def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
         if self.chat_template is None:
@@ -192,8 +199,10 @@ class HuggingFaceTokenizer:
         positions = np.cumsum([len(piece) for piece in pieces[:-1]], dtype=int).tolist()
         encoding = self.backend.encode(text, add_special_tokens=False)
 
-        def is_forged(start: int, end: int) -> bool:
-            return any(start <= position < end for position in positions)
+        def is_forged(index: int, start: int, end: int) -> bool:
+            """The template's own control tokens are spelled as they are; what a normaliser makes of a text is not."""
+            spelled_out = index == self._unknown_id or text[start:end].strip() in self.special_tokens
+            return not spelled_out or any(start <= position < end for position in positions)
 
         as_text = functools.partial(self.encode_ordinary, continues=True)
         return ChatPrompt(text, self._replace_special(encoding, text, is_forged, as_text))
@@ -202,16 +211,16 @@ class HuggingFaceTokenizer:
         self,
         encoding: tokenizers.Encoding,
         text: str,
-        replaced: Callable[[int, int], bool],
+        replaced: Callable[[int, int, int], bool],
         encode: Callable[[str], list[int]],
     ) -> list[int]:
-        """Returns the ids of an encoding; special ones for whose span `replaced` holds are encoded again."""
+        """Returns the ids of an encoding; special ones for which `replaced(id, start, end)` holds are encoded again."""
         special = frozenset(self.special_tokens.values())
         if special.isdisjoint(encoding.ids):
             return encoding.ids
         ids: list[int] = []
         for index, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            ids += encode(text[start:end]) if index in special and replaced(start, end) else [index]
+            ids += encode(text[start:end]) if index in special and replaced(index, start, end) else [index]
         return ids
 
     def decode(self, ids: TokenIds) -> str:
@@ -261,6 +270,14 @@ class HuggingFaceTokenizer:
                     f" defined; supported are {', '.join(DECODERS)}"
                 )
         return tuple(steps)
+
+    @functools.cached_property
+    def _unknown_id(self) -> int | None:
+        """The id of what the vocabulary cannot write; None if it can write everything, or would end a text instead."""
+        model = json.loads(self.backend.to_str())["model"]
+        token = model.get("unk_token")
+        index = model.get("unk_id") if token is None else self.backend.token_to_id(token)
+        return None if index in self.eos_ids else index
 
     @functools.cached_property
     def _plain(self) -> tokenizers.Tokenizer:

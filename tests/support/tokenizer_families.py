@@ -63,8 +63,9 @@ def gemma() -> HuggingFaceTokenizer:
 
 
 def unigram() -> HuggingFaceTokenizer:
-    """T5 and XLM-R: Unigram over words, whose pieces include the special tokens."""
+    """T5 and XLM-R: Unigram over normalised words, whose pieces include the special tokens."""
     backend = tokenizers.Tokenizer(models.Unigram())
+    backend.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("\u200b", "")])
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="always")]
     )
@@ -88,7 +89,10 @@ def word_piece() -> HuggingFaceTokenizer:
 
 
 def sentencepiece_model(
-    model_type: str = "bpe", vocabulary_size: int = 400, remove_extra_whitespaces: bool = False
+    model_type: str = "bpe",
+    vocabulary_size: int = 400,
+    remove_extra_whitespaces: bool = False,
+    normalisation: str = "identity",
 ) -> SentencePieceTokenizer:
     """A SentencePiece model with byte fallback."""
     model = io.BytesIO()
@@ -98,7 +102,7 @@ def sentencepiece_model(
         model_type=model_type,
         vocab_size=vocabulary_size,
         byte_fallback=True,
-        normalization_rule_name="identity",
+        normalization_rule_name=normalisation,
         remove_extra_whitespaces=remove_extra_whitespaces,
         minloglevel=2,
     )
