@@ -156,6 +156,33 @@ def _previous(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.previous")
 
 
+def strict_json(text: str) -> Any:
+    """Returns the value of a JSON text; raises a ValueError also where Python's parser picks, accepts or overflows.
+
+    Refused are a key that occurs twice in an object, NaN and infinities, lone surrogates, and too many levels.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(pairs)
+        if len(value) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice")
+        return value
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not a number of JSON")
+
+    try:
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("it has too many levels") from None
+    except UnicodeEncodeError:
+        raise ValueError("a surrogate lacks its other half") from None
+    return value
+
+
 def read_json_object(path: Path) -> dict[str, Any]:
     """Reads a file that holds one JSON object; anything else is a UserError."""
     try:

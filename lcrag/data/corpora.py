@@ -36,6 +36,7 @@ from mwparserfromhell import nodes
 from mwparserfromhell.parser import ParserError
 from mwparserfromhell.wikicode import Wikicode
 
+from lcrag.data.questions import is_visible, trimmed
 from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows, read_squad
 from lcrag.errors import UserError
 from lcrag.retrieval.passages import Passage
@@ -107,6 +108,8 @@ class PassageRow(Row):
     def _has_content(self) -> "PassageRow":
         if self.text is None and self.contents is None:
             raise ValueError("neither text nor contents is there")
+        if not is_visible(self.passage().text):
+            raise ValueError("the text has no visible character")
         return self
 
     def passage(self) -> Passage:
@@ -117,7 +120,7 @@ class PassageRow(Row):
             title, text = (first.strip(), rest) if line_break else ("", first)
             if len(title) > 1 and title[0] == title[-1] == '"':
                 title = title[1:-1]
-        return Passage(id=str(self.id), title=title.strip(), text=text.strip())
+        return Passage(id=str(self.id), title=trimmed(title), text=trimmed(text))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,16 +187,16 @@ class Source:
                     documents = (row.passage() for _, row in parsed_rows(path, content, PassageRow, bad_rows))
                 case "articles" if _format(path) == ".txt":
                     # The title is the first line if that is a Markdown heading, else the file's name.
-                    stem, text = path.name.partition(".")[0], content.read().decode("utf-8-sig").strip()
+                    stem, text = path.name.partition(".")[0], content.read().decode().strip()
                     title = stem.replace("_", " ")
                     if text.startswith("#"):
                         first, _, text = text.partition("\n")
                         title, text = first.lstrip("# ").strip(), text.strip()
                     article = Article(id=f"{path.absolute().parent.name}/{stem}", title=title, text=text)
-                    documents = iter([article] if text else [])
+                    documents = iter([article] if is_visible(text) else [])
                 case "articles":
-                    rows = (row for _, row in parsed_rows(path, content, ArticleRow, bad_rows) if row.text.strip())
-                    documents = (Article(id=str(row.id), title=row.title.strip(), text=row.text) for row in rows)
+                    rows = (row for _, row in parsed_rows(path, content, ArticleRow, bad_rows) if is_visible(row.text))
+                    documents = (Article(id=str(row.id), title=trimmed(row.title), text=row.text) for row in rows)
             for document in documents:
                 yield stored.tell(), document
 
@@ -223,7 +226,9 @@ class Source:
         passages = [document for document in block.documents if isinstance(document, Passage)]
         for article, texts in zip(articles, cut, strict=True):
             passages += [
-                Passage(id=f"{article.id}#{n}", title=article.title, text=text) for n, text in enumerate(texts)
+                Passage(id=f"{article.id}#{n}", title=article.title, text=text)
+                for n, text in enumerate(texts)
+                if is_visible(text)
             ]
         return passages
 

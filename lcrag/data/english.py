@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import gin
 import pydantic
 
-from lcrag.data.questions import Question, limited, records_fingerprint, with_question_mark
+from lcrag.data.questions import Question, distinct_answers, limited, records_fingerprint, with_question_mark
 from lcrag.data.rows import (
     BadRows,
     Row,
@@ -70,7 +70,7 @@ def _raw_question(
     id: str, text: str, answers: Iterable[str], passages: Iterable[Passage] = (), **extra: Any
 ) -> RawQuestion:
     """Returns a question without a data set name; empty values of `extra` are dropped."""
-    if not (golds := tuple(dict.fromkeys(filter(None, map(str.strip, answers))))):
+    if not (golds := distinct_answers(answers)):
         raise ValueError("every answer is blank")
     extra = {name: value for name, value in extra.items() if value not in (None, "", [])}
     text = with_question_mark(text)
@@ -198,6 +198,8 @@ class MusiqueRow(_SetRow):
             return None
         passages: dict[int | None, Passage]
         passages = {each.idx: _paragraph(each.title, each.paragraph_text) for each in self.paragraphs}
+        if len(passages) < len(self.paragraphs):
+            raise ValueError("paragraphs: two have the same idx")
         steps = self.question_decomposition
         if missing := {step.paragraph_support_idx for step in steps} - {None, *passages}:
             raise ValueError(f"question_decomposition: there is no paragraph {missing.pop()}")
@@ -289,7 +291,7 @@ class QuestionSet:
                 " `lcrag curate golden_plans`, and leave english_questions.golden_plans None"
             )
         with opened(path) as (content, _):
-            beginning = content.read(1 << 17).decode(errors="replace").lstrip("\ufeff \t\r\n")
+            beginning = content.read(1 << 17).decode(errors="replace").lstrip()
         schema, key, is_json = self.row, self.list_under, beginning.startswith(("{", "["))
         if beginning.startswith("{") and '"golden_answers"' in beginning:
             schema, key = FlashRagRow, None

@@ -27,7 +27,9 @@ from lcrag.data.questions import (
     MULTIPLE_CHOICE,
     XOR_TYDI_TEST,
     Question,
+    distinct_answers,
     in_all,
+    is_visible,
     known_languages,
     limited,
     records_fingerprint,
@@ -45,9 +47,10 @@ from lcrag.data.rows import (
     data_file,
     dataset_folder,
     first_of_each_id,
+    read_lines,
     read_rows,
     read_squad,
-    read_text,
+    usable,
 )
 from lcrag.errors import UserError, lookup, typed
 from lcrag.retrieval import Collections, Passage
@@ -68,7 +71,7 @@ class MkqaAnswer(Row):
     type: Literal[
         "binary", "date", "entity", "long_answer", "number", "number_with_unit", "short_phrase", "unanswerable"
     ]
-    text: str | None
+    text: Annotated[str, pydantic.AfterValidator(lambda text: usable(text) if text.strip() else "")] | None
     aliases: list[str | None] | None = None
 
 
@@ -82,10 +85,9 @@ class MkqaRow(Row):
     def texts(self, language: str) -> tuple[str, ...]:
         """The golden answers in a language, each followed by its aliases; empty if one has no short text."""
         answers = self.answers[_MKQA_CODES.get(language, language)]
-        if any(answer.type in _UNANSWERED or not (answer.text or "").strip() for answer in answers):
+        if any(answer.type in _UNANSWERED or not answer.text for answer in answers):
             return ()
-        texts = [text.strip() for answer in answers for text in (answer.text, *(answer.aliases or ())) if text]
-        return tuple(dict.fromkeys(filter(None, texts)))
+        return distinct_answers(text for answer in answers for text in (answer.text, *(answer.aliases or ())) if text)
 
 
 def read_mkqa(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -> dict[str, MkqaRow]:
@@ -196,8 +198,7 @@ def xor_tydi_questions(
             path = data_file(root, (name,), _XOR_SOURCE + name)
             rows = read_rows(path, XorRow, bad_rows)
             for _, row in first_of_each_id(path, rows, lambda row: row.id, "id", bad_rows):
-                answers = tuple(dict.fromkeys(text.strip() for text in row.answers if text.strip()))
-                if answers and row.lang in found:
+                if (answers := distinct_answers(row.answers)) and row.lang in found:
                     found[row.lang][row.id] = row.question, answers
         if "en" in languages:
             for paragraph in read_squad(data_file(root, (tydi_name,), _TYDI_SOURCE + tydi_name), bad_rows):
@@ -329,12 +330,10 @@ def mgsm_questions(languages: Sequence[str] = MGSM_LANGUAGES, folder: str | None
             name = f"mgsm_{language}.tsv"
             path = data_file(root, (name,), _MGSM_SOURCE + name)
             version: dict[str, Question] = {}
-            # The file is no table for `csv`: it quotes nothing, and texts may begin with a quote.
-            for number, line in enumerate(read_text(path).split("\n"), start=1):
+            # The file is no table: it quotes nothing, and texts may begin with a quote.
+            for number, line in read_lines(path, bad_rows):
                 text, _, answer = (part.strip() for part in line.rpartition("\t"))
-                if not line.strip():
-                    continue
-                if not text or "\t" in text:
+                if not is_visible(text) or "\t" in text:
                     bad_rows.add(path, number, "", "expected a problem, a tab and its answer")
                 elif not _MGSM_ANSWER.fullmatch(answer):
                     bad_rows.add(path, number, "answer", f"expected a number, not {answer!r}")

@@ -23,6 +23,7 @@ SUMMARISATION = "summarisation"
 TRANSLATION = "translation"
 DOMAINS: tuple[str, ...] = (MATHEMATICS, MULTIPLE_CHOICE, INSTRUCTION_FOLLOWING, SUMMARISATION, TRANSLATION)
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")  # all of ASCII except white space
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and a symbol that fonts draw as a space
 QUESTION_MARKS = ("?", "？", "؟", ";", "\u037e")  # the last two are Greek
 
 
@@ -59,11 +60,26 @@ class Question:
         return self.extra.get("tier", "")
 
 
+def is_visible(text: str) -> bool:
+    """Returns whether a text has a character that a reader sees."""
+    return any(unicodedata.category(each)[0] in "LNPS" and each not in _BLANK for each in text)
+
+
+def trimmed(text: str) -> str:
+    """Returns a text without white space or byte order marks around it."""
+    return text.strip().strip("\ufeff").strip()
+
+
+def distinct_answers(texts: Iterable[str]) -> tuple[str, ...]:
+    """Returns the trimmed texts that have a visible character, each once."""
+    return tuple(dict.fromkeys(trimmed(text) for text in texts if is_visible(text)))
+
+
 def fault_of(text: str) -> str:
     """Returns why a text cannot be a question or an answer, as a predicate for a message; empty if it can."""
     if control := _CONTROL.search(text):
         return f"holds the control character U+{ord(control[0]):04X}"
-    if not any(unicodedata.category(character)[0] in "LNPS" for character in text):
+    if not is_visible(text):
         return "has no visible character"
     return ""
 

@@ -17,6 +17,7 @@ import io
 import json
 import os
 import pathlib
+import re
 import sys
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -28,9 +29,9 @@ import pyarrow.parquet
 import pydantic
 import pydantic_core
 
-from lcrag.data.questions import LANGUAGES, Question, fault_of
+from lcrag.data.questions import LANGUAGES, Question, fault_of, trimmed
 from lcrag.errors import AbsentError, UserError, typed
-from lcrag.files import local_files
+from lcrag.files import local_files, strict_json
 from lcrag.retrieval.passages import Passage
 
 Schema = TypeVar("Schema", bound=pydantic.BaseModel)
@@ -39,18 +40,21 @@ Place: TypeAlias = int | str  # of a row in its file: its line, from 1, or words
 
 ENVIRONMENT = "LCRAG_DATA"
 _OPENERS: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')  # a field of a table
+_GRADE = re.compile("-?[0-9]{1,9}")
 _MAX_FIELD_CHARACTERS = 1 << 27  # of a table; the standard library stops at 131,072
 _ROWS_PER_READ = 256  # of Parquet files, whose row groups may hold a gigabyte
 
 
-def _usable(text: str) -> str:
-    if fault := fault_of(text):
+def usable(text: str) -> str:
+    """Returns a trimmed text; raises an error of validation for one that is invisible or has control characters."""
+    if fault := fault_of(text := trimmed(text)):
         raise pydantic_core.PydanticCustomError("text", "the text {fault}", {"fault": fault})
     return text
 
 
-# A text with a visible character and no control characters; surrounding white space is stripped.
-Text = Annotated[str, pydantic.StringConstraints(strip_whitespace=True, min_length=1), pydantic.AfterValidator(_usable)]
+# A text with a visible character and no control characters, without white space or byte order marks around it.
+Text = Annotated[str, pydantic.AfterValidator(usable)]
 
 
 class Row(pydantic.BaseModel):
@@ -138,11 +142,18 @@ def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathli
 def opened(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, io.BufferedIOBase]]:
     """Yields a file's content, decompressed if it ends in .gz or .bz2, and the file as stored, for its position.
 
-    Within the block, damaged content and text that is not UTF-8 become a `UserError` that names the file.
+    The content is after a byte order mark, with which some editors begin a file. Within the block, damaged content and
+    text that is not UTF-8 become a `UserError` that names the file.
     """
     try:
         with path.open("rb") as stored:
-            yield _OPENERS.get(path.suffix, lambda file: file)(stored), stored
+            content = _OPENERS.get(path.suffix, lambda file: file)(stored)
+            beginning = content.peek(3)
+            if beginning.startswith(codecs.BOM_UTF8):
+                content.read(len(codecs.BOM_UTF8))
+            elif beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and ".xml" not in path.suffixes:
+                raise UserError(f"{path} is UTF-16: save it as UTF-8")
+            yield content, stored
     except FileNotFoundError as error:
         raise AbsentError(f"there is no file {path}") from error
     except (EOFError, zlib.error, OSError, UnicodeDecodeError, pyarrow.ArrowException) as error:
@@ -153,15 +164,29 @@ def opened(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, io.BufferedI
 def read_text(path: pathlib.Path) -> str:
     """Returns the text of a file, without a byte order mark."""
     with opened(path) as (content, _):
-        return content.read().decode("utf-8-sig")
+        return content.read().decode()
+
+
+def numbered_lines(path: pathlib.Path, content: Iterable[bytes], bad_rows: BadRows) -> Iterator[tuple[int, str]]:
+    """Yields (number from 1, text without its end) for the lines of an open file; one that is not UTF-8 is a bad row.
+
+    A byte order mark at the beginning of any line is dropped: files that begin with one may have been joined.
+    """
+    for number, line in enumerate(content, start=1):
+        try:
+            yield number, line.decode().removeprefix("\ufeff").rstrip("\r\n")
+        except UnicodeDecodeError:
+            bad_rows.add(path, number, "", "the line is not UTF-8")
 
 
 def read_json(path: pathlib.Path) -> Any:
     """Returns the value in a JSON file."""
     try:
-        return json.loads(read_text(path))
+        return strict_json(read_text(path))
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}): download it again") from error
+    except ValueError as error:
+        raise UserError(f"{path}: not JSON ({error}): correct it, or download it again") from error
 
 
 def read_rows(path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> Iterator[tuple[int, Schema]]:
@@ -175,21 +200,15 @@ def parsed_rows(
 ) -> Iterator[tuple[int, Schema]]:
     """Yields (line, row) for the lines of an open file, or an open Parquet file; see `read_rows`. It may be empty."""
     suffix = path.name.removesuffix(".gz").removesuffix(".bz2").rpartition(".")[2]
-    # Some editors begin a file with a byte order mark.
-    lines = (line if number else line.removeprefix(codecs.BOM_UTF8) for number, line in enumerate(content))
-    numbered: Iterable[tuple[int, Any]]
-    validate: Callable[[Any], Schema] = schema.model_validate
+    values: Iterable[tuple[int, Any]]
     if suffix == "parquet":
-        numbered = enumerate(parquet_values(content), start=1)
+        values = enumerate(parquet_values(content), start=1)
     elif suffix in ("csv", "tsv"):
-        csv.field_size_limit(_MAX_FIELD_CHARACTERS)
-        table = csv.DictReader((line.decode() for line in lines), delimiter="," if suffix == "csv" else "\t")
-        numbered = _table_rows(path, table, bad_rows)
+        values = _table_rows(path, numbered_lines(path, content, bad_rows), suffix, bad_rows)
     else:
-        numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
-        validate = schema.model_validate_json
-    for number, value in numbered:
-        if (row := validated(validate, value, path, number, bad_rows)) is not None:
+        values = _json_lines(path, numbered_lines(path, content, bad_rows), bad_rows)
+    for number, value in values:
+        if (row := validated(schema.model_validate, value, path, number, bad_rows)) is not None:
             yield number, row
 
 
@@ -199,15 +218,80 @@ def parquet_values(content: Any) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-def _table_rows(path: pathlib.Path, table: csv.DictReader, bad_rows: BadRows) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields (last line of the row, column -> text); wrong quoting or a stray carriage return makes a bad row."""
-    while True:
+def _json_lines(path: pathlib.Path, lines: Iterable[tuple[int, str]], bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
+    """Yields (line, value) for lines of JSON; blank ones are skipped."""
+    for number, text in lines:
+        if not text.strip():
+            continue
         try:
-            for values in table:
-                yield table.line_num, {name: value for name, value in values.items() if name}
-            return
+            value = strict_json(text)
+        except ValueError as error:
+            bad_rows.add(path, number, "", f"invalid JSON: {error}")
+            continue
+        yield number, value
+
+
+def _table_rows(
+    path: pathlib.Path, lines: Iterator[tuple[int, str]], kind: str, bad_rows: BadRows
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields (first line of the row, column -> text) for a table whose first line names the columns.
+
+    A row that cannot be separated into the columns is bad, and reading continues at the line after its first: the lines
+    after a quotation mark that is never closed are rows of their own.
+    """
+    csv.field_size_limit(_MAX_FIELD_CHARACTERS)
+    columns: list[str] = []
+    again: collections.deque[tuple[int, str]] = collections.deque()  # lines that a bad row took
+    after_bad = False
+    while True:
+        taken: list[tuple[int, str]] = []
+
+        def take(taken: list[tuple[int, str]] = taken) -> Iterator[str]:
+            while line := again.popleft() if again else next(lines, None):
+                taken.append(line)
+                yield line[1] + "\n"
+
+        rows = csv.reader(take(), strict=True) if kind == "csv" else map(_tab_separated, take())
+        try:
+            if (fields := next(rows, None)) is None:
+                return
+            if after_bad and kind == "tsv" and taken[0][1].partition("\t")[0].count('"') % 2:
+                raise csv.Error("the row ends a quoted text that an earlier line begins: write it on one line")
+            if columns and fields and len(fields) != len(columns):
+                raise csv.Error(f"the row has {len(fields)} columns, and the table {len(columns)}")
         except csv.Error as error:
-            bad_rows.add(path, table.reader.line_num, "", str(error).partition(" - ")[0])
+            bad_rows.add(path, taken[0][0], "", str(error).partition(" - ")[0])
+            again.extendleft(reversed(taken[1:]))
+            after_bad = True
+            continue
+        after_bad = after_bad and not fields
+        if not columns:
+            columns = [name.strip() for name in fields]
+            if twice := [name for name in columns if name and columns.count(name) > 1]:
+                raise UserError(f"{path}, line {taken[0][0]}: two columns are called {twice[0]}: rename one")
+        elif fields:
+            yield taken[0][0], {name: text for name, text in zip(columns, fields, strict=True) if name}
+
+
+def _tab_separated(line: str) -> list[str]:
+    """Returns the fields of a line of a TSV table; none if it is blank.
+
+    A field may be quoted as in CSV, but is on one line and holds no tab. One that only begins with a quotation mark is
+    text (`"Heroes" is a song`), if it has as many closing marks as opening ones.
+    """
+    line = line.removesuffix("\n")
+    if "\r" in line:
+        raise csv.Error("the row holds a carriage return")
+    fields = line.split("\t") if line.strip() else []
+    for place, text in enumerate(fields):
+        if text.startswith('"') and text.count('"') % 2:
+            raise csv.Error(
+                f"column {place + 1} begins with a quotation mark that is not closed before the next tab or line break:"
+                " write each mark of the text twice, and one before and after it"
+            )
+        if quoted := _QUOTED.fullmatch(text):
+            fields[place] = quoted[1].replace('""', '"')
+    return fields
 
 
 def list_rows(
@@ -344,19 +428,16 @@ def question_row(
 
 # --- SQuAD 1.1 ---
 
-# Some texts begin with a byte order mark.
-_Clean = Annotated[Text, pydantic.AfterValidator(lambda text: text.removeprefix("\ufeff").strip())]
-
 
 class _Answer(Row):
-    text: _Clean
+    text: Text
 
 
 class SquadQuestion(Row):
     """A question with its answers."""
 
     id: Text
-    question: _Clean
+    question: Text
     answers: Annotated[list[_Answer], pydantic.Field(min_length=1)]
 
     @property
@@ -366,7 +447,7 @@ class SquadQuestion(Row):
 
 
 class _Paragraph(Row):
-    context: _Clean
+    context: Text
     qas: list[Any]  # validated one by one, so that a bad question does not lose the others
 
 
@@ -436,31 +517,39 @@ class Judgements:
 def read_trec(topics: pathlib.Path, qrels: pathlib.Path, language: str, bad_rows: BadRows) -> list[JudgedQuery]:
     """Reads the judged queries of a language from MIRACL's or Mr. TyDi's files, plain or gzipped.
 
+    A line may occur twice; a second text of a query, or grade of a passage, is a bad row.
+
     Args:
       topics: Lines of `query id<TAB>query`.
       qrels: Lines of `query id, Q0, passage id, grade`, separated by white space.
     """
     texts: dict[str, str] = {}
-    for number, line in enumerate(read_text(topics).split("\n"), start=1):
-        key, tab, text = line.partition("\t")
-        if not line.strip():
-            continue
-        if not tab or not key.strip() or not text.strip():
+    for number, line in read_lines(topics, bad_rows):
+        key, _, text = map(str.strip, line.partition("\t"))
+        if not key or not text or "\t" in text:
             bad_rows.add(topics, number, "query", "expected a query's id, a tab and the query")
-        else:
-            texts[key.strip()] = text.strip()
+        elif fault := fault_of(text):
+            bad_rows.add(topics, number, "query", f"the text {fault}")
+        elif texts.setdefault(key, text) != text:
+            bad_rows.add(topics, number, "query id", f"{key} has another query on an earlier line")
     grades: dict[str, dict[str, int]] = {key: {} for key in texts}
-    for number, line in enumerate(read_text(qrels).split("\n"), start=1):
+    for number, line in read_lines(qrels, bad_rows):
         match line.split():
-            case []:
-                continue
             case [key, _, _, _] if key not in texts:
                 bad_rows.add(qrels, number, "query id", f"{topics.name} has no query {key}")
-            case [key, _, passage, grade] if grade.lstrip("-").isdecimal():
-                grades[key][passage] = int(grade)
+            case [key, _, passage, grade] if _GRADE.fullmatch(grade):
+                if grades[key].setdefault(passage, int(grade)) != int(grade):
+                    problem = f"{passage} has another grade for query {key} on an earlier line"
+                    bad_rows.add(qrels, number, "grade", problem)
             case _:
                 bad_rows.add(qrels, number, "", "expected a query's id, Q0, a passage's id and a whole number")
     return [JudgedQuery(id=key, language=language, text=text, grades=grades[key]) for key, text in texts.items()]
+
+
+def read_lines(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, str]]:
+    """Yields (number, text) for the lines of a file that are not blank."""
+    with opened(path) as (content, _):
+        yield from ((number, text) for number, text in numbered_lines(path, content, bad_rows) if text.strip())
 
 
 def judged_questions(questions: Sequence[Question], split: str) -> Judgements:

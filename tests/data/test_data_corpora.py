@@ -216,9 +216,9 @@ def test_published_passages(tmp_path):
         ("1", "", "no title"),
     ]
     path = tmp_path / "psgs_w100.tsv"  # DPR's
-    path.write_text('id\ttext\ttitle\n1\t"Aaron is ""the"" prophet, Moses\'s"\tAaron\n2\ttwo\t"A\tB"\n')
+    path.write_text('id\ttext\ttitle\n1\t"Aaron is ""the"" prophet, Moses\'s"\tAaron\n2\t"Two" is\tA"B\n')
     passages = [(each.id, each.title, each.text) for each in documents(path)]
-    assert passages == [("1", "Aaron", 'Aaron is "the" prophet, Moses\'s'), ("2", "A\tB", "two")]
+    assert passages == [("1", "Aaron", 'Aaron is "the" prophet, Moses\'s'), ("2", 'A"B', '"Two" is')]
 
 
 def test_real_passages_of_search_r1_and_of_xquad():
@@ -291,7 +291,12 @@ def test_ambiguous_files_need_a_kind(tmp_path):
         ("a.jsonl", b'oops\n{"docid": "1", "title": "T", "text": "x"}\n', "line 1: invalid JSON", ["1"]),
         ("a.parquet", [ROWS[0], ROWS[1] | {"text": None}], "line 2, field text", ["0"]),
         ("a.tsv", b"id\ttext\ttitle\n1\tx\ty\n\tx\ty\n", "line 3, field", ["1"]),
-        ("a.tsv", b"id\ttext\ttitle\n1\tx\ry\tT\n2\tx\tT\n", "line 2: new-line character", ["2"]),
+        ("a.tsv", b"id\ttext\ttitle\n1\tx\ry\tT\n2\tx\tT\n", "line 2: the row holds a carriage return", ["2"]),
+        ("a.tsv", b'id\ttitle\ttext\n1\tT\t"x\n2\tT\ty\n3\tT\t"z"\n', "line 2: column 3 begins", ["2", "3"]),
+        ("a.tsv", b'id\ttitle\ttext\n1\t"T\tU"\tx\n2\tT\ty\n', "line 2: column 2 begins", ["2"]),
+        ("a.tsv", b"id\ttitle\ttext\n1\tT\tx\ty\n2\tT\ty\n", "line 2: the row has 4 columns", ["2"]),
+        ("a.jsonl", [{"docid": "1", "text": "\u200e \u3164"}, {"docid": "2", "text": "x"}], "line 1: ", ["2"]),
+        ("a.jsonl", b'{"docid": "1", "text": "x", "text": "y"}\n{"docid": "2", "text": "x"}\n', "line 1", ["2"]),
     ],
 )
 def test_bad_rows_are_named_or_counted(tmp_path, one_bad_row, name, content, place, ids):

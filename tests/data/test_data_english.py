@@ -189,17 +189,21 @@ def test_unreadable_files(tmp_path, name, text, place):
         read(name, path)
 
 
-def test_a_step_without_its_paragraph(tmp_path, one_bad_row):
+@pytest.mark.parametrize(
+    ("paragraphs", "problem"),
+    [([0], "question_decomposition: there is no paragraph 7"), ([7, 7], "paragraphs: two have the same idx")],
+)
+def test_a_step_without_its_one_paragraph(tmp_path, one_bad_row, paragraphs, problem):
     row = {
         "id": "2hop__1_2",
         "question": "who",
         "answer": "x",
-        "paragraphs": [{"idx": 0, "title": "A", "paragraph_text": "One."}],
+        "paragraphs": [{"idx": number, "title": "A", "paragraph_text": "One."} for number in paragraphs],
         "question_decomposition": [{"question": "a", "answer": "b", "paragraph_support_idx": 7}],
     }
     path = tmp_path / "musique.jsonl"
     path.write_text("".join(json.dumps(each) + "\n" for each in (row, row | {"answerable": False, "id": "x"})))
-    place = "line 1: question_decomposition: there is no paragraph 7"
+    place = f"line 1: {problem}"
     assert one_bad_row(lambda bad_rows: QUESTION_SETS["musique"].read(path, bad_rows), place) == []
 
 

@@ -94,6 +94,10 @@ def test_a_question_without_a_short_answer_is_dropped_for_all_languages(mkqa, an
         (mkqa_row(0), "example_id: 0 is already used"),
         (mkqa_row(1.0), "example_id"),
         (mkqa_row(2**63), "example_id"),
+        (
+            mkqa_row(1) | {"answers": {"en": [{"type": "entity", "text": "\u200e"}]}},
+            "answers.en.0.text: the text has no",
+        ),
     ],
 )
 def test_bad_rows_of_mkqa(mkqa, one_bad_row, wrong, field):

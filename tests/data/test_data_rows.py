@@ -1,5 +1,8 @@
 """Rows of files, whose errors give file, line and field; questions, demonstrations and judgements in files."""
 
+import codecs
+import contextlib
+import csv
 import gzip
 import json
 
@@ -8,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prepared_data import prepared
 
+from lcrag.data.constructed import english_vocabulary
+from lcrag.data.corpora import find_source
 from lcrag.data.demonstrations import read_demonstrations, take_part
-from lcrag.data.multilingual import xquad_passages, xquad_questions
+from lcrag.data.multilingual import mgsm_questions, xquad_passages, xquad_questions
 from lcrag.data.questions import Question, coupled, with_question_mark
 from lcrag.data.rows import (
     BadRows,
@@ -26,6 +31,11 @@ from lcrag.data.rows import (
     read_trec,
 )
 from lcrag.errors import UserError
+
+
+class Cells(Row):
+    a: str
+    b: str
 
 
 class Pair(Row):
@@ -59,12 +69,92 @@ def test_rows_come_with_their_line_numbers(tmp_path):
         ('{"name": "a", "sizes": [1]', "line 2: invalid JSON"),
         ('["a"]', "line 2: input should be an object"),
         ('{"name": "\\ud800", "sizes": []}', "line 2"),
+        ('{"name": "a", "sizes": [], "more": "\\udc00"}', "line 2: invalid JSON: a surrogate"),
+        ('{"name": "a", "name": "b", "sizes": []}', "line 2: invalid JSON: the key 'name' occurs twice"),
+        ('{"name": "a", "sizes": [], "more": {"x": 1, "x": 1}}', "line 2: invalid JSON: the key 'x' occurs twice"),
+        (f"{GOOD} {GOOD}", "line 2: invalid JSON: Extra data"),
+        (f"{GOOD},", "line 2: invalid JSON: Extra data"),
+        ('{"name": "a", "sizes": [], "more": NaN}', "line 2: invalid JSON: NaN"),
+        ('{"name": "a", "sizes": [], "more": -Infinity}', "line 2: invalid JSON: -Infinity"),
+        ('{"name": "a", "sizes": [], "more": ' + "[" * 100_000, "line 2: invalid JSON"),
+        ('{"name": "a", "sizes": [' + "1" * 5000 + "]}", "line 2: invalid JSON"),
+        (b'{"name": "\xe9", "sizes": []}', "line 2: the line is not UTF-8"),
     ],
 )
 def test_a_bad_row_is_one_line(tmp_path, one_bad_row, line, place):
-    path = write(tmp_path / "rows.jsonl", GOOD, line, GOOD)
+    path = write(tmp_path / "rows.jsonl", GOOD, "" if isinstance(line, bytes) else line, GOOD)
+    if isinstance(line, bytes):
+        path.write_bytes(path.read_bytes().replace(b"\n\n", b"\n" + line + b"\n"))
     rows = one_bad_row(lambda bad_rows: list(read_rows(path, Pair, bad_rows)), f"{path}, {place}")
     assert [number for number, _ in rows] == [1, 3]
+
+
+def only_text(path, kind=None):
+    [(_, document)] = find_source("en", str(path), kind).documents(path, BadRows())
+    return getattr(document, "text", None) or document.wikitext.strip()
+
+
+@pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
+@pytest.mark.parametrize(
+    ("name", "content", "reader"),
+    [
+        ("a.jsonl", GOOD, lambda path: next(read_rows(path, Pair, BadRows()))[1].name),
+        ("a.csv", "a,b\na,1", lambda path: next(read_rows(path, Cells, BadRows()))[1].a),
+        ("a.tsv", "text\tid\na\t1", only_text),
+        ("b.jsonl", '{"text": "a", "docid": 1}', only_text),
+        ("a.txt", "a", only_text),
+        ("a.json", '{"data": [{"title": "x", "paragraphs": [{"context": "a", "qas": []}]}]}', only_text),
+        ("a.xml", "<mediawiki><page><title>x</title><revision><text>a</text></revision></page></mediawiki>", only_text),
+        ("topics", "1\ta", lambda path: read_trec(path, path.with_name("q"), "en", BadRows())[0].text),
+        ("qrels", "1 Q0 p 1", lambda path: [*read_trec(path.with_name("t"), path, "en", BadRows())[0].grades][0][:0]),
+        ("mgsm_en.tsv", "a\t1", lambda path: mgsm_questions(["en"], str(path.parent))[0].text),
+        ("words.txt", "abc", lambda path: english_vocabulary(file=str(path))[0][:1]),
+    ],
+)
+def test_a_byte_order_mark_is_no_part_of_any_file(tmp_path, name, content, reader, mark):
+    (tmp_path / "t").write_text("1\ta\n")
+    (tmp_path / "q").write_text("1 Q0 p 1\n")
+    (tmp_path / name).write_bytes(mark + content.encode() + b"\n")
+    assert reader(tmp_path / name) == ("" if name == "qrels" else "a")
+
+
+def test_a_mark_between_joined_files_is_dropped_and_utf_16_is_named(tmp_path):
+    path = write(tmp_path / "rows.jsonl", GOOD, f"\ufeff{GOOD}")
+    assert [row.name for _, row in read_rows(path, Pair, BadRows())] == ["a", "a"]
+    path.write_text(GOOD, encoding="utf-16")
+    with pytest.raises(UserError, match="rows.jsonl is UTF-16: save it as UTF-8"):
+        list(read_rows(path, Pair, BadRows()))
+
+
+FIELDS = st.text(alphabet='ab" ,\n\té', max_size=6)
+
+
+@given(st.lists(st.tuples(FIELDS, FIELDS), min_size=1, max_size=5), st.sampled_from(["excel", "excel-tab"]))
+def test_every_row_of_a_table_is_read_exactly_or_bad(tmp_path_factory, rows, dialect):
+    """A TSV table holds no tab or line break in a field; what is written as CSV comes back."""
+    path = tmp_path_factory.mktemp("table") / ("rows.csv" if dialect == "excel" else "rows.tsv")
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, dialect).writerows([("a", "b"), *rows])
+    kept = [row for row in rows if path.suffix == ".csv" or not any(set("\t\n") & set(text) for text in row)]
+    bad_rows = BadRows(skip=True)
+    with contextlib.suppress(UserError):  # if no row is left
+        assert [(row.a, row.b) for _, row in read_rows(path, Cells, bad_rows)] == [
+            row for row in kept if path.suffix == ".csv" or any(map(str.strip, row))
+        ]
+    assert bool(bad_rows.problems) == (len(kept) < len(rows))
+
+
+@pytest.mark.parametrize(
+    ("row", "place"),
+    [('1,"a', "line 3: "), ('1,"a" b', "line 3: ',' expected"), ("1", "line 3: the row has 1 columns")],
+)
+def test_a_bad_row_of_a_table_takes_no_other_row(tmp_path, one_bad_row, row, place):
+    path = write(tmp_path / "rows.csv", "a,b", "0,0", row, "2,2", '3,"3\n3"', "4,4")
+    rows = one_bad_row(lambda bad_rows: list(read_rows(path, Cells, bad_rows)), f"rows.csv, {place}")
+    assert [(line, row.b) for line, row in rows] == [(2, "0"), (4, "2"), (5, "3\n3"), (7, "4")]
+    write(path, "a,a", "1,2")
+    with pytest.raises(UserError, match="two columns are called a"):
+        list(read_rows(path, Cells, BadRows()))
 
 
 def test_skipped_rows_are_counted_over_files_and_a_file_without_a_row_is_refused(tmp_path):
@@ -137,7 +227,7 @@ def test_squad_s_format(tmp_path, one_bad_row, old, new, field):
 
 
 def test_squad_files_that_are_something_else(tmp_path):
-    for text in ('{"data": [\n}', '{"rows": []}'):
+    for text in ('{"data": [\n}', '{"rows": []}', '{"data": [], "data": []}', '{"data": []} {}'):
         with pytest.raises(UserError, match="squad.json"):
             read_squad(write(tmp_path / "squad.json", text), BadRows())
     path = write(tmp_path / "squad.json", '{"data": [{"title": "x"}, {"title": "y", "paragraphs": [[]]}]}')
@@ -309,6 +399,12 @@ def test_questions_of_xquad_name_their_paragraph():
         ("1\ta\n2\t \n", "", "t.tsv, line 2, field query"),
         ("1\ta\n", "1 Q0 p 1\n1 Q0 p\n", "q.tsv, line 2"),
         ("1\ta\n", "1 Q0 p yes\n", "q.tsv, line 1"),
+        ("1\ta\n", "1 Q0 p --1\n", "q.tsv, line 1"),
+        ("1\ta\n", "1 Q0 p 1.0\n", "q.tsv, line 1"),
+        ("1\ta\n", "1 Q0 p 1\n1 Q0 p 1\n1 Q0 p 0\n", "q.tsv, line 3, field grade"),
+        ("1\ta\n1\ta\n1\tb\n", "", "t.tsv, line 3, field query id"),
+        ("1\ta\tb\n", "", "t.tsv, line 1, field query"),
+        ("1\t\u200e\n", "", "t.tsv, line 1, field query: the text has no visible character"),
         ("1\ta\n", "\n9 Q0 p 1\n", "q.tsv, line 2, field query id: t.tsv has no query 9"),
     ],
 )
