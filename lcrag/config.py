@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -82,6 +83,8 @@ def register() -> None:
     for made in (*classes, policy.DecoderConfig, policy.RopeScaling, policy.Lora, Computation, Trackers):
         gin.register(made, module="lcrag")
     gin.add_config_file_search_path(str(packaged_folder()))
+    # gin offers no way to replace its first reader, which keeps byte order marks and uses the locale's encoding.
+    gin.config._FILE_READERS[0] = (functools.partial(open, encoding="utf-8-sig"), os.path.isfile)
 
 
 def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be_used: Sequence[str] = ()) -> None:

@@ -186,7 +186,7 @@ def strict_json(text: str) -> Any:
 def read_json_object(path: Path) -> dict[str, Any]:
     """Reads a file that holds one JSON object; anything else is a UserError."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): copy the file again") from error
     except ValueError as error:
