@@ -4,11 +4,13 @@ import contextlib
 import errno
 import fcntl
 import functools
+import hashlib
 import json
 import math
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,11 @@ from lcrag.errors import UserError
 
 WEIGHTS = Path(__file__).parent / "atlas" / "weights"  # shipped with the package
 REMOTE = re.compile(r"^([a-z][a-z0-9+.-]+):/{1,2}(?=[^/])")
+PATTERN = re.compile(r"[*?\[\]\\]")  # what clients of object stores, and Orbax, take for a pattern in a path
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
+           errno.ELOOP, errno.EIO)  # fmt: skip
+MAX_NAME_BYTES = 200  # of a name made from a text; file systems allow 255, some of which temporary names need
 
 
 def is_remote(place: str | os.PathLike[str]) -> bool:
@@ -75,8 +81,43 @@ def resolved_folder(folder: str) -> Path:
 
 
 def file_name(text: str) -> str:
-    """Converts a text to a file name: white space and path separators become underscores."""
-    return re.sub(r"[\s/\\\x00]", "_", text)
+    """Converts a text to a file name: white space and path separators become underscores; long ones get a hash."""
+    name = re.sub(r"[\s/\\\x00]", "_", text)
+    if len(name.encode()) <= MAX_NAME_BYTES:
+        return name
+    return f"{name[:20]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}-{name[-20:]}"
+
+
+def matching_files(place: str | os.PathLike[str]) -> list[Path]:
+    """Returns the file or folder of this name, or else what it matches as a pattern, such as `rows_*.jsonl`, sorted.
+
+    Only what follows the last existing folder is a pattern, so folders may have any name.
+    """
+    path = Path(place)
+    if path.exists():
+        return [path]
+    root = next(parent for parent in path.parents if parent.exists())
+    try:
+        found = sorted(root.glob(str(path.relative_to(root))))
+    except ValueError as error:
+        raise UserError(f"{place} is no pattern of files ({error}): correct it") from error
+    return [file for file in found if not file.name.startswith(".")]
+
+
+def check_writable(folder: Path) -> None:
+    """Raises a UserError if a folder, or the one that it would be created in, cannot be written to; changes nothing."""
+    try:
+        place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+        if any(len(os.fsencode(part)) > os.pathconf(place, "PC_NAME_MAX") for part in folder.parts):
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        if not place.is_dir():
+            raise OSError(errno.ENOTDIR, f"{place} is a file")
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"cannot write to the output folder {folder}: {error.strerror}; choose another --output_dir"
+        ) from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -90,7 +131,7 @@ def write_text(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yields the path of a temporary file, which replaces `path` when the block ends, or is removed on an error."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f"{path.name[:50]}.{os.getpid()}.tmp")  # a name may have 255 bytes
     try:
         with naming(path):
             yield temporary
@@ -276,3 +317,12 @@ def full_disk(error: BaseException | None) -> OSError | None:
                 found = found or OSError(number, os.strerror(number))
         error = error.__cause__ or error.__context__
     return found
+
+
+def refused_file(error: BaseException | None) -> OSError | None:
+    """Returns the error of a file or folder that the system refuses (see `REFUSED`) of an exception or its causes."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in REFUSED and error.filename:
+            return error
+        error = error.__cause__ or error.__context__
+    return None

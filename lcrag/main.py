@@ -15,7 +15,7 @@ from typing import Any
 
 from lcrag.commands.command_line import COMMANDS, CONFIG, Arguments, Command, command_help, general_help, parse
 from lcrag.errors import UserError, closest, one_line
-from lcrag.files import full_disk, is_remote
+from lcrag.files import check_writable, full_disk, is_remote, refused_file
 from lcrag.runs import processes
 from lcrag.runs.processes import end_process, exit_status, set_compilation_cache, stopped_by_signals
 
@@ -68,16 +68,20 @@ def run(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        full = full_disk(error)
-        if full is None or "--traceback" in argv:
+        full, refused = full_disk(error), refused_file(error)
+        if not (full or refused) or "--traceback" in argv:
             if not own_process or not processes.several_processes():
                 raise
             traceback.print_exception(error)
             status = 1
         else:
             mend = "the same command continues from what is saved" if continues else "run the same command again"
-            what = full.filename or place or "a file"
-            print(f"lcrag: error: cannot write {what}: {full.strerror}; make room, then {mend}", file=sys.stderr)
+            if full:
+                said = f"cannot write {full.filename or place or 'a file'}: {full.strerror}; make room, then {mend}"
+            else:
+                assert refused is not None
+                said = f"cannot read or write {refused.filename}: {refused.strerror}; correct this, then {mend}"
+            print(f"lcrag: error: {one_line(said)}", file=sys.stderr)
             status = 2
     if own_process and processes.several_processes():
         processes.leave()  # without waiting for the others, which may wait for this one
@@ -96,6 +100,8 @@ def _execute(command: Command, arguments: Arguments) -> None:
         raise UserError(
             f"lcrag {arguments.command} writes to a local --output_dir: copy it to object storage afterwards"
         )
+    if arguments.output_dir and not is_remote(arguments.output_dir):
+        check_writable(arguments.output_dir)
     set_compilation_cache(os.environ, enabled="--no_compilation_cache" not in given)
     instead = next((command.instead[option] for option in given if option in command.instead), None)
     if instead or not command.configured:

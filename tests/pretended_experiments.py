@@ -20,8 +20,8 @@ class PretendedSampler:
 def pretended_train(output_dir, words, *, steps: int, languages: tuple[str, ...] = (), sampler=None, rate: float = 0.1):
     if steps == -15:
         signal.raise_signal(signal.SIGTERM)
-    if steps == -errno.ENOSPC:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "metrics.jsonl")
+    if steps in (-errno.ENOSPC, -errno.EROFS):
+        raise OSError(-steps, os.strerror(-steps), "metrics.jsonl")
     if steps < 0:
         raise KeyboardInterrupt
     CALLS.append((output_dir, words, steps, languages, sampler))

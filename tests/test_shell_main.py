@@ -91,6 +91,7 @@ def test_missing_parameters_are_named_and_a_traceback_is_shown_on_request(capsys
         (-1, False, 130, "lcrag: interrupted; nothing was written"),
         (-15, True, 143, "lcrag: interrupted; the same command continues from what is saved in o"),  # SIGTERM
         (-28, True, 2, "cannot write metrics.jsonl: No space left on device; make room, then the same command"),
+        (-30, True, 2, "cannot read or write metrics.jsonl: Read-only file system; correct this, then the same"),
     ],
 )
 def test_how_it_ends(steps, continues, status, said, capsys, monkeypatch):

@@ -285,6 +285,10 @@ def parse(argv: Sequence[str]) -> Arguments:
         raise UserError(f"there is no option {name}{closest(name, ('--gin_file', '--output_dir', *sorted(options)))}")
     bindings = []
     for word in argv:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UserError(f"{ascii(word)} is not UTF-8, which every name must be: rename the file") from None
         if word.startswith("--gin."):
             name, _, value = word.partition("=")
             if not value:

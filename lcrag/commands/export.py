@@ -95,7 +95,7 @@ def export_episodes(arguments: Arguments) -> None:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         # Written elsewhere and then renamed: a damaged row leaves no half of an export.
-        with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as place:
+        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".export.") as place:
             made = pathlib.Path(place) / "made"
             made.mkdir()
             for path in files:

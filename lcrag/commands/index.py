@@ -211,7 +211,8 @@ def trec_judgements(
     place, queries = dataset_folder(dataset, folder), []
     with counted_bad_rows() as bad_rows:
         for language in languages:
-            files = [data_file(place, (name.format(language=language),), source) for name in (topics, qrels)]
+            names = (name.replace("{language}", language) for name in (topics, qrels))
+            files = [data_file(place, (name,), source) for name in names]
             queries += read_trec(files[0], files[1], language, bad_rows)
     return Judgements(dataset=dataset, split=split, queries=tuple(queries))
 

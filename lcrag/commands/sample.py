@@ -71,7 +71,8 @@ def sample(
         [record] = dataclasses.replace(runner, watch=show).run([(question, program(question), 0)])
         printer.finish()
         for completion in record.completions:
-            console.print(f"[dim]outside the dialogue, by {completion.model or 'the policy'}[/dim]")
+            said = f"outside the dialogue, by {completion.model or 'the policy'}"
+            console.print(said, style="dim", markup=False)
             printer = EpisodePrinter(console)
             printer.add("environment", completion.prompt)
             printer.add("policy", completion.text)

@@ -39,6 +39,7 @@ from mwparserfromhell.wikicode import Wikicode
 from lcrag.data.questions import is_visible, trimmed
 from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows, read_squad
 from lcrag.errors import UserError
+from lcrag.files import matching_files
 from lcrag.retrieval.passages import Passage
 
 
@@ -300,15 +301,12 @@ def find_source(
       unit: Unit of the passages' length; None: that of the language's script.
     """
     path = pathlib.Path(place)
-    if path.is_file():
-        files = [path]
-    elif path.is_dir():
+    if path.is_dir():
         files = [file for file in path.rglob("*") if file.is_file() and _format(file) in _FORMATS]
         # A README.md next to files of rows is not a text to index.
         files = [file for file in files if _format(file) != ".txt"] or files
     else:
-        root = pathlib.Path(path.anchor or ".")
-        files = [file for file in root.glob(str(path.relative_to(path.anchor))) if file.is_file()]
+        files = [file for file in matching_files(path) if file.is_file()]
     if not files:
         raise UserError(f"there is no file at {place}: name a dump, a Parquet, JSON lines, tab-separated or text file")
     if unknown := [file for file in files if _format(file) not in _FORMATS]:

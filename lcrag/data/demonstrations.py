@@ -15,7 +15,6 @@ assistant, and `"weight": 0` is `"learn": false`:
 """
 
 import dataclasses
-import glob
 import pathlib
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -26,6 +25,7 @@ import pydantic_core
 from lcrag.data.questions import seeded_order
 from lcrag.data.rows import BadRows, Row, read_rows
 from lcrag.errors import UserError
+from lcrag.files import matching_files
 
 PARTS = ("all", "train", "validation")
 
@@ -112,10 +112,10 @@ def read_demonstrations(patterns: Sequence[str | pathlib.Path], bad_rows: BadRow
         raise UserError("no file of demonstrations is named: give at least one")
     demonstrations = []
     for pattern in map(str, patterns):
-        names = sorted(glob.glob(pattern)) if glob.has_magic(pattern) else [pattern]
-        if not names:
+        paths = matching_files(pattern)
+        if not paths:
             raise UserError(f"no file is called {pattern}: correct the name")
-        for path in map(pathlib.Path, names):
+        for path in paths:
             for line, row in read_rows(path, _DemonstrationRow, bad_rows):
                 if not any(turn.learn and turn.text for turn in row.turns):
                     bad_rows.add(path, line, "turns", "the row has no policy text to learn")

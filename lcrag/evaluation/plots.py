@@ -47,6 +47,7 @@ KINDS: Mapping[str, Sequence[Any]] = {
 }
 STYLE = {
     "font.size": 10,
+    "text.parse_math": False,  # a method's name may hold $
     "axes.edgecolor": MUTED,
     "axes.labelcolor": MUTED,
     "axes.spines.top": False,

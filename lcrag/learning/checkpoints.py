@@ -2,6 +2,9 @@
 
 Orbax restores flipped bits silently. Every checkpoint therefore has a manifest of the digests of its arrays, which are
 compared before it is restored. A damaged checkpoint is renamed, and the next older intact one is restored instead.
+
+Orbax also finishes without an error where it has not found its own files. The first checkpoint that a process saves is
+therefore read back before training goes on.
 """
 
 import contextlib
@@ -11,6 +14,7 @@ import itertools
 import json
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,8 +27,8 @@ from etils import epath
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
-from lcrag.errors import UserError
-from lcrag.files import full_disk, is_remote, remote_path
+from lcrag.errors import UserError, excerpt
+from lcrag.files import PATTERN, full_disk, is_remote, remote_path
 
 AnyPath: TypeAlias = Path | epath.Path
 ITEM = "default"  # Orbax's folder for what is saved without a name
@@ -117,6 +121,17 @@ class Checkpoints:
         self._remote, self._base, self._read_only = is_remote(folder), base, read_only
         self.folder = remote_path(folder) if self._remote else Path(folder).absolute()
         self._saving: tuple[int, float | None] = (0, None)  # step and validation loss
+        self._proven = False  # whether a checkpoint of this process has been read back
+        self._place: AnyPath = self.folder  # where Orbax finds it
+        self._link: tempfile.TemporaryDirectory | None = None
+        if not self._remote and (PATTERN.search(str(self.folder)) or ":" in str(self.folder)):
+            # Orbax takes the path for a pattern, TensorStore for a part of an address: they get a plain one.
+            self._link = tempfile.TemporaryDirectory(prefix="lcrag-")
+            if not read_only:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            link = Path(self._link.name) / "checkpoints"
+            link.symlink_to(self.folder)
+            self._place = link
         self._options = ocp.CheckpointManagerOptions(
             preservation_policy=_LatestAndBest(keep, self.best_step),
             enable_async_checkpointing=True,
@@ -133,7 +148,7 @@ class Checkpoints:
                 shutil.rmtree(killed)
         handler = ocp.StandardCheckpointHandler()
         try:
-            self._orbax = ocp.CheckpointManager(self.folder, options=self._options, item_handlers=handler)
+            self._orbax = ocp.CheckpointManager(self._place, options=self._options, item_handlers=handler)
         except ImportError as error:
             raise UserError(f"checkpoints in {self.folder} need a client: pip install 'lcrag[gcs]'") from error
         self._losses: dict[int, float] = {}
@@ -154,6 +169,10 @@ class Checkpoints:
             if validation_loss is not None:
                 self._losses[step] = validation_loss
             self._orbax.save(step, args=ocp.args.StandardSave(state), force=True)
+            if not self._proven:
+                self._orbax.wait_until_finished()
+                self._read_back(step, abstract_state(state))
+                self._proven = True
 
     def latest_step(self) -> int | None:
         """Return the step of the latest complete checkpoint, or None."""
@@ -241,7 +260,7 @@ class Checkpoints:
 
     def _read(self, step: int, wanted: PyTree, *, partial: bool = False) -> PyTree:
         """Restore the arrays of a step, or some of its entries, after checking that it is of the same model."""
-        folder = self.folder / str(step)
+        folder = self._place / str(step)
         arguments = ocp.args.PyTreeRestore(
             item=wanted,
             restore_args=ocp.checkpoint_utils.construct_restore_args(wanted),
@@ -268,6 +287,25 @@ class Checkpoints:
             " it was trained with (config.gin in that folder), or choose a new folder."
         )
 
+    def _read_back(self, step: int, saved: PyTree) -> None:
+        """Open a checkpoint that was just saved: the structure of all arrays, and the values of the smallest part."""
+        folder, parts = self.folder / str(step), saved if isinstance(saved, dict) else vars(saved)
+        sizes = {name: sum(leaf.size for leaf in jax.tree.leaves(part)) for name, part in parts.items()}
+        smallest = min(filter(sizes.get, sizes), key=lambda name: sizes[name])
+        try:
+            written = self._orbax.item_metadata(step)
+            if written is None or _difference(written, saved):
+                raise UserError("it is incomplete")
+            self._read(step, {smallest: parts[smallest]}, partial=True)
+        except Exception as error:  # whatever Orbax raises
+            if not self._remote and jax.process_index() == 0:
+                (folder / MANIFEST).unlink(missing_ok=True)  # which says that it is intact
+            reason = error.__cause__ or error
+            raise UserError(
+                f"the first checkpoint, {folder}, cannot be read back ({type(reason).__name__}: {excerpt(reason)}):"
+                " give an --output_dir with a plain name, on another disk"
+            ) from error
+
     def wait(self) -> None:
         """Wait until everything saved so far is complete on disk."""
         with self._without_remains():
@@ -277,6 +315,8 @@ class Checkpoints:
         """Finish running saves and close the folder."""
         with self._without_remains():
             self._orbax.close()
+        if self._link is not None:
+            self._link.cleanup()
 
     def _write_manifest(self) -> None:
         """Complete the checkpoint that is being saved, before Orbax commits it."""

@@ -21,8 +21,8 @@ PROVENANCE_STYLES = {"policy": "bold green", "environment": "dim cyan"}
 
 def make_console() -> Console:
     """Returns a console for standard output, wide enough for the tables if it is not a terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=120)
+    console = Console(markup=False)  # paths and names may hold what Rich takes for markup: `lr[red]`, `[/]`
+    return console if console.is_terminal else Console(width=120, markup=False)
 
 
 def size_text(count: float | None) -> str:
@@ -120,8 +120,9 @@ class ProgressDisplay:
         self._phase = self._note = ""
         self._count_tokens, self._rate = tokens, 0.0
         self._counted = self._started, tokens() if tokens else 0
-        columns = (TextColumn("[bold]{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
-        self._progress = Progress(*columns, TextColumn("{task.fields[left]}"))
+        texts = {name: TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in ("count", "left")}
+        title_column = TextColumn("{task.description}", style="bold", markup=False)
+        self._progress = Progress(title_column, BarColumn(), texts["count"], texts["left"])
         self._task = self._progress.add_task(title, total=total, completed=int(first), count="", left="")
 
     def update(self, done: float, metrics: Mapping[str, float] | None = None, *, note: str = "") -> None:
@@ -200,7 +201,7 @@ def progress_display(
       tokens: Returns the number of tokens so far, for the rate.
       transient: Whether the live display disappears at the end.
     """
-    console = console or Console()
+    console = console or Console(markup=False)
     display = ProgressDisplay(title, total, first, unit, tokens, console)
     ended = threading.Event()
 

@@ -28,7 +28,17 @@ from etils import epath
 from gin import config_parser
 
 from lcrag.errors import UserError, typed, without_secrets
-from lcrag.files import is_remote, json_line, naming, remote_path, write_json, write_json_lines, write_text
+from lcrag.files import (
+    PATTERN,
+    check_writable,
+    is_remote,
+    json_line,
+    naming,
+    remote_path,
+    write_json,
+    write_json_lines,
+    write_text,
+)
 from lcrag.runs.processes import is_writer, writer_does
 
 # --- The folder ---
@@ -76,6 +86,8 @@ def output_folder(
     if place is None:
         raise UserError(f"lcrag {command} needs a folder for its results: --output_dir=FOLDER")
     config = gin.config_str()
+    if is_remote(place) and PATTERN.search(str(place)):
+        raise UserError(f"{place} has one of * ? [ ] \\ in its name, a pattern in object storage: choose another name")
     with local_copy(place) if is_remote(place) else contextlib.nullcontext(place) as path:
         writer_does(lambda: check_folder(path, configurable or command, config, may_change))
         yield path
@@ -87,10 +99,7 @@ def check_folder(path: Path, command: str, config: str, may_change: Collection[s
     `config` has all bindings, including unused ones. `open_run` makes the remaining checks; without `may_change` the
     folder is not a run's.
     """
-    place = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        why = "no permission" if place.is_dir() else f"{place} is a file"
-        raise UserError(f"cannot write to the output folder {path}: {why}")
+    check_writable(path)
     if may_change is None or not path.exists():
         return
     if (path / LOCK).exists():
@@ -523,7 +532,7 @@ def local_copy(place: Path) -> Iterator[Path]:
         local = Path(folder)
         try:
             remote.mkdir(parents=True, exist_ok=True)
-            for path in remote.glob("*"):  # what a continued run reads; checkpoints and episodes stay where they are
+            for path in remote.iterdir():  # what a continued run reads; checkpoints and episodes stay where they are
                 if path.name in ("answers", "config.gin", "run.json", "metrics.jsonl", "evaluation.json"):
                     path.copytree(epath.Path(local) / path.name) if path.is_dir() else path.copy(local / path.name)
         except Exception as error:  # whatever the store's client raises

@@ -1,5 +1,9 @@
 """A mistake in a command is exit status 2 and one line on standard error, which names the binding or the file."""
 
+import errno
+import os
+from unittest import mock
+
 import gin
 import pytest
 
@@ -74,6 +78,11 @@ MISTAKES = [
 ]
 
 
+# One for each place in which the commands differ: gin or not, a run's folder or any.
+WRITING = ["train", "sft", "evaluate", "curate selection", "index fi", "export run", "report run", "view run",
+           "study lcrl", "compile", "benchmark", "build"]  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A working directory with files that are wrong in one way each."""
@@ -93,3 +102,25 @@ def test_a_mistake_is_one_line(line, named, folder, monkeypatch, capfd):
     assert error.count("\n") == 1
     assert any(each in error for each in named.split("|")), error
     assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize("line", WRITING)
+@pytest.mark.parametrize(
+    "place", ["good.jsonl", "good.jsonl/out", "n" * 256, "new/" + "語" * 86, "/proc/out", "refused"]
+)
+def test_a_folder_that_cannot_be_written(line, place, folder, monkeypatch, capfd):
+    """A file, names that are too long, and file systems and folders that refuse."""
+    monkeypatch.chdir(folder)
+    if place == "refused":
+        refusal = PermissionError(errno.EACCES, "Permission denied")
+        monkeypatch.setattr("tempfile.TemporaryFile", mock.Mock(side_effect=refusal))
+    assert main.run([*line.split(), "--gin_file=quickstart.gin", f"--output_dir={place}"]) == 2
+    error = capfd.readouterr().err
+    assert error.startswith(f"lcrag: error: cannot write to the output folder {place}: ")
+    assert error.count("\n") == 1
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+
+
+def test_a_name_that_is_not_unicode_is_refused(capfd):
+    assert main.run(["view", os.fsdecode(b"run\xff")]) == 2
+    assert r"'run\udcff' is not UTF-8" in capfd.readouterr().err

@@ -6,12 +6,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from learning_standin import batch_of_step, new_state, plain_update
 
 from lcrag.errors import UserError
@@ -35,6 +38,41 @@ def test_six_steps_equal_three_and_three(tmp_path):
         _, restored = checkpoints.continue_from(new_state(seed=1))
     assert int(restored.step) == 3
     jax.tree.map(np.testing.assert_array_equal, train(restored, range(3, 6)), straight)
+
+
+NAMES = st.text(st.characters(exclude_characters="/", exclude_categories=("Cc", "Cs")), min_size=1, max_size=40)
+
+
+@settings(max_examples=4, deadline=None)
+@given(NAMES.filter(lambda name: name.strip(".")))
+@example("lr[1]")
+@example("[!x]")
+@example("a*?")
+@example("per%20 cent {a,b}.")
+@example("C:\\x")
+@example("gs:")
+@example("語" * 80)
+def test_a_folder_of_any_name_holds_checkpoints(name):
+    """Orbax takes a path for a pattern: it would find nothing in `lr[1]`, and also other runs in `lr*`."""
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / name / "checkpoints"
+        with Checkpoints(folder) as checkpoints:
+            checkpoints.save(1, new_state(1))
+        with Checkpoints(folder, read_only=True) as checkpoints:
+            _, params = checkpoints.restore_params(abstract_state(new_state().params))
+    jax.tree.map(np.testing.assert_array_equal, params, new_state(1).params)
+
+
+def test_a_first_checkpoint_that_cannot_be_read_ends_the_training(tmp_path, monkeypatch):
+    async def nothing(*_, **__):
+        """Does what Orbax does where it finds none of its files."""
+
+    monkeypatch.setattr("orbax.checkpoint._src.serialization.ocdbt_utils.merge_ocdbt_per_process_files", nothing)
+    with Checkpoints(tmp_path) as checkpoints:
+        with pytest.raises(UserError, match=r"first checkpoint, .*/1, cannot be read back \(.*plain name"):
+            checkpoints.save(1, new_state())
+        with pytest.raises(UserError, match="step 1: manifest.json is missing"):
+            checkpoints.continue_from(new_state())
 
 
 def kept_steps(folder):

@@ -6,17 +6,22 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from joined_processes import free_port
+from rich.live import Live
 from support import tiny_config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lcrag.errors import UserError
-from lcrag.files import full_disk
+from lcrag.files import full_disk, matching_files
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.policy import initialise, load_hugging_face, save_hugging_face
 from lcrag.runs import (
@@ -31,6 +36,7 @@ from lcrag.runs import (
     write_json,
     write_json_lines,
 )
+from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.processes import find_processes
 from lcrag.train.evaluation import answers_path
 
@@ -293,3 +299,46 @@ def test_a_checkpoint_is_named_and_the_one_before_it_stays(tmp_path, full):
     with Checkpoints(tmp_path) as checkpoints:
         step, _ = checkpoints.continue_from(small)
         assert (step, abstract_state(small)["a"].shape) == (1, (3,))
+
+
+TEXTS = st.text(st.characters(exclude_characters="/", exclude_categories=("Cc", "Cs")), min_size=1, max_size=300)
+
+
+@settings(deadline=None, max_examples=50)
+@given(TEXTS)
+@example("a" * 50 + "語" * 300)
+@example("lr[1] of {a}*")
+@example("$a$ of \\b$")
+def test_a_label_of_any_text_names_files_of_its_own(text):
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {answers_path(Path(folder), f"{text}{end}", part) for end in ("", "2") for part in ("greedy", "config")}
+        assert len(paths) == 4
+        for path in paths:
+            write_json_lines(path, [])
+        assert {path for path in (Path(folder) / "answers").glob("*_config.jsonl")} < paths
+
+
+@settings(deadline=None, max_examples=50)
+@given(TEXTS.filter(lambda name: name.strip(".") and len(name.encode()) < 200))
+@example("rows[1]")
+@example("a**b")
+def test_files_and_folders_of_any_name_are_themselves_and_not_a_pattern(name):
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / name
+        folder.mkdir()
+        (folder / f"{name}.jsonl").touch()
+        assert matching_files(folder / f"{name}.jsonl") == matching_files(folder / "*.jsonl") == [*folder.iterdir()]
+        assert matching_files(folder) == [folder]
+
+
+def test_names_and_paths_are_printed_as_they_are(capsys):
+    console = make_console()
+    with progress_display("a[/b] [red]", 2, console=console) as display:
+        display.say("runs/[red]/x[/y]")
+        with Live(display, console=console):
+            pass
+    console.print("The report is in runs/[bold]/[/]")
+    shown = capsys.readouterr().out
+    assert "runs/[red]/x[/y]" in shown
+    assert "runs/[bold]/[/]" in shown
+    assert "a[/b] [red]" in shown
