@@ -2,13 +2,15 @@
 
 import dataclasses
 import inspect
+import math
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from lcrag.errors import UserError, lookup
+from lcrag.errors import UserError, excerpt, lookup
 from lcrag.rewards import matching
 
 Values: TypeAlias = Float[np.ndarray, " episodes"]
@@ -36,6 +38,14 @@ class Episodes:
                 f" @{by}()"
             )
         return [extra[name] for extra in self.extra]
+
+    def at(self, places: Int[np.ndarray, " chosen"] | Sequence[int]) -> "Episodes":
+        """Returns some of the episodes."""
+        columns = ("answers", "golds", "languages", "questions", "extra", "known")
+        chosen: dict[str, Any] = {
+            name: [each[place] for place in places] for name in columns if (each := getattr(self, name))
+        }
+        return dataclasses.replace(self, **chosen, group_ids=self.group_ids[places])
 
 
 Reward: TypeAlias = Callable[[Episodes], dict[str, Values]]
@@ -85,19 +95,18 @@ class TermSum:
             check(samples)
 
     def __call__(self, episodes: Episodes) -> dict[str, Values]:
-        values = {term.name: term.score(episodes) for term in self.terms}
+        values = {
+            term.name: checked_values(term.name, called(term.name, term.score, episodes), episodes)
+            for term in self.terms
+        }
         total = np.zeros(())
         for term in self.terms:
             weight = term.weight(episodes.step) if callable(term.weight) else term.weight
+            if _finite(weight) is None or math.isnan(weight):
+                raise UserError(f"the weight of the reward term {term.name} is {weight} at step {episodes.step}")
             total = total + weight * values[term.name]
         places = np.flatnonzero(~np.isnan(total))
-        scored = episodes
-        if len(places) < len(episodes.answers):
-            columns = ("answers", "golds", "languages", "questions", "extra", "known")
-            chosen: dict[str, Any] = {
-                name: [each[place] for place in places] for name in columns if (each := getattr(episodes, name))
-            }
-            scored = dataclasses.replace(episodes, **chosen, group_ids=episodes.group_ids[places])
+        scored = episodes if len(places) == len(episodes.answers) else episodes.at(places)
 
         def spread(some: Float[np.ndarray, " chosen"]) -> Values:
             """Returns the values of the scored episodes at their places, and NaN at the others."""
@@ -108,8 +117,58 @@ class TermSum:
         for adjust in self.adjustments if len(places) else ():
             adjusted, named = adjust(scored, total[places])
             total = spread(adjusted)
-            values |= {name: spread(value) for name, value in named.items()}
-        return {"total": total} | values
+            values |= {name: spread(checked_values(name, value, scored)) for name, value in named.items()}
+        return {"total": checked_values("total", total, episodes)} | values
+
+
+def called(name: str, score: Callable[[Episodes], Any], episodes: Episodes) -> Any:
+    """Returns what a reward term returns; a UserError says where it failed, as it may be a user's own."""
+    try:
+        return score(episodes)
+    except Exception as error:
+        if type(error).__module__.startswith("lcrag"):  # says what is wrong itself, or ends the run
+            raise
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise UserError(
+            f"the reward term {name} raised {type(error).__name__}: {excerpt(error)} ({place.filename}, line"
+            f" {place.lineno}): correct it; --traceback shows the calls"
+        ) from error
+
+
+def checked_values(name: str, values: Any, episodes: Episodes) -> Values:
+    """Returns the values of a reward term as an array; a UserError names the first that is no score.
+
+    A score is a finite number of float32, or NaN for an episode that cannot be scored. Without this check, an infinite
+    one would only show as updates that are skipped.
+    """
+    each: Any = None if isinstance(values, (str, bytes, Mapping)) else getattr(values, "tolist", lambda: values)()
+    if not isinstance(each, Sequence) or len(each) != len(episodes.answers):
+        returned = f"{len(each)} values" if isinstance(each, Sequence) else excerpt(repr(values))
+        raise UserError(
+            f"the reward term {name} returned {returned} for {len(episodes.answers)} episodes: return one number for"
+            " each"
+        )
+    numbers = list(map(_finite, each))
+    if None in numbers:
+        place = numbers.index(None)
+        value = each[place] if isinstance(each[place], (int, float)) else repr(each[place])
+        question = f" {episodes.questions[place][:60]!r}" if episodes.questions else f" {place}"
+        raise UserError(
+            f"the reward term {name} returned {excerpt(value)} for question{question}: return a finite number, or NaN"
+            " for an episode that cannot be scored"
+        )
+    return np.array(numbers, np.float64)
+
+
+def _finite(value: Any) -> float | None:
+    """Returns a number as a float, NaN included; None for what is no number, or infinite as float32."""
+    if isinstance(value, (str, bytes)) or getattr(value, "ndim", None):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if abs(number) > float(np.finfo(np.float32).max) else number
 
 
 ANSWER_TERMS: dict[str, Callable[..., Values]] = {

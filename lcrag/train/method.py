@@ -16,10 +16,11 @@ from lcrag.episodes import EpisodeRecord, Program, episode_json
 from lcrag.episodes.programs import answer_language, check_settings, with_settings
 from lcrag.episodes.runner import compare_across_processes
 from lcrag.episodes.searches import CollectionChoice, every_collection
-from lcrag.errors import UserError, typed
+from lcrag.errors import UserError, excerpt, typed
 from lcrag.learning import Trajectory, group_advantages
 from lcrag.methods.lcrl.program import pivot
 from lcrag.rewards import Episodes, Reward, TermSum
+from lcrag.rewards.terms import Values, called, checked_values
 
 # --- Scored episodes and their groups ---
 
@@ -104,7 +105,7 @@ class GroupStatistics:
         _, place, sizes = np.unique(group_ids(episodes), return_inverse=True, return_counts=True)
         totals = values_of(episodes, "total")
         groups = [totals[(place == group) & ~np.isnan(totals)] for group in range(len(sizes))]
-        with np.errstate(invalid="ignore"):  # infinite rewards; their update is skipped
+        with np.errstate(invalid="ignore"):  # rewards near the largest number; their update is skipped
             spread = np.array([np.ptp(rewards) if len(rewards) else 0.0 for rewards in groups])
             std = np.array([np.std(rewards, ddof=1) if len(rewards) > 1 else 0.0 for rewards in groups])
         return cls(place=place, sizes=sizes, scored=np.array(list(map(len, groups))), spread=spread, std=std)
@@ -264,7 +265,10 @@ class Method:
         if isinstance(self.reward, TermSum) and self.reward.turn_rewards is not None:
             places = [place for place, record in enumerate(records) if record.failure is None]
             rewarded = _rewardable([records[place] for place in places], ids[places], step)
-            turns = dict(zip(places, self.reward.turn_rewards(rewarded), strict=True))
+            earned = called("of single turns", self.reward.turn_rewards, rewarded)
+            for number, each in enumerate(earned):
+                checked_values("of single turns", [sum(each.values())], rewarded.at([number]))
+            turns = dict(zip(places, earned, strict=True))
         return [
             Episode(
                 record=record,
@@ -300,13 +304,23 @@ def reward_values(
     rewarded = _rewardable([records[place] for place in places], ids[places], step)
     scored = compare_across_processes(
         "the reward",
-        lambda: reward(rewarded),
+        lambda: _terms(reward, rewarded),
         lambda terms: {name: np.asarray(term, np.float32).tobytes() for name, term in terms.items()},
     )
     values = {name: np.full(len(records), np.nan) for name in scored}
     for name, term in scored.items():
         values[name][places] = term
     return values
+
+
+def _terms(reward: Reward, episodes: Episodes) -> dict[str, Values]:
+    """Returns the terms of a reward, which may be a user's own function, as checked arrays."""
+    if isinstance(reward, TermSum):
+        return reward(episodes)
+    terms = called("total", reward, episodes)
+    if not isinstance(terms, Mapping) or "total" not in terms:
+        raise UserError(f'the reward returned {excerpt(repr(terms))}: return a dict of its terms by name, with "total"')
+    return {name: checked_values(name, values, episodes) for name, values in terms.items()}
 
 
 def _rewardable(records: Sequence[EpisodeRecord], ids: Int[np.ndarray, "episodes"], step: int) -> Episodes:

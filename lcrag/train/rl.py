@@ -44,6 +44,8 @@ from lcrag.train.steps import (
     rate_metrics,
     rollout_flops,
     save_policy,
+    skipped_notice,
+    unscored_notice,
     wall_time,
 )
 
@@ -226,6 +228,8 @@ def train(
             ahead.begin(first)
 
         idle = 0  # steps in a row without a learning signal
+        before: dict[str, Any] = {}  # metrics of the step before
+        unscored = ""  # what was said of episodes without a score, once
         started = time.monotonic()
         # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
         for step, sampled in sample_in_turn() if ahead is None else sample_ahead(ahead):
@@ -253,6 +257,10 @@ def train(
                 metrics |= staleness_metrics(step, episodes) | ahead.idle_shares(metrics["seconds/step"])
             log.write(step, metrics)
             display.update(step + 1, metrics)
+            unscored, known = unscored or unscored_notice(episodes), unscored
+            for notice in filter(None, (skipped_notice(metrics, before), "" if known else unscored)):
+                display.say(f"step {step + 1}: {notice}")
+            before = metrics
             idle = idle + 1 if has_no_signal(metrics) else 0
             if idle in (1, 10, 100, 1000):
                 display.say(

@@ -3,6 +3,7 @@
 import functools
 import pathlib
 import time
+from typing import Any
 
 import gin
 
@@ -31,6 +32,7 @@ from lcrag.train.steps import (
     memory_metrics,
     rate_metrics,
     save_policy,
+    skipped_notice,
 )
 
 MAY_CHANGE = (
@@ -125,6 +127,7 @@ def sft(
             run.metrics(first - 1, trackers) as log,
             progress_display("SFT", steps, first=first) as display,
         ):
+            before: dict[str, Any] = {}  # metrics of the step before
             for step in range(first, steps):
                 best = checkpoints.best_step() or 0
                 if patience is not None and step - best >= patience * validate_every:
@@ -152,6 +155,9 @@ def sft(
                 metrics |= memory_metrics() | {"data/epoch": (step + 1) * rows_per_step / len(table)}
                 log.write(step, metrics)
                 display.update(step + 1, metrics)
+                if notice := skipped_notice(metrics, before):
+                    display.say(f"step {step + 1}: {notice}")
+                before = metrics
                 check_finite(metrics, step, max_consecutive_skips, run.path)
                 saved.finish(step, save=validated, validation_loss=metrics.get("validation/loss"))
         best = learner.take_best(checkpoints)

@@ -340,6 +340,31 @@ def has_no_signal(metrics: Mapping[str, Any]) -> bool:
     return sum(metrics.get(name) or 0.0 for name in WITHOUT_ADVANTAGE) > 1 - 1e-6
 
 
+def skipped_notice(metrics: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """Returns a line for the console if updates of a step were skipped, else the empty text.
+
+    `before` are the metrics of the step before, empty for the first one that a process trains.
+    """
+    skipped, old = (
+        sum(each.get(name, 0) for name in ("update/skipped", "critic/skipped")) for each in (metrics, before)
+    )
+    if not (skipped > old if before else metrics["update/non_finite_in_a_row"]):
+        return ""
+    return f"skipped updates whose loss or gradients were not finite, {skipped:.0f} since the run began"
+
+
+def unscored_notice(episodes: Sequence[Episode]) -> str:
+    """Returns a line for the console if finished episodes have no score, with the term that is NaN; else empty."""
+    unscored = [episode for episode in episodes if not episode.scored and episode.record.failure is None]
+    if not unscored:
+        return ""
+    terms = [name for name, value in unscored[0].rewards.items() if math.isnan(value) and name != "total"] or ["total"]
+    return (
+        f"{len(unscored)} of {len(episodes)} episodes have no score and are not learned from: the reward term"
+        f" {terms[0]} returned NaN for question {unscored[0].record.question.text[:60]!r}"
+    )
+
+
 def check_finite(metrics: Mapping[str, Any], step: int, max_consecutive_skips: int, where: pathlib.Path) -> None:
     """Raises a UserError if a run has diverged: too many updates in a row, or the validation loss, were not finite."""
     if metrics["update/non_finite_in_a_row"] >= max_consecutive_skips:

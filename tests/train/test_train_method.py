@@ -47,6 +47,59 @@ def rewarding(values):
     return TermSum(terms=(Term("given", lambda episodes: np.array(values[: len(episodes.answers)], float)),))
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        *[
+            ([0.5, value], f"mine returned {shown} for question 'q 1'")
+            for value, shown in ((np.inf, "inf"), (1e39, "1e+39"))
+        ],
+        *[([0.5, value], f"mine returned {value!r} for question 'q 1'") for value in (None, "yes", "0.5", [1.0], 1j)],
+        *[(values, "for 2 episodes: return one number for each") for values in ([1.0], np.ones(3), None, "ab", 0.5)],
+        *[
+            (np.array([1.0, -np.inf]), "mine returned -inf for question 'q 1'"),
+            (np.ones((2, 1)), "mine returned [1.0] for"),
+        ],
+        *[
+            ({"a": 1, "b": 2}, "for 2 episodes"),
+            (ZeroDivisionError("oh"), "mine raised ZeroDivisionError: oh ("),
+        ],
+    ],
+)
+@pytest.mark.parametrize("as_term", [True, False])
+def test_what_is_no_reward_is_a_mistake_at_its_first_occurrence(values, message, as_term):
+    def mine(episodes):
+        if isinstance(values, Exception):
+            raise values
+        return values
+
+    bare = lambda episodes: {"total": mine(episodes)}  # noqa: E731
+    records = [answered(dataclasses.replace(question(n), text=f"q {n}")) for n in range(2)]
+    with pytest.raises(UserError) as raised:
+        method(TermSum(terms=(Term("mine", mine),)) if as_term else bare).score(records, 0)
+    assert (message if as_term else message.replace("mine", "total")) in str(raised.value)
+
+
+def test_a_reward_without_a_total_or_with_an_infinite_weight_or_turn_is_a_mistake():
+    records = [answered(question(n)) for n in range(2)]
+    with pytest.raises(UserError, match="the reward returned array"):
+        method(lambda episodes: np.ones(2)).score(records, 0)
+    for weight in (np.nan, lambda step: np.inf):
+        with pytest.raises(UserError, match="the weight of the reward term mine is"):
+            method(TermSum(terms=(Term("mine", lambda episodes: np.ones(2), weight),))).score(records, 0)
+    given = dataclasses.replace(rewarding([1.0, 1.0]), turn_rewards=lambda episodes: [{0: 1.0}, {0: np.inf}])
+    with pytest.raises(UserError, match="of single turns returned inf"):
+        method(given).score(records, 0)
+
+
+def test_episodes_without_a_score_are_named_on_the_console():
+    records = [answered(question(0)), answered(question(1)), FAILED]
+    episodes = method(rewarding([1.0, np.nan])).score(records, 0)
+    assert "1 of 3 episodes have no score" in step_metrics.unscored_notice(episodes)
+    assert "the reward term given returned NaN for question" in step_metrics.unscored_notice(episodes)
+    assert step_metrics.unscored_notice(episodes[::2]) == ""
+
+
 def method(reward, **settings):
     return Method(name="LcRL", program=lambda *_: None, reward=reward, **{"samples": 2} | settings)
 

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from lcrag.errors import UserError, lookup, typed
+from lcrag.errors import UserError, excerpt, lookup, typed
 from lcrag.methods.globalrag.plans import BadPlan, GoldenPlan, QuestionPlan, golden_plans, plan_of
 from lcrag.rewards.matching import token_f1
 from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Schedule, Term, TermSum, Values, answer_term
@@ -71,6 +71,11 @@ def plan_scores(
         if key not in known:
             texts, gold_texts = plan.canonical(), gold.plan.canonical()
             similar = np.asarray(similarity(list(texts.values()), list(gold_texts.values())), np.float64)
+            if similar.shape != (len(texts), len(gold_texts)) or not np.isfinite(similar).all():
+                raise UserError(
+                    f"the similarity function returned {excerpt(similar.tolist())} for {len(texts)} sub-questions and"
+                    f" {len(gold_texts)} golden ones: return a row of finite numbers for each sub-question"
+                )
             graph, gold_graph = graph_of(plan), graph_of(gold.plan)
             matching = common_subgraph(graph, gold_graph, similar, threshold)
             distance = edit_distance(graph, gold_graph)
