@@ -20,6 +20,7 @@ from lcrag.errors import lookup
 from lcrag.rewards.text import (
     GRAM_LENGTH,
     encoded,
+    folded,
     gram_units,
     lines_of,
     normalise_english,
@@ -132,8 +133,8 @@ def token_f1(predictions: Answers, golds: Golds, verdicts: Collection[str] = ())
 def mixed_f1(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
     """`token_f1` in mixed segmentation, as in MLQA's evaluation (Lewis et al., 2020, section 4.1).
 
-    Characters are normalised (NFKC), punctuation of any script is deleted, and each character of a script without
-    spaces between words is a word. For ASCII texts it equals `token_f1`.
+    Texts are `folded` (see `lcrag.rewards.text`), punctuation of any script is deleted, and each character of a script
+    without spaces between words is a word. For ASCII texts it equals `token_f1`.
     """
     split = [[segmented(text or "") for text in texts] for texts in (predictions, *golds)]
     return token_f1(split[0], split[1:])
@@ -141,6 +142,8 @@ def mixed_f1(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"
 
 def holds_answer(passages: Iterable[str], golds: Iterable[str]) -> bool:
     """Whether a passage contains a golden answer as whole words, ignoring case, articles and punctuation.
+
+    Texts that look alike to a reader are equal, as in `lcrag.rewards.text.folded`.
 
     This measures whether a reader of the passages could answer (GlobalRAG, appendix B). Punctuation is either deleted
     or a separator, whichever matches: "U.S." is in "the US army", and "1999" in "1999–2001". In scripts without spaces
@@ -203,7 +206,8 @@ def _answers(sizes: Int[np.ndarray, " answers"]) -> Int[np.ndarray, " texts"]:
 
 
 def _word_forms(text: str) -> list[str]:
-    """Returns the words of a text between spaces: with punctuation deleted, and with punctuation as spaces."""
+    """Returns the words of a folded text between spaces: with punctuation deleted, and with punctuation as spaces."""
+    text = folded(text)
     split = (_HANGUL.sub(r" \1 ", segmented(form)) for form in (text, text.translate(_spaces())))
     return [f" {normalise_english(form)} " for form in split]
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import regex
 from jaxtyping import Bool, Int, UInt, UInt32
 from numpy.lib.stride_tricks import sliding_window_view
 from zhconv import zhconv
@@ -40,11 +41,26 @@ _SPACES: dict[int, str | None] = dict.fromkeys(map(ord, string.punctuation + CJK
 _DELETED = str.maketrans("", "", string.punctuation)
 _HAN = re.compile("[\u4e00-\u9fff]")
 _CJK = "[\u4e00-\u9fff\u3040-\u30ff\uac00-\ud7af]"
-_SPACE_BETWEEN_CJK = re.compile(f"(?<={_CJK}) (?={_CJK})")
-# Han, kana, Thai, Lao, Burmese and Khmer; Korean separates words by spaces.
-_UNSPACED = re.compile(
-    "([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff])"
+_CJK_SCRIPTS = "Hani Hira Kana Bopo Hang".split()
+# Between characters of Han, kana, bopomofo and Hangul; LcRL's code names the blocks above.
+_SPACE_BETWEEN_CJK = {
+    "lcrl": re.compile(f"(?<={_CJK}) (?={_CJK})"),
+    "unicode": regex.compile(
+        r"(?<=[{scripts}]) (?=[{scripts}])".format(scripts="".join(map(r"\p{{scx={}}}".format, _CJK_SCRIPTS)))
+    ),
+}
+# Characters of scripts without spaces between words: Han, kana, Tibetan, Yi, and those with Unicode's line break class
+# of dictionaries (Thai, Lao, Burmese, Khmer and their neighbours). Korean separates words by spaces.
+UNSPACED = regex.compile(
+    r"(?V1)([[\p{L}\p{M}\p{N}]&&[\p{scx=Hani}\p{scx=Hira}\p{scx=Kana}\p{sc=Tibt}\p{sc=Yiii}\p{lb=SA}"
+    r"\p{sc=Thai}\p{sc=Laoo}\p{sc=Mymr}\p{sc=Khmr}]])"
 )
+# What no reader sees: marks of direction, joiners, soft hyphens, variation selectors, fillers.
+INVISIBLE = regex.compile(r"[\p{Cf}\p{Default_Ignorable_Code_Point}]")
+_VISIBLE = regex.compile(
+    r"(?V1)[[\p{L}\p{N}\p{P}\p{S}]--[\p{Default_Ignorable_Code_Point}\u2800]]"
+)  # a blank Braille cell
+_DASHES = regex.compile(r"[\p{Dash}\u02d7\u2796]")  # the last two are minus signs
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
@@ -56,18 +72,43 @@ def normalise(text: str, normalisation: str = "lcrl") -> str:
     characters to simplified (mainland) ones, ASCII and CJK punctuation and curly quotes (our addition) to a space,
     white space collapsed, spaces between CJK characters (Han, kana, Hangul syllables) removed.
 
-    "unicode" differs in three ways: lower-case and NFKC are applied twice ("20 ℃" equals "20 °c"), all of Unicode's
-    punctuation becomes a space (guillemets, the middle dot, inverted and Arabic marks), and Arabic diacritics and
-    tatweel are deleted.
+    "unicode" begins with `folded` instead of lower-case and NFKC, so texts that a reader cannot tell apart are equal.
+    All of Unicode's punctuation becomes a space (guillemets, the middle dot, inverted and Arabic marks), Arabic
+    diacritics and tatweel are deleted, and CJK characters are those of the scripts, not of three blocks.
 
     Cached, because golds repeat over a run.
     """
-    for _ in range(2 if normalisation == "unicode" else 1):
-        text = unicodedata.normalize("NFKC", text.lower())
+    text = folded(text) if normalisation == "unicode" else unicodedata.normalize("NFKC", text.lower())
     if _HAN.search(text):
         text = zhconv.convert(text, "zh-cn")
     text = " ".join(text.translate(replacements(normalisation)).split())
-    return _SPACE_BETWEEN_CJK.sub("", text)
+    return _SPACE_BETWEEN_CJK[normalisation].sub("", text)
+
+
+def folded(text: str) -> str:
+    """Returns one spelling of all texts that look alike to a reader.
+
+    Invisible characters are deleted, texts are compared by Unicode's compatibility caseless match (definition D146:
+    "20 ℃" equals "20 °c"), decimal digits of every script become ASCII ones, and dashes and minus signs "-".
+    """
+    if text.isascii():
+        return text.lower()
+    text = unicodedata.normalize("NFD", INVISIBLE.sub("", text))
+    for _ in range(2):
+        text = unicodedata.normalize("NFKC", text.casefold())
+    return text.translate(_plain_signs())
+
+
+@functools.cache
+def _plain_signs() -> Mapping[int, str]:
+    codes = range(128, sys.maxunicode + 1)
+    digits = {code: str(value) for code in codes if (value := unicodedata.decimal(chr(code), None)) is not None}
+    return digits | {code: "-" for code in codes if _DASHES.match(chr(code))}
+
+
+def is_visible(text: str) -> bool:
+    """Whether a reader sees anything of a text: a letter, number, sign of punctuation or symbol."""
+    return _VISIBLE.search(text) is not None
 
 
 @functools.cache
@@ -96,12 +137,14 @@ def normalised_english(texts: Iterable[str | None]) -> list[str]:
 
 
 def segmented(text: str) -> str:
-    """Separates the characters of scripts without spaces between words, and deletes non-ASCII punctuation."""
+    """Separates the characters of scripts without spaces between words, and deletes non-ASCII punctuation.
+
+    Texts with other than ASCII characters are `folded`.
+    """
     if text.isascii():
         return text
-    characters = unicodedata.normalize("NFKC", text)
-    kept = [each for each in characters if each.isascii() or not unicodedata.category(each).startswith("P")]
-    return _UNSPACED.sub(r" \1 ", "".join(kept))
+    kept = [each for each in folded(text) if each.isascii() or not unicodedata.category(each).startswith("P")]
+    return UNSPACED.sub(r" \1 ", "".join(kept))
 
 
 # --- Batches of texts ---
@@ -110,7 +153,8 @@ SEPARATOR = ord("\n")
 SPACE = ord(" ")
 _GONE = 0x10FFFF
 _LIMIT = 0x10000  # tables cover the basic plane
-_FINAL_SIGMA = 0x3A3  # its lower case depends on its place in the word
+# The lower case of the first depends on its place in the word; the case folding of the second is no mark, as it is.
+_FINAL_SIGMA, _IOTA_BELOW = 0x3A3, 0x345
 # Flags of a folded character, above its 16 bits: mapping depends on neighbours; may compose with the next character or
 # with the one before; first or second character of a Chinese phrase. The highest byte is the canonical combining class.
 _HARD, _LEADS, _FOLLOWS, _HEAD, _TAIL = (np.uint32(1 << 16 + place) for place in range(5))
@@ -126,6 +170,8 @@ class _Tables(NamedTuple):
     phrases: Mapping[str, str]  # phrases of several Chinese characters -> their conversions
     longest: int  # characters of the longest phrase
     pairs: UInt32[np.ndarray, " pairs"]  # the first two characters of each phrase, as one number, sorted
+    invisible: Bool[np.ndarray, " codes"]  # whether a code point is deleted before anything else
+    cjk: Bool[np.ndarray, " codes"]  # whether spaces between two code points of these are removed
 
 
 def normalised(texts: Iterable[str | None], normalisation: str = "lcrl") -> list[str]:
@@ -140,6 +186,8 @@ def normalised_codes(texts: Iterable[str | None], normalisation: str = "lcrl") -
     if np.count_nonzero(codes == SEPARATOR) > len(lines):
         codes = encoded(line.replace("\n", " ") for line in lines)
     index = np.minimum(codes, _LIMIT).astype(np.intp)
+    if (invisible := tables.invisible.take(index)).any():
+        codes, index = codes[~invisible], index[~invisible]
     flagged, final = tables.folded.take(index), tables.final.take(index)
 
     # The characters whose mapping depends on neighbours, and the places where a phrase may begin.
@@ -173,7 +221,7 @@ def normalised_codes(texts: Iterable[str | None], normalisation: str = "lcrl") -
         else:
             hard.append(place)
 
-    result = _collapsed(final)
+    result = _collapsed(final, tables.cjk)
     if not hard:
         return result
     ends, found = np.flatnonzero(codes == SEPARATOR), lines_of(result)
@@ -194,7 +242,11 @@ def lines_of(codes: UInt32[np.ndarray, " codes"]) -> list[str]:
 
 @functools.cache
 def _tables(normalisation: str) -> _Tables:
-    replaced, dictionary = replacements(normalisation), zhconv.getdict("zh-cn")
+    replaced, dictionary, unicode = replacements(normalisation), zhconv.getdict("zh-cn"), normalisation == "unicode"
+    signs: Mapping[int, str] = _plain_signs() if unicode else {}
+    characters = [chr(code) for code in range(_LIMIT)]
+    invisible = [unicode and INVISIBLE.match(character) is not None for character in characters]
+    spaceless = _SPACE_BETWEEN_CJK[normalisation]
     phrases = {old: new for old, new in dictionary.items() if len(old) > 1}
     single = {ord(old): new for old, new in dictionary.items() if len(old) == 1 and ord(old) < _LIMIT}
 
@@ -219,13 +271,13 @@ def _tables(normalisation: str) -> _Tables:
     def fold(code: int) -> int:
         """Returns the lower-cased NFKC form of one character, with its flags, or `_HARD`."""
         found = 0
-        for _ in range(2 if normalisation == "unicode" else 1):
-            form = unicodedata.normalize("NFKC", chr(code).lower())
-            if code == _FINAL_SIGMA or len(form) != 1 or ord(form) >= _LIMIT:
+        for _ in range(2 if unicode else 1):
+            form = unicodedata.normalize("NFKC", chr(code).casefold() if unicode else chr(code).lower())
+            if code in (_FINAL_SIGMA, _IOTA_BELOW) or len(form) != 1 or ord(form) >= _LIMIT:
                 return int(_HARD)
             code = ord(form)
             found |= flags[code]
-        return found | code
+        return found | ord(signs.get(code, form))
 
     folded = np.array([*map(fold, range(_LIMIT)), _HARD], np.uint32)
     final = [_replaced(ord(single.get(code, chr(code))[0]), replaced) for code in range(_LIMIT)]
@@ -235,6 +287,8 @@ def _tables(normalisation: str) -> _Tables:
         phrases,
         max(map(len, phrases)),
         np.unique(np.array([ord(old[0]) << 16 | ord(old[1]) for old in phrases if ord(max(old[:2])) < _LIMIT], "u4")),
+        np.array([*invisible, False]),
+        np.array([*(spaceless.search(f"{each} {each}") is not None for each in characters), False]),
     )
 
 
@@ -245,7 +299,9 @@ def _replaced(code: int, replacements: Mapping[int, str | None]) -> int:
     return _GONE if new is None else ord(new)
 
 
-def _collapsed(codes: UInt32[np.ndarray, " codes"]) -> UInt32[np.ndarray, " kept"]:
+def _collapsed(
+    codes: UInt32[np.ndarray, " codes"], cjk: Bool[np.ndarray, " code_points"]
+) -> UInt32[np.ndarray, " kept"]:
     """Drops deleted characters, repeated spaces, spaces at the ends of texts and those between CJK characters."""
     deleted = codes == _GONE
     if deleted.any():
@@ -255,12 +311,9 @@ def _collapsed(codes: UInt32[np.ndarray, " codes"]) -> UInt32[np.ndarray, " kept
     before = np.maximum.accumulate(np.where(begins, spaces, 0)) - 1
     left, right = np.where(before < 0, SEPARATOR, codes[before]).astype(np.uint32), codes[spaces + 1]
 
-    def is_cjk(codes: UInt32[np.ndarray, " spaces"]) -> Bool[np.ndarray, " spaces"]:
-        ranges = (0x4E00, 0x9FFF), (0x3040, 0x30FF), (0xAC00, 0xD7AF)  # Han, kana, Hangul syllables
-        return np.any([(codes >= first) & (codes <= last) for first, last in ranges], axis=0)
-
+    between = cjk.take(np.minimum(left, _LIMIT)) & cjk.take(np.minimum(right, _LIMIT))
     kept = np.ones(len(codes), bool)
-    kept[spaces] = (right != SPACE) & (right != SEPARATOR) & (left != SEPARATOR) & ~(is_cjk(left) & is_cjk(right))
+    kept[spaces] = (right != SPACE) & (right != SEPARATOR) & (left != SEPARATOR) & ~between
     return codes[kept]
 
 

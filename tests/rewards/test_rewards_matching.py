@@ -1,5 +1,8 @@
 """Normalisation and comparisons of answers with golds."""
 
+import sys
+import unicodedata
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +14,7 @@ from lcrag import rewards
 from lcrag.errors import UserError
 from lcrag.rewards import normalise
 from lcrag.rewards.matching import holds_answer
-from lcrag.rewards.text import encoded, gram_units, normalised, segmented, shared
+from lcrag.rewards.text import encoded, gram_units, is_visible, normalised, segmented, shared
 
 # --- Normalisation ---
 
@@ -56,6 +59,77 @@ def test_every_chinese_phrase_is_converted_in_context():
     phrases = [old for old in zhconv.getdict("zh-cn") if len(old) > 1]
     texts = [f"{one}{other[1:]} {other}" for one, other in zip(phrases, phrases[1:], strict=False)]
     assert normalised(texts) == [normalise(text) for text in texts]
+
+
+# --- Texts that look alike ---
+
+INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u202c\u2060\ufeff\u00ad\ufe0f\u034f\u3164\U000e0041"
+DIGITS = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) == "Nd"]
+FORMS = "NFC", "NFD", "NFKC", "NFKD"
+
+
+@st.composite
+def alike(draw):
+    """Two texts that a reader cannot tell apart: their digits, dashes, case, composition or invisible signs differ."""
+    text = draw(
+        st.text(alphabet="aß i̇İ١৯７2-–é\u0301각かが北ؤ\u0345αΣς℃. ", min_size=1, max_size=12) | st.text(max_size=8)
+    )
+    canonical = unicodedata.normalize("NFD", text)
+    other = "".join(draw(st.sampled_from([each, each.casefold()])) for each in canonical)
+    other = unicodedata.normalize(draw(st.sampled_from(FORMS)), other)
+    values = [unicodedata.decimal(each, None) for each in other]
+    other = "".join(
+        draw(st.sampled_from([digit for digit in DIGITS if unicodedata.decimal(digit) == value]))
+        if value is not None
+        else draw(st.sampled_from("-\u2010\u2011\u2013\u2212\u2796\ufe63"))
+        if each in "-–"
+        else each
+        for each, value in zip(other, values, strict=True)
+    )
+    signs = st.text(alphabet=INVISIBLE, max_size=2)
+    return text, "".join(draw(signs) + each for each in other) + draw(signs)
+
+
+@given(st.lists(alike(), min_size=1, max_size=4), st.text(max_size=8))
+def test_texts_that_look_alike_get_equal_scores(pairs, another):
+    ones, others = zip(*pairs, strict=True)
+    assert normalised(ones, "unicode") == normalised(others, "unicode")
+    golds = [[ones[0]]] * len(ones)
+    for score in (rewards.c3_recall, rewards.exact_match, rewards.flexible_exact_match):
+        assert (
+            score(ones, golds, normalisation="unicode").tolist()
+            == score(others, golds, normalisation="unicode").tolist()
+        )
+    assert rewards.mixed_f1(ones, golds).tolist() == rewards.mixed_f1(others, golds).tolist()
+    for one, other in pairs:
+        passages = f"{another} {one} {another}", f"{another} {other} {another}"
+        assert len({holds_answer([passage], [gold]) for passage in passages for gold in (one, other)}) == 1
+
+
+def test_digits_and_invisible_signs_of_all_of_unicode():
+    values = [str(unicodedata.decimal(digit)) for digit in DIGITS]
+    assert normalised([f"{digit}{digit}" for digit in DIGITS], "unicode") == [value * 2 for value in values]
+    assert all(holds_answer([f"in {digit}0"], [f"{value}0"]) for digit, value in zip(DIGITS, values, strict=True))
+    signs = [chr(code) for code in range(sys.maxunicode + 1) if oracle.is_invisible(chr(code))]
+    assert set(normalised([f"e{sign}\u0301" for sign in signs], "unicode")) == {"é"}
+    assert not any(map(is_visible, [*signs, " ", "\u2800", "\u0301", ""]))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Helsinki", "Helsinki\u200f"),
+        ("১৯১২ সালে", "1912 সালে"),
+        ("-40", "\u221240"),
+        ("Zusammenarbeit", "Zusammen\u00adarbeit"),
+        ("می\u200cخواهم", "میخواهم"),
+        ("STRASSE", "straße"),
+    ],
+)
+def test_the_published_normalisation_stays_as_it_was(one, other):
+    assert rewards.exact_match([one], [[other]]).tolist() == [0]
+    assert rewards.exact_match([one], [[other]], normalisation="unicode").tolist() == [1]
+    assert holds_answer([f"( {one} )"], [other])
 
 
 # --- Comparisons ---

@@ -7,12 +7,32 @@ import re
 import string
 import unicodedata
 
+import regex
 import zhconv
 
 PUNCTUATION = string.punctuation + "！？。，、；：（）【】《》〈〉「」『』" + "“”„‟‘’‚‛"
 
 
-def is_cjk(character):
+# Default_Ignorable_Code_Point of Unicode's DerivedCoreProperties.txt, except those of the category Cf.
+FILLERS = {
+    0x34F,
+    0x115F,
+    0x1160,
+    0x17B4,
+    0x17B5,
+    *range(0x180B, 0x1810),
+    0x2065,
+    0x3164,
+    0xFFA0,
+    *range(0xFE00, 0xFE10),
+}
+FILLERS |= {*range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000)}
+
+
+def is_cjk(character, normalisation):
+    if normalisation == "unicode":
+        scripts = "Han", "Hiragana", "Katakana", "Bopomofo", "Hangul"
+        return regex.match("|".join(rf"\p{{Script_Extensions={script}}}" for script in scripts), character) is not None
     return "\u4e00" <= character <= "\u9fff" or "\u3040" <= character <= "\u30ff" or "\uac00" <= character <= "\ud7af"
 
 
@@ -20,10 +40,21 @@ def is_arabic_mark(character):
     return "\u064b" <= character <= "\u0652" or character in "\u0670\u0640"
 
 
+def is_invisible(character):
+    return unicodedata.category(character) == "Cf" or ord(character) in FILLERS
+
+
+def folded(text):
+    text = unicodedata.normalize("NFD", "".join(character for character in text if not is_invisible(character)))
+    for _ in range(2):
+        text = unicodedata.normalize("NFKC", text.casefold())
+    signs = (str(unicodedata.decimal(each, each)) for each in text)
+    return "".join("-" if each in "˗−➖" or unicodedata.category(each) == "Pd" else each for each in signs)
+
+
 def normalise(text, normalisation="lcrl"):
-    text = unicodedata.normalize("NFKC", (text or "").lower())
-    if normalisation == "unicode":
-        text = unicodedata.normalize("NFKC", text.lower())
+    text = text or ""
+    text = folded(text) if normalisation == "unicode" else unicodedata.normalize("NFKC", text.lower())
     if any("\u4e00" <= character <= "\u9fff" for character in text):
         text = zhconv.convert(text, "zh-cn")
     text = "".join(" " if character in PUNCTUATION else character for character in text)
@@ -34,7 +65,7 @@ def normalise(text, normalisation="lcrl"):
     kept = [
         character
         for i, character in enumerate(text)
-        if not (character == " " and is_cjk(text[i - 1]) and is_cjk(text[i + 1]))
+        if not (character == " " and is_cjk(text[i - 1], normalisation) and is_cjk(text[i + 1], normalisation))
     ]
     return "".join(kept)
 
