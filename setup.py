@@ -31,6 +31,8 @@ REQUIREMENTS = [
     "py3langid==0.4.*",
     "pyarrow",
     "pydantic==2.*",
+    # Unicode's scripts, line breaks and invisible characters.
+    "regex",
     "rich",
     "sacrebleu==2.6.*",
     "safetensors",

@@ -31,16 +31,16 @@ from typing import Annotated, Any, Literal, get_args
 
 import mwparserfromhell
 import pydantic
-from babel.core import get_global
 from mwparserfromhell import nodes
 from mwparserfromhell.parser import ParserError
 from mwparserfromhell.wikicode import Wikicode
 
-from lcrag.data.questions import is_visible, trimmed
+from lcrag.data.questions import scripts_of, trimmed
 from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows, read_squad
 from lcrag.errors import UserError
 from lcrag.files import matching_files
 from lcrag.retrieval.passages import Passage
+from lcrag.rewards.text import is_visible
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ Unit = Literal["words", "characters"]
 
 PASSAGE_LENGTH = 100
 # ISO 15924 codes of the scripts that put no spaces between words.
-_UNSPACED_SCRIPTS = frozenset("Hans Hant Hani Jpan Thai Laoo Khmr Mymr Tibt Lana Talu Tale Yiii".split())
+_UNSPACED_SCRIPTS = frozenset("Hani Hira Kana Bopo Thai Laoo Khmr Mymr Tibt Lana Talu Tale Yiii".split())
 
 Identifier = Annotated[str, pydantic.Field(min_length=1)] | int
 
@@ -362,11 +362,10 @@ def unit_of(language: str) -> Unit:
     """Returns the unit of a language's passages, by the script that CLDR considers most likely.
 
     Args:
-      language: A code as in Wikipedia: "fi", "zh", "zh-yue"; only the part before a hyphen or underscore counts.
+      language: A code as in Wikipedia: "fi", "zh", "zh-yue", "zh-min-nan" (which is in Latin letters).
     """
-    code = language.replace("_", "-").partition("-")[0]
-    likely = get_global("likely_subtags").get(code, "")
-    return "characters" if _UNSPACED_SCRIPTS.intersection(likely.split("_")) else "words"
+    scripts = scripts_of(language)
+    return "characters" if scripts and scripts <= _UNSPACED_SCRIPTS else "words"
 
 
 def chunks(texts: Sequence[str], unit: Unit, length: int = PASSAGE_LENGTH) -> list[list[str]]:

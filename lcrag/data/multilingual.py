@@ -29,7 +29,6 @@ from lcrag.data.questions import (
     Question,
     distinct_answers,
     in_all,
-    is_visible,
     known_languages,
     limited,
     records_fingerprint,
@@ -56,6 +55,7 @@ from lcrag.errors import UserError, lookup, typed
 from lcrag.retrieval import Collections, Passage
 from lcrag.retrieval.collections import cache_folder, kept_collections
 from lcrag.retrieval.encoder import named_encoder
+from lcrag.rewards.text import is_visible
 
 MKQA_FILE = "mkqa.jsonl.gz"
 MKQA_SOURCE = "https://github.com/apple/ml-mkqa/raw/main/dataset/mkqa.jsonl.gz"

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -13,8 +14,11 @@ from typing import Any, TypeVar
 
 import gin
 import numpy as np
+import regex
+from babel.core import get_global
 
 from lcrag.errors import UserError, lookup, typed
+from lcrag.rewards.text import INVISIBLE, is_visible
 
 MATHEMATICS = "mathematics"
 MULTIPLE_CHOICE = "multiple_choice"
@@ -23,8 +27,11 @@ SUMMARISATION = "summarisation"
 TRANSLATION = "translation"
 DOMAINS: tuple[str, ...] = (MATHEMATICS, MULTIPLE_CHOICE, INSTRUCTION_FOLLOWING, SUMMARISATION, TRANSLATION)
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")  # all of ASCII except white space
-_BLANK = "\u115f\u1160\u2800\u3164\uffa0"  # letters and a symbol that fonts draw as a space
-QUESTION_MARKS = ("?", "？", "؟", ";", "\u037e")  # the last two are Greek
+# Of every script by Unicode's names, with the semicolon that Greek texts write for theirs.
+QUESTION_MARKS = (
+    ";",
+    *(chr(c) for c in range(0x20000) if "QUESTION MARK" in unicodedata.name(chr(c), "") and c != 0xBF),
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,11 +67,6 @@ class Question:
         return self.extra.get("tier", "")
 
 
-def is_visible(text: str) -> bool:
-    """Returns whether a text has a character that a reader sees."""
-    return any(unicodedata.category(each)[0] in "LNPS" and each not in _BLANK for each in text)
-
-
 def trimmed(text: str) -> str:
     """Returns a text without white space or byte order marks around it."""
     return text.strip().strip("\ufeff").strip()
@@ -87,10 +89,47 @@ def fault_of(text: str) -> str:
 def with_question_mark(text: str) -> str:
     """Appends `?` unless the text ends with a question mark of some script (LcRL's MKQA preprocessing)."""
     text = text.strip()
-    return text if text.endswith(QUESTION_MARKS) else text + "?"
+    return text if INVISIBLE.sub("", text).rstrip().endswith(QUESTION_MARKS) else text + "?"
 
 
 # --- Languages ---
+
+# ISO 15924's mixtures and variants of scripts, which no character has. Korean is no longer written in Han.
+_PARTS = {"Hanb": "Hani Bopo", "Hans": "Hani", "Hant": "Hani", "Jpan": "Hani Hira Kana", "Kore": "Hang", "Aran": "Arab"}
+_PARTS |= {"Hrkt": "Hira Kana", "Jamo": "Hang", "Latf": "Latn", "Latg": "Latn"}
+_LIKELY: Mapping[str, str] = get_global("likely_subtags")  # "sr": "sr_Cyrl_RS", "sr_ME": "sr_Latn_ME"
+_SCRIPTS = {tag.split("_")[1]: _PARTS.get(tag.split("_")[1], tag.split("_")[1]).split() for tag in _LIKELY.values()}
+# CLDR has only Han for these Chinese languages, whose Wikipedias are in Latin letters.
+_ROMANISED = ("nan", "hak", "cdo")
+
+
+def main_code(code: str) -> str:
+    """Returns the language of a code with more subtags: "sr" of "sr-Latn", "yue" of "zh-yue", "nan" of "zh-min-nan"."""
+    main, *rest = code.replace("_", "-").lower().split("-")
+    main = next((part for part in reversed(rest) if len(part) == 3 and part.isalpha()), main)
+    return get_global("language_aliases").get(main, main).partition("_")[0]
+
+
+@functools.cache
+def scripts_of(code: str, everywhere: bool = False) -> frozenset[str]:
+    """Returns the ISO 15924 codes of a language's scripts by CLDR's likely subtags; none if CLDR does not know it.
+
+    Args:
+      code: A language, or its form in a script or country: "sr", "sr-Latn", "pt_br", "zh-min-nan".
+      everywhere: Whether the scripts of all countries count, not only the most likely one.
+    """
+    main, named = main_code(code), {part.title() for part in re.split("[-_]", code)[1:]} & _SCRIPTS.keys()
+    keys = {key for key in _LIKELY if key.split("_")[0] == main and not _SCRIPTS.keys() & {*key.split("_")[1:]}}
+    found = named or {_LIKELY[key].split("_")[1] for key in (keys if everywhere else keys & {main})}
+    parts = frozenset(part for script in found for part in _SCRIPTS[script])
+    return parts | {"Latn"} if main in _ROMANISED and not named else parts
+
+
+@functools.lru_cache(1 << 16)
+def script_of(letter: str) -> str:
+    """Returns the ISO 15924 code of a letter's script by Unicode; empty for a letter of several, or of none in CLDR."""
+    codes = {part for parts in _SCRIPTS.values() for part in parts}
+    return next((code for code in sorted(codes) if regex.match(rf"\p{{Script={code}}}", letter)), "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

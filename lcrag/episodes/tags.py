@@ -4,6 +4,8 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
+from lcrag.rewards.text import is_visible
+
 TAGS = (
     *("think", "search", "information", "answer", "observation", "original_evidence"),
     *("plan", "subPlan", "subAnswer", "tool_call", "tool_response"),
@@ -92,23 +94,23 @@ def parse_action(text: str) -> SearchAction | Answer | Invalid:
     """Returns the action that ends the policy's text of one generation.
 
     The action is the tag pair whose closing tag ends the text (white space aside); everything before it is reasoning.
-    Tags are exact and lower case, as the stop strings are; content is stripped. A pair that is empty, or that holds
-    another tag, is no action.
+    Tags are exact and lower case, as the stop strings are; content is stripped. A pair without a visible character,
+    or that holds another tag, is no action.
     """
     text = text.rstrip()
     pairs = list(_PAIR.finditer(text))
     if not pairs or pairs[-1].end() != len(text):
         return Invalid("the text does not end with a complete search or answer")
     tag, content = pairs[-1][1], pairs[-1][2].strip()
-    if not content:
+    if not is_visible(content):
         return Invalid(f"the {tag} is empty")
     return SearchAction(content) if tag == SEARCH else Answer(content)
 
 
 def answer_in(text: str) -> str | None:
-    """Returns the content of the last complete, non-empty answer in the policy's text, or None."""
+    """Returns the content of the last complete answer with a visible character in the policy's text, or None."""
     answers = (pair[2].strip() for pair in _PAIR.finditer(text) if pair[1] == ANSWER)
-    return next((answer for answer in reversed(list(answers)) if answer), None)
+    return next((answer for answer in reversed(list(answers)) if is_visible(answer)), None)
 
 
 _TAG = re.compile(rf"<(/?)({'|'.join(TAGS)})>")

@@ -14,13 +14,14 @@ from typing import Annotated
 import numpy as np
 import py3langid.langid
 import pydantic
-from babel.core import get_global
 from jaxtyping import Bool, Float, Int
 
 from lcrag import rewards
+from lcrag.data.questions import main_code, script_of, scripts_of
 from lcrag.errors import UserError
 from lcrag.evaluation.significance import Estimate, clustered_standard_error, paired_difference
 from lcrag.files import write_text
+from lcrag.rewards.text import is_visible
 
 # NaN, null in JSON, if unknown.
 Nullable = Annotated[float, pydantic.BeforeValidator(lambda number: math.nan if number is None else number)]
@@ -224,7 +225,7 @@ def question_metrics(
         "reward": field("reward"),
         "tool_rate": np.where(np.isnan(calls), np.nan, calls > 0),
         "tool_calls": calls,
-        "answered": np.array([bool((answer or "").strip()) for answer in answers], float),
+        "answered": np.array([is_visible(answer or "") for answer in answers], float),
     }
     failures = {name: field(name) for name in ("failed", "unscored")}
     return {
@@ -340,23 +341,8 @@ def compare(
 SHORTEST_IDENTIFIED_LETTERS = 12
 LONGEST_CODE = 5
 
-# The first word of a letter's Unicode name, for every ISO 15924 script a language may be written in.
-_SCRIPT_NAMES = {
-    "Arab": ("ARABIC",),
-    "Beng": ("BENGALI",),
-    "Cyrl": ("CYRILLIC",),
-    "Deva": ("DEVANAGARI",),
-    "Grek": ("GREEK",),
-    "Hans": ("CJK",),
-    "Hant": ("CJK",),
-    "Hebr": ("HEBREW",),
-    "Jpan": ("KANA", "CJK"),
-    "Kore": ("HANGUL",),
-    "Latn": ("LATIN",),
-    "Taml": ("TAMIL",),
-    "Telu": ("TELUGU",),
-    "Thai": ("THAI",),
-}
+_KANA = ("Hira", "Kana")
+_LABELS = {"fil": "tl", "gn": "gug"}  # language -> py3langid's code of it
 
 
 def correct_language(answered: Sequence[Answered], languages: Collection[str]) -> Float[np.ndarray, " questions"]:
@@ -366,12 +352,13 @@ def correct_language(answered: Sequence[Answered], languages: Collection[str]) -
 
     1. Not scored: no answer; an answer without letters (years, numbers); a code of at most five ASCII capitals, digits
        and signs (EUR, ISO 4217); a question in a language that CLDR does not know, such as the constructed ones.
-    2. Right: after normalisation it is one of the question's golds. Wrong: it is not, but it is a gold of another
-       language's version of the same question. The data decide about names, not a classifier.
-    3. Wrong: it is in a script that the question's language is not written in (the script of most of its letters; any
-       kana make an answer Japanese). Right: no other language of the run is written in its script.
-    4. Not scored: it has fewer than 12 letters, where identifiers are unreliable, or py3langid does not know the
-       question's language.
+    2. Right: after normalisation ("unicode") it is one of the question's golds. Wrong: it is not, but it is a gold of
+       another language's version of the same question. The data decide about names, not a classifier.
+    3. Wrong: its script is none that the question's language is written in anywhere by CLDR (the script of most of its
+       letters, by Unicode; any kana make an answer Japanese). Right: of the run's languages, only the question's has
+       this script as its main one.
+    4. Not scored: a script that CLDR has no language for, or fewer than 12 letters, where identifiers are unreliable;
+       a language that py3langid does not know, or knows in another script (Serbian in Latin letters).
     5. Otherwise py3langid decides among the languages of the run written in that script.
 
     The rate is right / (right + wrong); its `count` is the number of scored answers.
@@ -383,7 +370,7 @@ def correct_language(answered: Sequence[Answered], languages: Collection[str]) -
     languages = sorted({*languages, *(question.language for question in answered)})
     versions: dict[str, set[str]] = collections.defaultdict(set)
     for question in answered:
-        versions[question.cluster].update(map(rewards.normalise, question.golds))
+        versions[question.cluster].update(rewards.normalise(gold, "unicode") for gold in question.golds)
     return np.array([_judge(question, versions[question.cluster], languages) for question in answered], float)
 
 
@@ -392,38 +379,32 @@ def _judge(question: Answered, golds_of_all_versions: set[str], languages: Itera
     letters = [character for character in unicodedata.normalize("NFKC", answer) if character.isalpha()]
     text = answer.strip()
     is_code = len(text) <= LONGEST_CODE and text.isascii() and text == text.upper()
-    if not letters or is_code or not _written_in(question.language):
+    if not letters or is_code or not scripts_of(question.language):
         return np.nan
-    text = rewards.normalise(answer)
-    if text in map(rewards.normalise, question.golds):
+    text = rewards.normalise(answer, "unicode")
+    if text in (rewards.normalise(gold, "unicode") for gold in question.golds):
         return 1.0
-    # The script of most letters by Unicode's names; "KANA" if any letter is kana.
-    names = collections.Counter(unicodedata.name(letter, "UNNAMED").split()[0] for letter in letters)
-    kana = any(name.startswith(("HIRAGANA", "KATAKANA")) for name in names)
-    script = "KANA" if kana else names.most_common(1)[0][0]
-    candidates = [language for language in languages if script in _written_in(language)]
-    if text in golds_of_all_versions or question.language not in candidates:
+    scripts = collections.Counter(map(script_of, letters))
+    script = next((kana for kana in _KANA if kana in scripts), scripts.most_common(1)[0][0])
+    if not script:
+        return np.nan
+    if text in golds_of_all_versions or script not in scripts_of(question.language, everywhere=True):
         return 0.0
-    if len(candidates) == 1:
+    candidates = [language for language in languages if script in scripts_of(language)]
+    if candidates == [question.language]:
         return 1.0
-    identifier = _identifier(tuple(candidates))
-    if len(letters) < SHORTEST_IDENTIFIED_LETTERS or question.language not in identifier.labels:
+    main, identifier = main_code(question.language), _identifier(tuple(sorted({*map(main_code, candidates)})))
+    label = _LABELS.get(main, main)
+    if len(letters) < SHORTEST_IDENTIFIED_LETTERS or script not in scripts_of(main) or label not in identifier.labels:
         return np.nan
-    return float(identifier.classify(answer)[0] == question.language)
-
-
-@functools.cache
-def _written_in(language: str) -> tuple[str, ...]:
-    """The scripts of a language, by CLDR's likely subtags; none if CLDR does not know it."""
-    likely = get_global("likely_subtags").get(language, "")
-    code = next((part for part in likely.split("_") if len(part) == 4), "")
-    return _SCRIPT_NAMES.get(code, (code.upper(),)) if code else ()
+    return float(identifier.classify(answer)[0] == label)
 
 
 @functools.cache
 def _identifier(languages: tuple[str, ...]) -> py3langid.langid.LanguageIdentifier:
     identifier = py3langid.langid.LanguageIdentifier.from_model_file(py3langid.langid.MODEL_FILE)
-    identifier.set_languages([language for language in languages if language in identifier.labels])
+    labels = [_LABELS.get(language, language) for language in languages]
+    identifier.set_languages([label for label in labels if label in identifier.labels])
     return identifier
 
 

@@ -354,7 +354,7 @@ def test_characters_of_real_scripts():
 def test_the_units_of_the_languages_are_the_languages_own():
     assert {code for code in LANGUAGES if unit_of(code) == "characters"} == {"ja", "zh", "th", "km"}
     assert {unit_of(code) for code in ("zh-yue", "km", "lo", "my", "bo", "zh_classical")} == {"characters"}
-    assert {unit_of(code) for code in ("sw", "bn", "te", "hi", "ltg", "bat-smg", "xx")} == {"words"}
+    assert {unit_of(code) for code in ("sw", "bn", "te", "hi", "ltg", "bat-smg", "xx", "zh-min-nan", "ko")} == {"words"}
 
 
 def test_passages_have_the_title_and_stable_ids(tmp_path):

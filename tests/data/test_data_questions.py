@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.questions import (
     ALL_TIERS,
     LANGUAGES,
@@ -21,11 +22,14 @@ from lcrag.data.questions import (
     language_of,
     limited,
     rows_of_step,
+    script_of,
+    scripts_of,
     seeded_order,
     share_of,
     take_split,
     tier_of,
     tiered_questions,
+    with_question_mark,
     with_tiers,
 )
 from lcrag.errors import UserError
@@ -166,3 +170,35 @@ def test_a_table_in_inverse_proportion():
     kept = tiered_questions(table + [of_tier(n, "en", "multiple_choice") for n in range(30)], weights=QUOTAS)
     counts = collections.Counter((question.domain, question.language) for question in kept)
     assert counts == {("mathematics", "en"): 10, ("mathematics", "ha"): 80, ("multiple_choice", "en"): 30}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_natural_language_of_the_data_has_a_script_that_its_name_is_written_in(language):
+    if language in CONSTRUCTED:
+        assert not scripts_of(language)
+    else:
+        written = {script_of(letter) for letter in LANGUAGES[language].endonym if letter.isalpha()} - {""}
+        assert written <= scripts_of(language)
+
+
+@pytest.mark.parametrize(
+    ("code", "scripts", "everywhere"),
+    [
+        ("sr", "Cyrl", "Cyrl Latn"),
+        ("sr-Latn", "Latn", "Latn"),
+        ("zh_cn", "Hani", "Hani"),
+        ("zh-Hant-TW", "Hani", "Hani"),
+        ("pt-br", "Latn", "Latn"),
+        ("zh-min-nan", "Hani Latn", "Hani Latn"),
+        ("ms", "Latn", "Arab Latn"),
+        ("qki", "", ""),
+        ("xx", "", ""),
+    ],
+)
+def test_the_scripts_of_codes_with_more_subtags(code, scripts, everywhere):
+    assert scripts_of(code) == {*scripts.split()} and scripts_of(code, everywhere=True) == {*everywhere.split()}
+
+
+@pytest.mark.parametrize("text", ["Who?", "Who？", "من؟", "ማን፧", "Ποιος;", "ո՞վ՞", "Who?\u200f", "Who? ", "ឈ្មោះអ្វី ?"])
+def test_a_question_mark_of_any_script_is_enough(text):
+    assert with_question_mark(text) == text.strip()

@@ -185,6 +185,29 @@ def test_the_language_of_an_answer_by_script_and_identifier(language, answer, ex
     np.testing.assert_array_equal(scores, [expected])
 
 
+CITIES = {"km": "ភ្នំពេញ", "am": "አዲስ አበባ", "si": "කොළඹ", "ne": "काठमाडौँ", "el": "Αθήνα", "he": "ירושלים"}
+CITIES |= {"te": "హైదరాబాద్", "bn": "ঢাকা", "ja": "さくら", "ko": "서울", "th": "กรุงเทพ", "zh": "北京", "ug": "ئۈرۈمچى"}
+
+
+@pytest.mark.parametrize("language", ["en", *CITIES])
+def test_an_answer_in_each_script_is_right_in_its_language_alone(language):
+    answers = CITIES | {"en": "London"}
+    scores = {
+        code: correct_language([asked(0, language, answer, ("?",))], ("en", *CITIES))[0]
+        for code, answer in answers.items()
+    }
+    # Han without kana may be Japanese; too short to tell.
+    unsure = {("ja", "zh"), ("zh", "zh")}
+    wanted = {code: np.nan if (language, code) in unsure else float(code == language) for code in answers}
+    np.testing.assert_equal(scores, wanted)
+
+
+def test_a_script_without_an_identifier_is_not_judged():
+    serbian = asked(0, "sr", "Glavni grad Srbije je Beograd", ("x",))
+    assert np.isnan(correct_language([serbian], LANGUAGES)[0])
+    assert np.isnan(correct_language([asked(0, "ja", "ーー", ("x",))], LANGUAGES)[0])  # of two scripts alike
+
+
 def test_golds_decide_about_names_before_any_identifier():
     versions = [
         asked(0, "fr", "Japan", ("Japon",)),
