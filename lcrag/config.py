@@ -133,8 +133,10 @@ def _as_sentence(place: str) -> Iterator[None]:
     except RecursionError:  # gin has wrapped its message once for every include
         raise UserError(f"{place}: a gin file includes itself") from None
     except OSError as error:
-        missing = re.search(r"Unable to open file: (\S+?)\.? ", f"{error} ")
-        name = missing[1] if missing else place
+        missing = re.search(r"Unable to open file: (.+?)\. Searched", str(error), re.DOTALL)
+        if missing is None:
+            raise UserError(f"{place} cannot be read: {error.strerror or error}") from error
+        name = missing[1]
         hint = closest(name, packaged_names()) or "; `lcrag list` shows them"
         raise UserError(
             f"{place}: the gin file {name} is neither here nor among those that come with lcrag{hint}"

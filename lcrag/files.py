@@ -1,4 +1,4 @@
-"""Atomic replacement of files and folders, JSON, journals, copies of remote files, file names, and a full disk."""
+"""Files and folders: atomic replacement, digests, JSON, journals, copies of remote files, names, and refused writes."""
 
 import contextlib
 import errno
@@ -12,13 +12,15 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from etils import epath
 
 from lcrag.errors import UserError
 
+AnyPath: TypeAlias = Path | epath.Path
 WEIGHTS = Path(__file__).parent / "atlas" / "weights"  # shipped with the package
 REMOTE = re.compile(r"^([a-z][a-z0-9+.-]+):/{1,2}(?=[^/])")
 PATTERN = re.compile(r"[*?\[\]\\]")  # what clients of object stores, and Orbax, take for a pattern in a path
@@ -35,7 +37,11 @@ def is_remote(place: str | os.PathLike[str]) -> bool:
 
 def remote_path(place: str | os.PathLike[str]) -> epath.Path:
     """Returns the `epath.Path` of a path in an object store."""
-    return epath.Path(REMOTE.sub(r"\1://", os.fspath(place)))
+    address = REMOTE.sub(r"\1://", os.fspath(place))
+    try:
+        return epath.Path(address)
+    except KeyError:
+        raise UserError(f"{address} is in no known object store: use gs://, s3:// or a local copy") from None
 
 
 @functools.cache
@@ -68,8 +74,10 @@ def local_files(place: str | os.PathLike[str]) -> Path:
         if not source.exists():
             raise UserError(f"there is nothing at {source}: see how it is written, and who may read it")
         copy(source, local)
-    except OSError as error:
-        raise UserError(f"cannot copy {source} to {local}: {' '.join(str(error).split())}") from error
+    except UserError:
+        raise
+    except Exception as error:  # whatever the store's client raises
+        raise UserError(f"cannot copy {source} to {local}: {' '.join(str(error).split())[:300]}") from error
     return local
 
 
@@ -106,6 +114,10 @@ def matching_files(place: str | os.PathLike[str]) -> list[Path]:
 
 def check_writable(folder: Path) -> None:
     """Raises a UserError if a folder, or the one that it would be created in, cannot be written to; changes nothing."""
+    if folder.parts and re.fullmatch(r"[a-z][a-z0-9+.-]+:", folder.parts[0]):
+        raise UserError(
+            f"{folder} names no bucket: write {folder}//BUCKET/FOLDER, or the absolute path of a folder here"
+        )
     try:
         place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
         if any(len(os.fsencode(part)) > os.pathconf(place, "PC_NAME_MAX") for part in folder.parts):
@@ -195,6 +207,74 @@ def replacing_folder(folder: str | Path, *, keep: bool = False) -> Iterator[Path
 
 def _previous(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.previous")
+
+
+# --- Digests ---
+
+MANIFEST = "manifest.json"
+DIGEST_THREADS = 8
+
+
+def write_manifest(folder: AnyPath, paths: Iterable[AnyPath], **about: Any) -> None:
+    """Writes `manifest.json` with the SHA-256 digests of files of a folder, and JSON values about them."""
+    files = [path for path in paths if path.is_file()]
+    with ThreadPoolExecutor(DIGEST_THREADS) as threads:
+        digests = dict(zip((str(path.relative_to(folder)) for path in files), threads.map(_digest, files), strict=True))
+    content = {**about, "files": digests}
+    (folder / MANIFEST).write_text(json.dumps(content | {"digest": _digest_of(content)}), encoding="utf-8")
+
+
+def read_manifest(folder: AnyPath) -> dict[str, Any]:
+    """Returns the manifest of a folder; a ValueError says that it is missing or changed."""
+    try:
+        content = json.loads((folder / MANIFEST).read_bytes())
+        if content.pop("digest") == _digest_of(content):
+            return content
+    except FileNotFoundError:
+        raise ValueError(f"{MANIFEST} is missing") from None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise ValueError(f"{MANIFEST} is not as it was saved")
+
+
+def damage(folder: AnyPath, *, skip: str = "(?!)") -> str | None:
+    """Returns a clause that names the first damaged file of a folder; None if all are as its manifest says.
+
+    Files whose names match the regular expression `skip` are not read.
+    """
+
+    def problem(name: str, digest: str) -> str | None:
+        try:
+            return None if _digest(folder / name) == digest else f"{name} is not as it was saved"
+        except OSError as error:
+            return f"{name} is missing" if isinstance(error, FileNotFoundError) else f"{name} cannot be read"
+
+    try:
+        files = {name: digest for name, digest in read_manifest(folder)["files"].items() if not re.search(skip, name)}
+    except ValueError as error:
+        return str(error)
+    with ThreadPoolExecutor(DIGEST_THREADS) as threads:
+        return next(filter(None, list(threads.map(problem, files, files.values()))), None)
+
+
+def check_manifest(folder: Path, *, skip: str = "(?!)") -> None:
+    """Raises a UserError if a folder has a manifest, and a file is not as this says; see `damage`."""
+    if (folder / MANIFEST).exists() and (problem := damage(folder, skip=skip)):
+        raise UserError(
+            f"{folder} is damaged ({problem}): copy or build it again, or delete its {MANIFEST} if you changed a file"
+        )
+
+
+def _digest(path: AnyPath) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_of(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+# --- JSON ---
 
 
 def strict_json(text: str) -> Any:

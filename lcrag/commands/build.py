@@ -153,8 +153,8 @@ def build(
 
     def save(name: str, params, dtype: str) -> None:
         stored = dataclasses.replace(config, unroll_layers=False)
-        save_hugging_face(folders[name], stored, params, dtype=dtype, eos_ids=tokenizer.eos_ids)
-        tokenizer.save(folders[name])
+        eos = tokenizer.eos_ids
+        save_hugging_face(folders[name], stored, params, dtype=dtype, eos_ids=eos, save_tokenizer=tokenizer.save)
 
     if "pretrained" in wanted:
         plan, params = curriculum, initialise(config, jax.random.key(seed))

@@ -9,88 +9,40 @@ therefore read back before training goes on.
 
 import contextlib
 import dataclasses
-import hashlib
 import itertools
-import json
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
-from etils import epath
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
 from lcrag.errors import UserError, excerpt
-from lcrag.files import PATTERN, full_disk, is_remote, remote_path
+from lcrag.files import (
+    MANIFEST,
+    PATTERN,
+    AnyPath,
+    damage,
+    full_disk,
+    is_remote,
+    read_manifest,
+    remote_path,
+    write_manifest,
+)
 
-AnyPath: TypeAlias = Path | epath.Path
 ITEM = "default"  # Orbax's folder for what is saved without a name
 UNCOMMITTED = ".orbax-checkpoint-tmp"
-MANIFEST = "manifest.json"
-DIGEST_THREADS = 8
 
 
 def abstract_state(state: PyTree) -> PyTree:
     """Return shapes, dtypes and shardings of a state, onto which a checkpoint can be restored."""
     return jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), state)
-
-
-def write_manifest(folder: AnyPath, loss: float | None, base: str | None, *, digests: bool = True) -> None:
-    """Write the digests of the arrays of a complete, not yet committed checkpoint, its loss and its base."""
-    paths = [path for path in (folder / ITEM).rglob("*") if path.is_file()] if digests else []
-    with ThreadPoolExecutor(DIGEST_THREADS) as threads:
-        files = {
-            str(path.relative_to(folder)): digest
-            for path, digest in zip(paths, threads.map(_digest, paths), strict=True)
-        }
-    content = {"loss": loss, "base": base, "files": files}
-    (folder / MANIFEST).write_text(json.dumps(content | {"digest": _digest_of(content)}), encoding="utf-8")
-
-
-def read_manifest(folder: AnyPath) -> dict[str, Any]:
-    """Return the manifest of a checkpoint; a ValueError says that it is missing or changed."""
-    try:
-        content = json.loads((folder / MANIFEST).read_bytes())
-        if content.pop("digest") == _digest_of(content):
-            return content
-    except FileNotFoundError:
-        raise ValueError(f"{MANIFEST} is missing") from None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise ValueError(f"{MANIFEST} is not as it was saved")
-
-
-def damage(folder: AnyPath) -> str | None:
-    """Return a clause that names the first damaged file of a checkpoint; None if all are unchanged."""
-
-    def problem(name: str, digest: str) -> str | None:
-        try:
-            return None if _digest(folder / name) == digest else f"{name} is not as it was saved"
-        except OSError as error:
-            return f"{name} is missing" if isinstance(error, FileNotFoundError) else f"{name} cannot be read"
-
-    try:
-        files = read_manifest(folder)["files"]
-    except ValueError as error:
-        return str(error)
-    with ThreadPoolExecutor(DIGEST_THREADS) as threads:
-        return next(filter(None, list(threads.map(problem, files, files.values()))), None)
-
-
-def _digest(path: AnyPath) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _digest_of(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -322,9 +274,10 @@ class Checkpoints:
         """Complete the checkpoint that is being saved, before Orbax commits it."""
         step, loss = self._saving
         if self._remote:  # saved under its name, and complete when Orbax has written a last file
-            write_manifest(self.folder / str(step), loss, self._base, digests=False)
+            write_manifest(self.folder / str(step), (), loss=loss, base=self._base)
         else:
-            write_manifest(self.folder / f"{step}{UNCOMMITTED}", loss, self._base)
+            folder = self.folder / f"{step}{UNCOMMITTED}"
+            write_manifest(folder, (folder / ITEM).rglob("*"), loss=loss, base=self._base)
 
     @contextlib.contextmanager
     def _without_remains(self) -> Iterator[None]:

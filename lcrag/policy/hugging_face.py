@@ -27,7 +27,15 @@ from jax.typing import DTypeLike
 from jaxtyping import Array
 
 from lcrag.errors import UserError
-from lcrag.files import naming, read_json_object, read_optional_json, write_json
+from lcrag.files import (
+    MANIFEST,
+    check_manifest,
+    naming,
+    read_json_object,
+    read_optional_json,
+    write_json,
+    write_manifest,
+)
 from lcrag.policy.config import ComputeDtype, DecoderConfig, Family, RopeScaling, make_mesh, replicated
 from lcrag.policy.parameters import Params, abstract_parameters, merge_lora, param_shardings
 
@@ -390,9 +398,10 @@ def load_hugging_face(
       mesh: Devices; one device if None.
 
     Raises:
-      UserError: A file or tensor is missing, unexpected, of another shape or dtype, or cannot be read, or a tensor
-        holds a value that is not finite.
+      UserError: A file or tensor is missing, unexpected, of another shape or dtype, or cannot be read, a tensor holds
+        a value that is not finite, or a file differs from the folder's `manifest.json`, if there is one.
     """
+    check_manifest(pathlib.Path(folder))
     wanted = parameter_dtype(dtype)
     config, tensors = read_config(folder), TensorFolder(folder)
     stored = stored_parameters(config)
@@ -483,10 +492,12 @@ def save_hugging_face(
     dtype: DTypeLike | None = None,
     eos_ids: Sequence[int] = (),
     shard_bytes: int = MAX_SHARD_BYTES,
+    save_tokenizer: Callable[[pathlib.Path], None] = lambda folder: None,
 ) -> None:
     """Writes a model folder that `transformers` opens as the same model.
 
-    The tokenizer, the generation settings and the other fields of `config.json` are copied from `config.source`. Files
+    The tokenizer, the generation settings and the other fields of `config.json` are copied from `config.source`, and
+    `manifest.json` has the digests of all files, which `load_hugging_face` and `load_tokenizer` compare. Files
     are staged first: a concurrent reader finds the earlier model, no weights or the new model, never a mixture. With
     several processes all must call it; the first one writes, and it returns on all of them when the folder is complete.
 
@@ -496,6 +507,7 @@ def save_hugging_face(
       dtype: Dtype on disk, float32 or bfloat16; None: that of the embedding.
       eos_ids: Ids that end a generation; those of `config.source` if empty.
       shard_bytes: Maximum bytes of weights in one file.
+      save_tokenizer: Writes the files of another tokenizer than that of `config.source` into a folder.
     """
     wanted = None if dtype is None else parameter_dtype(dtype)
     config, params = merge_lora(config, params, wanted)
@@ -530,6 +542,8 @@ def save_hugging_face(
                 weight_map = dict(sorted(plan.tensor_to_filename.items()))
                 write_json(staging / INDEX_FILE, {"metadata": plan.metadata, "weight_map": weight_map})
             _write_settings(staging, config, written, tuple(eos_ids))
+            save_tokenizer(staging)
+            write_manifest(staging, sorted(staging.iterdir()))
             _publish(staging, folder)
     finally:
         if writes:
@@ -580,7 +594,12 @@ def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtyp
 
 def _publish(staging: pathlib.Path, folder: pathlib.Path) -> None:
     """Moves the staged files into place; the file that readers open first comes last."""
-    for stale in (folder / SINGLE_FILE, folder / INDEX_FILE, *folder.glob("model-*-of-*.safetensors")):
+    for stale in (
+        folder / MANIFEST,
+        folder / SINGLE_FILE,
+        folder / INDEX_FILE,
+        *folder.glob("model-*-of-*.safetensors"),
+    ):
         stale.unlink(missing_ok=True)
     for path in sorted(staging.iterdir(), key=lambda path: path.name in (SINGLE_FILE, INDEX_FILE)):
         os.replace(path, folder / path.name)

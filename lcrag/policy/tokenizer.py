@@ -19,7 +19,7 @@ import tokenizers
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
 from lcrag.errors import UserError
-from lcrag.files import read_optional_json, write_json
+from lcrag.files import check_manifest, read_optional_json, write_json
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray
 Message: TypeAlias = Mapping[str, str]
@@ -353,6 +353,7 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise UserError(f"no tokenizer in {folder}: expected the file tokenizer.json (a Hugging Face fast tokenizer)")
+    check_manifest(folder, skip=r"\.safetensors$")
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exception for a malformed file

@@ -1,7 +1,7 @@
 """Collections: the passages of a language, their vectors and their index in a folder; several have one search.
 
 <folder>/encoder/                                               the encoder, so that the folder is complete
-<folder>/<language>/passages.arrow vectors.npy meta.json [index/]
+<folder>/<language>/passages.arrow vectors.npy meta.json manifest.json [index/]
 
 Indexes are ScaNN's (Guo et al. 2020, arXiv:1908.10396): exact for small collections, otherwise approximate and
 measured. The vectors are stored once; an approximate index refers to them unless it contains a smaller quantized copy.
@@ -34,7 +34,7 @@ import pyarrow as pa
 from jaxtyping import Float, Int
 
 from lcrag.errors import UserError, typed
-from lcrag.files import local_files, readable_folder, replacing_folder, write_text
+from lcrag.files import check_manifest, local_files, readable_folder, replacing_folder, write_manifest, write_text
 from lcrag.retrieval.encoder import Devices, Encoder, load_encoder, save_encoder
 from lcrag.retrieval.passages import Hit, Passage, passage_text
 
@@ -492,6 +492,7 @@ def build_collection(
         for name, text in files.items():
             (building / name).write_text(text, encoding="utf-8")
         state_path.unlink()
+        write_manifest(building, sorted(building.rglob("*")))
     return meta
 
 
@@ -501,6 +502,7 @@ class Collection:
     def __init__(self, folder: str | pathlib.Path, encoder: Encoder):
         folder = readable_folder(folder)
         self.meta = meta = read_meta(folder)
+        check_manifest(folder)
         if meta.encoder_fingerprint != encoder.fingerprint():
             raise UserError(
                 f"{folder} was encoded by {meta.encoder_fingerprint}, not by the given encoder"

@@ -30,7 +30,15 @@ from jaxtyping import Array, Bool, Float, Int
 from tokenizers import normalizers
 
 from lcrag.errors import UserError, first_problem, typed
-from lcrag.files import read_json_object, read_optional_json, readable_folder, replacing_folder, resolved_folder
+from lcrag.files import (
+    check_manifest,
+    read_json_object,
+    read_optional_json,
+    readable_folder,
+    replacing_folder,
+    resolved_folder,
+    write_manifest,
+)
 from lcrag.policy.hugging_face import SINGLE_FILE, TensorFolder
 
 # --- The body: BERT and XLM-R in Flax, whose parameters have Hugging Face's names in files ---
@@ -533,6 +541,7 @@ def save_encoder(
         for name, value in files.items():
             (temporary / name).parent.mkdir(exist_ok=True)
             (temporary / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        write_manifest(temporary, sorted(temporary.rglob("*")))
 
 
 def load_encoder(
@@ -554,6 +563,7 @@ def load_encoder(
     folder = readable_folder(folder)
     if not folder.is_dir():
         raise UserError(f"no encoder at {folder}: there is no such folder")
+    check_manifest(folder)
     body, pooling_file = _read_modules(folder)
     config = read_encoder_config(body / "config.json")
     usual, guessed = EncoderSettings(), []

@@ -140,9 +140,9 @@ def save_policy(folder: pathlib.Path, policy: Policy, params: Any, dtype: Comput
 
     Adapters are merged; tensors have the policy's `saved_dtype` unless `dtype` is given.
     """
-    save_hugging_face(folder, policy.config, params, dtype or policy.saved_dtype, eos_ids=policy.tokenizer.eos_ids)
-    if jax.process_index() == 0:
-        policy.tokenizer.save(folder)
+    tokenizer = policy.tokenizer
+    dtype = dtype or policy.saved_dtype
+    save_hugging_face(folder, policy.config, params, dtype, eos_ids=tokenizer.eos_ids, save_tokenizer=tokenizer.save)
 
 
 # --- Checkpoints between steps ---

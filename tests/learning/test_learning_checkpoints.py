@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from learning_standin import batch_of_step, new_state, plain_update
 
 from lcrag.errors import UserError
-from lcrag.learning.checkpoints import UNCOMMITTED, Checkpoints, abstract_state, damage
+from lcrag.files import damage
+from lcrag.learning.checkpoints import UNCOMMITTED, Checkpoints, abstract_state
 
 
 def train(state, steps):

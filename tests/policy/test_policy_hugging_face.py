@@ -16,12 +16,14 @@ from support.random_decoders import DECODERS, random_decoder, saved_decoder
 
 import lcrag.policy.hugging_face as hugging_face
 from lcrag.errors import UserError
+from lcrag.files import resolved_folder
 from lcrag.policy import (
     Lora,
     RopeScaling,
     add_lora,
     initialise,
     load_hugging_face,
+    load_tokenizer,
     logits,
     make_mesh,
     param_shardings,
@@ -201,7 +203,7 @@ def test_tokenizer_and_settings_are_copied_from_the_source(tmp_path):
     config, params = load_hugging_face(a)
     save_hugging_face(b, config, params)
     assert (b / "chat_template.jinja").read_text() == "{{ messages }}"
-    assert names(b) == files.keys() - {"pytorch_model.bin"} | {"config.json", "model.safetensors"}
+    assert names(b) == files.keys() - {"pytorch_model.bin"} | {"config.json", "manifest.json", "model.safetensors"}
     assert json.loads((b / "generation_config.json").read_text()) == {"eos_token_id": [5, 6], "top_k": 20}
     read, original = (transformers.AutoConfig.from_pretrained(folder).to_dict() for folder in (b, a))
     ignored = {"transformers_version": None, "_name_or_path": None}
@@ -219,7 +221,7 @@ def test_tokenizer_and_settings_are_copied_from_the_source(tmp_path):
 def test_without_a_source_only_the_model_is_written(tmp_path, caplog, source):
     config = tiny_config(source=source and str(tmp_path / source))
     save_hugging_face(tmp_path / "model", config, initial(config))
-    assert names(tmp_path / "model") == {"config.json", "model.safetensors"}
+    assert names(tmp_path / "model") == {"config.json", "manifest.json", "model.safetensors"}
     assert load_hugging_face(tmp_path / "model")[0] == config  # the source is ignored
     assert ("old no longer exists" in caplog.text) == (source is not None)
 
@@ -240,7 +242,31 @@ def test_a_killed_writer_leaves_the_earlier_model(tmp_path, monkeypatch):
     monkeypatch.undo()
     save_hugging_face(tmp_path, config, later)
     assert_same_bits(later, load_hugging_face(tmp_path)[1])
-    assert names(tmp_path) == {"config.json", "model.safetensors", "notes.txt"}
+    assert names(tmp_path) == {"config.json", "manifest.json", "model.safetensors", "notes.txt"}
+
+
+def test_a_copy_that_differs_in_any_bit_is_refused(tmp_path):
+    """Also in the tokenizer's files: with two ids exchanged, a policy would read and write other words."""
+    source = resolved_folder("atlas/cold_start")
+    (config, params), tokenizer = load_hugging_face(source), load_tokenizer(source)
+    save_hugging_face(tmp_path, config, params, "bfloat16", shard_bytes=500_000, save_tokenizer=tokenizer.save)
+    for path in sorted(tmp_path.iterdir()):
+        content, middle = path.read_bytes(), path.stat().st_size // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+        for load in (load_hugging_face, load_tokenizer)[: 1 + (path.suffix == ".jinja" or "token" in path.name)]:
+            with pytest.raises(UserError, match=rf"{path.name} is not as it was saved.*copy"):
+                load(tmp_path)
+        path.write_bytes(content)
+    vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())
+    ids = vocabulary["model"]["vocab"]
+    first, second = list(ids)[100:102]
+    ids[first], ids[second] = ids[second], ids[first]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(vocabulary))
+    with pytest.raises(UserError, match="tokenizer.json is not as it was saved"):
+        load_tokenizer(tmp_path)
+    (tmp_path / "manifest.json").unlink()  # the change is meant
+    load_hugging_face(tmp_path)
+    load_tokenizer(tmp_path)
 
 
 def test_parameters_of_another_configuration_are_refused(tmp_path):

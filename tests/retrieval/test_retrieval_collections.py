@@ -321,15 +321,27 @@ def tree(tmp_path_factory, encoder):
     return folder
 
 
-@pytest.mark.parametrize("name", ["passages.arrow", "vectors.npy", "meta.json", "index/hashed_dataset.npy"])
-@pytest.mark.parametrize("damage", ["missing", "truncated"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("passages.arrow", "vectors.npy", "meta.json", "manifest.json", "index/hashed_dataset.npy"),
+        *("../encoder/model.safetensors", "../encoder/tokenizer.json", "../encoder/1_Pooling/config.json"),
+    ],
+)
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
 def test_damage_is_reported_with_its_remedy(tmp_path, tree, name, damage):
     shutil.copytree(tree, tmp_path, dirs_exist_ok=True)
     path = tmp_path / "en" / name
     content = path.read_bytes()
     path.unlink()
+    if (name, damage) == ("manifest.json", "missing"):  # as in collections of earlier versions
+        load_collections(tmp_path)
+        return
     if damage == "truncated":
         path.write_bytes(content[:-10])
+    if damage == "flipped":
+        middle = len(content) // 2
+        path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
     with pytest.raises(UserError, match=f"{tmp_path}.*build"):
         load_collections(tmp_path)
 
