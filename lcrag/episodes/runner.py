@@ -59,6 +59,7 @@ from lcrag.episodes.running_episode import (
 from lcrag.episodes.searches import CUTS, MATCHING, shortened
 from lcrag.errors import UserError, typed
 from lcrag.policy import Tokenizer
+from lcrag.rewards.text import is_visible
 from lcrag.sampling import Sampled, Sampler, SamplingParameters
 
 # --- Services on host threads ---
@@ -215,7 +216,7 @@ def answer_translations(
         for answer in translated:
             if isinstance(answer, TranslationFailure) and answer.unavailable:
                 answers.append(GenerationFailure(answer.reason))
-            elif isinstance(answer, str) and not answer.strip():
+            elif isinstance(answer, str) and not is_visible(answer):
                 answers.append(TranslationFailure("an empty translation"))
             else:
                 answers.append(answer)

@@ -20,6 +20,7 @@ from lcrag.retrieval.remote import (
     key_from,
     shown,
 )
+from lcrag.rewards.text import is_visible
 
 # Language codes of both engines that differ from ISO 639-1 (they reject `zh`).
 _ENGINE_CODES = {"zh": "zh-CN", "he": "iw", "nb": "no"}
@@ -103,7 +104,7 @@ class WebSearch:
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
         """Sends one request for one pair; engines give no scores, so a score is the reciprocal of the rank."""
         [(query, language)] = pairs
-        if not query.strip():
+        if not is_visible(query):
             raise ServiceRefusal(f"{self._service.name} rejects empty queries")
         response = self._service.request("GET", self._engine.url, params=self._engine.parameters(query, language, k))
         hits = []

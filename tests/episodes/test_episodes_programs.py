@@ -94,6 +94,7 @@ def test_the_pair_that_ends_the_text_is_the_action(text, action):
     "text",
     [
         *("", "Lima", "<search></search>", "<search> \u3000\n</search>", "<search>never closed"),
+        *("<search>\u200b</search>", "<search>\ufeff \u200e</search>", "<answer>\u3164\u2800</answer>"),
         *("never opened</search>", "<Search>a</Search>", "<search >a</search >"),
         *("<answer>Lima</answer> and more", "<search>a</answer>", "<search>a <answer>b</search>"),
         "<answer>a <think>b</think></answer>",

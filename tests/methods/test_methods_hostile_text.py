@@ -30,6 +30,7 @@ from lcrag.methods.rag_r1 import rag_r1
 from lcrag.methods.translate_r1 import translate_and_search, translate_r1
 from lcrag.policy import ChatTemplate
 from lcrag.retrieval.passages import Hit
+from lcrag.rewards.text import is_visible
 
 LANGUAGES = ("ar", "en", "fr")
 EPISODES = 16  # of an example
@@ -75,6 +76,7 @@ FRAGMENTS = [
 CALL = '<tool_call>{"name": "translate", "arguments": {"text": "\\ud800 x", "target": "en"}}</tool_call>'
 ACTIONS = [
     "<search>Peru, capital</search>", "<search> , ,</search>", "<search></search>", "<answer>Lima</answer>",
+    "<search>\u200b\u2800</search>", "\u200b",
     "<answer> </answer>", "<answer>a<answer>b</answer>", "<search>a<search>b</search>",
     f"<plan>{JSON[0]}</plan><subPlan>", "<subAnswer> #1 = Lima</subAnswer></subPlan>",
     "<original_evidence>Lima.</original_evidence><answer>Lima</answer>", CALL, "(a) Lima (b) Cusco</answer>",
@@ -188,8 +190,9 @@ def question(text: str, number: int = 0) -> Question:
 
 
 def check_blocks(tokenizer, choose, requests):
-    """Every block of passages keeps its budget to the token, whatever the room."""
+    """Every block of passages keeps its budget to the token, whatever the room; no search is for nothing visible."""
     for request in requests if isinstance(requests, tuple) else (requests,):
+        assert all(map(is_visible, getattr(request, "queries", ())))
         text = getattr(request, "text", None) if isinstance(request, Observe) else getattr(request, "prompt", None)
         block = text.block if isinstance(text, Framed) else text
         if isinstance(block, Information):
@@ -248,7 +251,7 @@ def test_an_unknown_wording_is_refused(name):
 @pytest.mark.parametrize("examples", [6, pytest.param(-(-10_000 // EPISODES), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_hostile_text_breaks_no_program(program, examples):
-    questions = st.lists(foreign.map(lambda text: text[:60]), min_size=1, max_size=3)
+    questions = st.lists(foreign.map(lambda text: text[:60]).filter(is_visible), min_size=1, max_size=3)
 
     @settings(max_examples=examples, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(cases(program), worlds(), questions)

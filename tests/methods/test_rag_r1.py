@@ -70,6 +70,7 @@ def content(block):
         (" a , b,c ", ("a", "b", "c"), 0, 0),
         ("a, b, c, d, e", ("a", "b", "c"), 2, 0),
         ("a,, ,b,", ("a", "b"), 0, 3),
+        ("a,\u200b, b", ("a", "b"), 0, 1),
         (", ,", (), 0, 3),
         ('"Paris, Texas" population, Oslo', ('"Paris, Texas" population', "Oslo"), 0, 0),
         ("“Paris, Texas”, „Oslo, Norge“, «Lyon, France»", ("Paris, Texas", "Oslo, Norge", "Lyon, France"), 0, 0),

@@ -88,6 +88,7 @@ def test_a_call_is_translated_and_shown():
         (call().replace('"name"', '"id": 1, "name"'), "extra_argument", "nothing else"),
         (call(text=["a"]), "wrong_type", '"text" must be a text'),
         (call(text=" \n"), "empty_text", "empty"),
+        (call(text="\u200b"), "empty_text", "empty"),
         (call(text="a" * 21), "long_text", "The text has 21 characters. The most is 20."),
         (call(target="Englisch"), "unknown_target", "not a known language"),
     ],
@@ -243,7 +244,7 @@ def test_a_translator_that_breaks_is_tried_again_and_fails_alone():
 
 def test_an_empty_translation_and_one_too_few_are_failures():
     asked, once = [Translate("a", None, "en"), Translate("b", None, "en")], Retries(1, 0.0)
-    empty = answer_translations(lambda texts, *_: [" " if text == "a" else "B" for text in texts], asked, once)
+    empty = answer_translations(lambda texts, *_: ["\u200b " if text == "a" else "B" for text in texts], asked, once)
     assert empty == [TranslationFailure("an empty translation"), "B"]
     short = answer_translations(lambda texts, *_: texts[1:], asked, once)
     assert all("answered 0 of 1 texts" in each.reason for each in short)

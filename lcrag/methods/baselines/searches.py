@@ -47,6 +47,7 @@ from lcrag.methods.baselines.rag import (
 from lcrag.rewards import Episodes, Reward, TermSum, normalise_english
 from lcrag.rewards.matching import token_f1
 from lcrag.rewards.terms import Term, Values, answer_term
+from lcrag.rewards.text import is_visible
 
 REPEATED = "\nI have searched for this already. Let me use what was found.\n"
 LATEST_STEPS = 4
@@ -255,7 +256,7 @@ def next_query(text: str) -> tuple[str, bool]:
         return action.query, False
     sentence = _SENTENCE.match(text.strip())
     thought = sentence[0].strip() if sentence else ""
-    return thought, not thought or opening(ANSWER) in thought
+    return thought, not is_visible(thought) or opening(ANSWER) in thought
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -295,7 +296,7 @@ def flare(
         if (query := uncertain_query(ahead, min_probability, masked_below)) is not None:
             searches += 1
             languages = route(searches, question.language, collections)
-            found = yield Retrieve((query or question.text,), languages, passages)
+            found = yield Retrieve((query if is_visible(query) else question.text,), languages, passages)
             block = information(found, write.style, observation_tokens)
             again = yield Complete(prompt=write.around(block, question, thoughts=thoughts), stop=write.stop)
             sentence, concluded = next_query(again.text)

@@ -38,6 +38,7 @@ from lcrag.episodes.tags import (
 )
 from lcrag.errors import lookup
 from lcrag.methods.globalrag.plans import FAULTS, BadPlan, QuestionPlan, parse_plan
+from lcrag.rewards.text import is_visible
 
 _INSTRUCTIONS = (
     "Answer the given question by planning first. Think between <think> and </think> about the sub-questions it "
@@ -190,7 +191,7 @@ def tag_marks(texts: Sequence[str], shown: Collection[int]) -> str:
                 marks.append(")" if tag[1] else "(")
             elif tag[2] in _BOXES and tags and tags[0][0] == f"</{tag[2]}>" and not tag[1]:
                 content = text[tag.end() : tags.pop(0).start()]
-                marks.append(_BOXES[tag[2]] if content.strip() else _MALFORMED)
+                marks.append(_BOXES[tag[2]] if is_visible(content) else _MALFORMED)
             else:  # also a pair that encloses another tag
                 marks.append(_MALFORMED)
         marks += [_SHOWN] * (number in shown)

@@ -52,6 +52,7 @@ from lcrag.episodes.searches import (
 )
 from lcrag.episodes.tags import neutralise
 from lcrag.errors import lookup
+from lcrag.rewards.text import is_visible
 
 _RAG_R1 = (
     "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
@@ -159,7 +160,7 @@ def parallel_queries(content: str, limit: int) -> ParallelQueries:
     """
     if limit == 1:
         whole = content.strip()
-        return ParallelQueries(asked=(whole,) if whole else (), empty=int(not whole))
+        return ParallelQueries(asked=(whole,) * is_visible(whole), empty=int(not is_visible(whole)))
     parts = [""]
     for piece in _PIECE.finditer(content):
         if piece["comma"]:
@@ -168,9 +169,10 @@ def parallel_queries(content: str, limit: int) -> ParallelQueries:
             parts[-1] += piece[0]
     written = [part.strip() for part in parts]
     written = [query[1:-1].strip() if _WHOLE.match(query) else query for query in written]
-    distinct = list(dict.fromkeys(filter(None, written)))
+    visible = [query for query in written if is_visible(query)]
+    distinct = list(dict.fromkeys(visible))
     return ParallelQueries(
-        asked=tuple(distinct[:limit]), dropped=len(distinct[limit:]), empty=sum(not query for query in written)
+        asked=tuple(distinct[:limit]), dropped=len(distinct[limit:]), empty=len(written) - len(visible)
     )
 
 

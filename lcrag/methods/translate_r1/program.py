@@ -48,6 +48,7 @@ from lcrag.episodes.tags import (
     without_surrogates,
 )
 from lcrag.errors import lookup
+from lcrag.rewards.text import is_visible
 
 _GENERAL = "You answer questions, in any language. Reason step by step, then give the answer."
 _DOMAINS = {
@@ -222,7 +223,7 @@ class ToolUse:
         if wrong := [name for name in ARGUMENTS if not isinstance(arguments[name], str)]:
             return ToolError("wrong_type", f'The argument "{wrong[0]}" must be a text.')
         said, target = (without_surrogates(arguments[name]).strip() for name in ARGUMENTS)
-        if not said:
+        if not is_visible(said):
             return ToolError("empty_text", 'The "text" is empty.')
         if len(said) > self.text_characters:
             return ToolError("long_text", f"The text has {len(said)} characters. The most is {self.text_characters}.")
