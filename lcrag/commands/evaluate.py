@@ -33,6 +33,7 @@ def evaluate(
         "c3_recall_bergen",
         "flexible_exact_match",
         "exact_match",
+        "mixed_f1",
         "correct_language",
         "searches",
         "retrieval_rounds",

@@ -158,6 +158,7 @@ METRIC_NAMES = {
     "exact_match": "EM",
     "squad_exact_match": "EM (SQuAD)",
     "squad_f1": "F1 (SQuAD)",
+    "mixed_f1": "F1 (any script)",
     "squad_accuracy": "accuracy (SQuAD)",
     "correct_language": "correct language",
     "searches": "searches",
@@ -197,12 +198,13 @@ def question_metrics(
       `c3_recall`, `c3_recall_bergen` (the c3 recall of LcRL's tables, section 4.1), `flexible_exact_match` and
       `exact_match` (0 without an answer). The metrics of the English benchmarks, with SQuAD's normalisation:
       `squad_exact_match`, `squad_f1` ("yes" and "no" count as a whole only, as in HotpotQA's script) and
-      `squad_accuracy` (the answer contains a gold). `correct_language` (see there), `searches`, `retrieval_rounds`,
-      `sampled_tokens`, `total_tokens` (prompts and observations too), `reward`, `tool_calls`, `tool_rate` (1 if the
-      tool was called), `answered` (1 if there is an answer) and, where some episode failed or was not judged, `failed`
-      and `unscored`; all others are NaN for a failed episode. `failures_without_passage` (GlobalRAG, appendix B): 1
-      for a wrong answer (exact match below 1) without any retrieved passage that contains a gold, else 0; NaN for
-      right answers, and for all of a method that never searched.
+      `squad_accuracy` (the answer contains a gold). `mixed_f1`, in which each character of a script without spaces is a
+      word (MLQA): `squad_f1` is 0 for 天气很好 against 天气好. `correct_language` (see there), `searches`,
+      `retrieval_rounds`, `sampled_tokens`, `total_tokens` (prompts and observations too), `reward`, `tool_calls`,
+      `tool_rate` (1 if the tool was called), `answered` (1 if there is an answer) and, where some episode failed or was
+      not judged, `failed` and `unscored`; all others are NaN for a failed episode. `failures_without_passage`
+      (GlobalRAG, appendix B): 1 for a wrong answer (exact match below 1) without any retrieved passage that contains a
+      gold, else 0; NaN for right answers, and for all of a method that never searched.
     """
     answers, golds = [question.answer for question in answered], [question.golds for question in answered]
 
@@ -218,6 +220,7 @@ def question_metrics(
         "exact_match": rewards.exact_match(answers, golds),
         "squad_exact_match": right,
         "squad_f1": rewards.token_f1(answers, golds, rewards.VERDICTS),
+        "mixed_f1": rewards.mixed_f1(answers, golds),
         "squad_accuracy": rewards.squad_accuracy(answers, golds),
         "correct_language": correct_language(answered, languages),
         **{name: field(name) for name in ("searches", "retrieval_rounds", "sampled_tokens", "total_tokens")},

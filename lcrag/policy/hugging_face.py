@@ -38,6 +38,7 @@ from lcrag.files import (
 )
 from lcrag.policy.config import ComputeDtype, DecoderConfig, Family, RopeScaling, make_mesh, replicated
 from lcrag.policy.parameters import Params, abstract_parameters, merge_lora, param_shardings
+from lcrag.policy.tokenizer import NAMED_TEMPLATES
 
 # --- Files of tensors ---
 
@@ -543,7 +544,7 @@ def save_hugging_face(
                 write_json(staging / INDEX_FILE, {"metadata": plan.metadata, "weight_map": weight_map})
             _write_settings(staging, config, written, tuple(eos_ids))
             save_tokenizer(staging)
-            write_manifest(staging, sorted(staging.iterdir()))
+            write_manifest(staging, sorted(staging.rglob("*")))
             _publish(staging, folder)
     finally:
         if writes:
@@ -583,9 +584,11 @@ def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtyp
             _LOGGER.warning("%s no longer exists: %s gets no tokenizer or settings from it", source, staging.parent)
         original = read_optional_json(source / "config.json")
         generation = read_optional_json(source / "generation_config.json")
-        for name in COMPANIONS:
+        named = (path.relative_to(source).as_posix() for path in sorted((source / NAMED_TEMPLATES).glob("*.jinja")))
+        for name in (*COMPANIONS, *named):
             if (source / name).is_file():
                 with naming(staging / name):
+                    (staging / name).parent.mkdir(exist_ok=True)
                     shutil.copyfile(source / name, staging / name)
     write_json(staging / "config.json", config_to_hugging_face(config, dtype.name, original) | eos)
     if generation | eos:
@@ -601,5 +604,8 @@ def _publish(staging: pathlib.Path, folder: pathlib.Path) -> None:
         *folder.glob("model-*-of-*.safetensors"),
     ):
         stale.unlink(missing_ok=True)
-    for path in sorted(staging.iterdir(), key=lambda path: path.name in (SINGLE_FILE, INDEX_FILE)):
-        os.replace(path, folder / path.name)
+    staged = (path for path in staging.rglob("*") if path.is_file())
+    for path in sorted(staged, key=lambda path: path.name in (SINGLE_FILE, INDEX_FILE)):
+        target = folder / path.relative_to(staging)
+        target.parent.mkdir(exist_ok=True)
+        os.replace(path, target)

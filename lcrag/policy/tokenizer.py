@@ -19,7 +19,7 @@ import tokenizers
 from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
 from lcrag.errors import UserError
-from lcrag.files import check_manifest, read_optional_json, write_json
+from lcrag.files import check_manifest, file_name, read_optional_json, write_json
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray
 Message: TypeAlias = Mapping[str, str]
@@ -28,6 +28,9 @@ Message: TypeAlias = Mapping[str, str]
 # could not be sampled again.
 DATE = "26 Jul 2024"
 _NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))  # reserved by Unicode for internal use
+
+
+NAMED_TEMPLATES = "additional_chat_templates"  # the folder of a model's other chat templates, NAME.jinja
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +144,7 @@ class HuggingFaceTokenizer:
     beginning_ids: tuple[int, ...] = ()
     chat_template: ChatTemplate | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    named_templates: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other chat templates, for export
 
     @functools.cached_property
     def vocabulary_size(self) -> int:
@@ -251,6 +255,10 @@ class HuggingFaceTokenizer:
         write_json(folder / "tokenizer_config.json", settings)
         if self.chat_template is not None:
             (folder / "chat_template.jinja").write_text(self.chat_template.source, encoding="utf-8")
+        for name, source in self.named_templates.items():
+            path = folder / NAMED_TEMPLATES / f"{file_name(name)}.jinja"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(source, encoding="utf-8")
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles the attributes only: a copied backend no longer encodes special tokens as text."""
@@ -347,7 +355,7 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
 
     Only `tokenizer.json` is required. End-of-sequence ids are those of `generation_config.json`, `config.json` and
     `tokenizer_config.json`, in this order, else the token `<eos>`. The chat template is `chat_template.jinja`, or in
-    `chat_template.json` or `tokenizer_config.json`.
+    `chat_template.json` or `tokenizer_config.json`; other ones by name are kept.
     """
     folder = pathlib.Path(folder)
     path = folder / "tokenizer.json"
@@ -395,8 +403,13 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
     template = folder / "chat_template.jinja"
     source: Any = read_optional_json(folder / "chat_template.json").get("chat_template")
     source = template.read_text(encoding="utf-8") if template.is_file() else source or settings.get("chat_template")
-    if isinstance(source, list):  # several templates by name
-        source = {each["name"]: each["template"] for each in source}.get("default")
+    templates = sorted((folder / NAMED_TEMPLATES).glob("*.jinja"))
+    by_name = {each.stem: each.read_text(encoding="utf-8") for each in templates}
+    for given in (settings.get("chat_template"), source):  # several templates by name
+        if isinstance(given, list):
+            by_name |= {each["name"]: each["template"] for each in given}
+    if not isinstance(source, str):
+        source = by_name.get("default")
     names = ("bos_token", "eos_token", "pad_token", "unk_token")
     variables = {name: token for name in names if (token := named(name)) is not None}
     pad_id = id_of("pad_token")
@@ -407,6 +420,7 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
         beginning_ids=tuple(beginning_ids),
         chat_template=ChatTemplate(source, variables) if source else None,
         settings={name: value for name, value in settings.items() if name != "chat_template"},
+        named_templates={name: text for name, text in by_name.items() if name != "default"},
     )
 
 

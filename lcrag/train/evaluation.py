@@ -278,7 +278,7 @@ METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
 PAPERS = "c3_recall_bergen"  # LcRL's tables; before and after are compared by the c3 recall that is rewarded
 REWARDED = ("reward", "tool_rate", "tool_calls")  # instead of METRICS, if answers are rewarded by their domains
 COSTS = (
-    *("squad_exact_match", "squad_f1", "retrieval_rounds"),
+    *("squad_exact_match", "squad_f1", "mixed_f1", "retrieval_rounds"),
     *("sampled_tokens", "total_tokens", "score_per_log_token", "failures_without_passage"),
 )
 SUBSETS = ("native_holds", "native_missing", "copyable", "translated")

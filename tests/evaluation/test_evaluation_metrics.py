@@ -58,6 +58,12 @@ def test_metrics_by_hand():
     assert np.isnan(metrics["correct_language"]).tolist() == [True, False, True, True]
 
 
+def test_the_f1_of_a_script_without_spaces_counts_characters():
+    metrics = question_metrics([asked(0, answer="天气很好", golds=("天气好",))])
+    assert metrics["squad_f1"].tolist() == [0]
+    assert metrics["mixed_f1"].tolist() == pytest.approx([6 / 7])
+
+
 def test_failures_without_a_passage_by_hand():
     held = [("Helsinki", True), ("Rome", True), ("Rome", False), (None, False)]
 

@@ -198,12 +198,17 @@ def test_tokenizer_and_settings_are_copied_from_the_source(tmp_path):
     saved_decoder(a, "llama", bos_token_id=3, initializer_range=0.5)
     files = {"generation_config.json": '{"eos_token_id": [5, 6], "top_k": 20}', "tokenizer.json": "{}"}
     files |= {"chat_template.jinja": "{{ messages }}", "pytorch_model.bin": "not copied"}
+    (a / "additional_chat_templates").mkdir()
+    (a / "additional_chat_templates" / "tool_use.jinja").write_text("{{ tools }}")
     for name, text in files.items():
         (a / name).write_text(text)
     config, params = load_hugging_face(a)
-    save_hugging_face(b, config, params)
+    for _ in range(2):  # again into the same folder
+        save_hugging_face(b, config, params)
+    assert (b / "additional_chat_templates" / "tool_use.jinja").read_text() == "{{ tools }}"
     assert (b / "chat_template.jinja").read_text() == "{{ messages }}"
-    assert names(b) == files.keys() - {"pytorch_model.bin"} | {"config.json", "manifest.json", "model.safetensors"}
+    added = {"config.json", "manifest.json", "model.safetensors", "additional_chat_templates"}
+    assert names(b) == files.keys() - {"pytorch_model.bin"} | added
     assert json.loads((b / "generation_config.json").read_text()) == {"eos_token_id": [5, 6], "top_k": 20}
     read, original = (transformers.AutoConfig.from_pretrained(folder).to_dict() for folder in (b, a))
     ignored = {"transformers_version": None, "_name_or_path": None}

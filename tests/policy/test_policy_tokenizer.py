@@ -299,6 +299,21 @@ def test_where_the_chat_template_is_found(tmp_path, in_settings, in_json, in_jin
     assert tokenizer.encode_chat([{"role": "user", "content": "a"}]).text == "<s>[user] a"
 
 
+@pytest.mark.parametrize("in_folder", [True, False])
+def test_every_named_chat_template_is_written(tmp_path, in_folder):
+    settings = {"eos_token": "</s>", "tokenizer_class": "PreTrainedTokenizerFast"}
+    folder_of(tmp_path / "a", tokenizer_config=settings | ({} if in_folder else {"chat_template": NAMED}))
+    if in_folder:
+        (tmp_path / "a" / "additional_chat_templates").mkdir()
+        (tmp_path / "a" / "additional_chat_templates" / "tool_use.jinja").write_text("other")
+        (tmp_path / "a" / "chat_template.jinja").write_text(IN_FOLDER)
+    load_tokenizer(tmp_path / "a").save(tmp_path / "b")
+    load_tokenizer(tmp_path / "b").save(tmp_path / "c")
+    (tmp_path / "c" / "config.json").write_text(json.dumps({"eos_token_id": 2, "model_type": "qwen3"}))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "c")
+    assert theirs.chat_template == {"default": IN_FOLDER, "tool_use": "other"}
+
+
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family != "SentencePiece"])
 def test_transformers_opens_what_is_written(tmp_path, family):
     settings = {"eos_token": "</s>", "tokenizer_class": "PreTrainedTokenizerFast", "chat_template": IN_FOLDER}
