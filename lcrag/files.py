@@ -170,6 +170,20 @@ def readable_folder(folder: str | Path) -> Path:
 
 
 @contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds a folder for a short change of one of its files, which other processes may want to change too.
+
+    Waits for them; each must read the file after this.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)  # which unlocks it
+
+
+@contextlib.contextmanager
 def replacing_folder(folder: str | Path, *, keep: bool = False) -> Iterator[Path]:
     """Yields a temporary folder that replaces `folder` when the block ends without an error.
 
@@ -317,6 +331,39 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return value
 
 
+def read_json_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Reads JSON Lines as (line number, object); anything else is a UserError that names its line.
+
+    An incomplete text after the last newline, which a killed process leaves, is ignored.
+    """
+    rows, lines = [], path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line.decode())
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict):
+            rows.append((number, row))
+        elif number < len(lines):
+            raise UserError(f"{path}, line {number}, is not a JSON object: remove that line to continue")
+    return rows
+
+
+def read_metrics_file(path: Path) -> list[dict[str, Any]]:
+    """Reads the records of a `metrics.jsonl`, oldest first: numbers or null, with a step."""
+    rows = read_json_rows(path)
+    for number, row in rows:
+        step, known = row.get("step"), all(type(value) in (int, float, type(None)) for value in row.values())
+        if not known or type(step) is not int or step < 0:
+            raise UserError(
+                f'{path}, line {number}, is not an object of numbers with an integer "step": remove that line to'
+                " continue"
+            )
+    return [row for _, row in rows]
+
+
 def read_optional_json(path: Path) -> dict[str, Any]:
     """Reads a file that holds one JSON object; returns an empty object if the file does not exist."""
     return read_json_object(path) if path.is_file() else {}
@@ -366,15 +413,7 @@ class Journal:
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
             os.truncate(path, whole)
-        self.rows: list[dict[str, Any]] = []
-        for number, line in enumerate(content[:whole].splitlines(), start=1):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = None
-            if not isinstance(row, dict):
-                raise UserError(f"{path}, line {number} is not a JSON object; remove that line to continue")
-            self.rows.append(row)
+        self.rows = [row for _, row in read_json_rows(path)] if content else []
 
     def append(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Appends rows."""

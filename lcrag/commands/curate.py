@@ -99,7 +99,7 @@ def _taught_run(
     data = {"questions": records_fingerprint(questions), **hashes}
     about = provenance(seed=seed, hashes={**data, **collections.content_hashes(), **teacher.hashes})
     next(iter(program(questions[0], collections.languages)))  # rejects impossible settings
-    same_hashes, config = {*data, "teacher", "tokenizer", "world"}, operative_config()
+    config = operative_config()
 
     def play(numbered: Sequence[tuple[int, Question]], attempt: int) -> Iterator[list[EpisodeRecord]]:
         """Runs questions with the numbers of their random streams; yields the episodes of each batch."""
@@ -119,7 +119,7 @@ def _taught_run(
                 display.update(start + len(part), note=f"{rate:,.0f} tokens/s")
                 yield records
 
-    with open_run(folder, config=config, about=about, may_change=MAY_CHANGE[kind], same_hashes=same_hashes) as run:
+    with open_run(folder, config=config, about=about, may_change=MAY_CHANGE[kind]) as run:
         yield run.path, play
 
 
@@ -391,8 +391,7 @@ def translations(
     roles = {TRANSLATOR: translator, JUDGE: judge or translator}
     models = {role: model for role, model in roles.items() if model is not None}
     about = provenance(seed=seed, hashes={"questions": records_fingerprint(questions)})
-    options = {"may_change": MAY_CHANGE["translations"], "same_hashes": ("questions",)}
-    with open_run(output_dir, config=operative_config(), about=about, **options) as run:
+    with open_run(output_dir, config=operative_config(), about=about, may_change=MAY_CHANGE["translations"]) as run:
         journal = Journal(run.path / "requests.jsonl")
         total, outcomes = sum(quota.places for quota in quotas), counting.Counter[bool]()
         with progress_display("translations", total, unit="place", transient=True) as display:

@@ -11,6 +11,7 @@ from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import differences, operative_config, provenance, write_json, write_text, writer_does
 from lcrag.runs.display import make_console
+from lcrag.runs.folder import changed_content, read_config, read_provenance
 from lcrag.train.evaluation import Evaluation, answers_path
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
@@ -56,14 +57,17 @@ def evaluate(
 
     def claim_name() -> None:
         path = answers_path(output_dir, name, "config").with_suffix(".gin")
-        there = path.read_text(encoding="utf-8") if path.exists() else config
-        if difference := differences(there, config, may_change=("evaluate.metrics",)):
+        record = answers_path(output_dir, name, "run").with_suffix(".json")
+        difference = differences(read_config(path), config, may_change=("evaluate.metrics",)) if path.exists() else None
+        if not difference and record.exists():
+            difference = changed_content(read_provenance(record).get("hashes", {}), about["hashes"])
+        if difference:
             raise UserError(
                 f"{output_dir} holds another evaluation called {name!r}: {difference};"
                 " choose another evaluate.label or --output_dir"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(answers_path(output_dir, name, "run").with_suffix(".json"), about)
+        write_json(record, about)
         write_text(path, config)
 
     writer_does(claim_name)

@@ -18,7 +18,7 @@ from rich.table import Table
 from lcrag.data.corpora import PASSAGE_LENGTH, Kind, Source, Unit, find_source
 from lcrag.data.rows import BadRows, Judgements, counted_bad_rows, data_file, dataset_folder, read_trec
 from lcrag.errors import UserError, typed
-from lcrag.evaluation import Row, read_rows, retrieval_rows, write_rows
+from lcrag.evaluation import Row, replace_rows, retrieval_rows
 from lcrag.files import plain, readable_folder, resolved_folder
 from lcrag.retrieval import (
     Corpus,
@@ -127,9 +127,7 @@ def index(
 
     for judged in judgements:
         rows, path = judge(load_collections(output_dir, opened), judged, encoder or ENCODER), output_dir / EVALUATION
-        replaced = {(row.dataset, row.split, row.model) for row in rows}
-        old = read_rows(path) if path.exists() else []
-        write_rows(path, [*(row for row in old if (row.dataset, row.split, row.model) not in replaced), *rows])
+        replace_rows(path, rows, lambda row: (row.dataset, row.split, row.model))
         metrics, languages = (
             list(dict.fromkeys(map(operator.attrgetter(name), rows))) for name in ("metric", "language")
         )

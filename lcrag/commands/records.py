@@ -6,11 +6,9 @@ made from these alone.
 """
 
 import dataclasses
-import fcntl
 import hashlib
 import json
 import math
-import os
 import pathlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,9 +21,9 @@ from lcrag.errors import UserError
 from lcrag.evaluation import Curve, read_rows, read_training_log, step_size
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
 from lcrag.evaluation.scoreboard import Questions, Trial
-from lcrag.files import file_name
+from lcrag.files import file_name, locked
 from lcrag.runs import read_configured, read_values, statements, write_text
-from lcrag.runs.folder import CONFIG, RUN
+from lcrag.runs.folder import CONFIG, RUN, read_config
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.evaluation import AFTER, EVALUATION, answers_path, inference_runs, read_answers
 
@@ -123,8 +121,8 @@ def _of_runs(folder: pathlib.Path, also: Collection[str]) -> Iterator[Source]:
             label=label,
             name=str(read_configured(place).get("Method.name", label)) if after else label,
             place=place,
-            config=place.read_text(encoding="utf-8"),
-            trained_config=trained_by.read_text(encoding="utf-8") if trained_by else "",
+            config=read_config(place),
+            trained_config=read_config(trained_by) if trained_by else "",
             trained=trained,
             policy=f"{folder}/policy" if trained and after else policy,
             model=base_model(policy),
@@ -340,9 +338,7 @@ def _add_questions(folder: pathlib.Path, trials: Sequence[Trial]) -> None:
     A row of a split has indices into its `clusters`, `languages` and `kinds`.
     """
     path = folder / QUESTIONS
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # processes of one study record their runs at the same time
+    with locked(folder):  # processes of one study record their runs at the same time
         known = _read_questions(path) if path.exists() else {}
         before = len(known)
         for trial in trials:
@@ -372,8 +368,6 @@ def _add_questions(folder: pathlib.Path, trials: Sequence[Trial]) -> None:
                 }
             )
         _write(path, {"splits": splits})
-    finally:
-        os.close(lock)
 
 
 def _read_questions(path: pathlib.Path) -> dict[tuple[str, str], Questions]:

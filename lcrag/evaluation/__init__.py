@@ -2,7 +2,7 @@
 
 Public API:
   Metrics: `Answered`, `question_metrics`, `evaluate`, `compare`, `correct_language`, `retrieval_rows`.
-  Rows of `evaluation.json`: `Row`, `read_rows`, `write_rows`, `mean_over_seeds`.
+  Rows of `evaluation.json`: `Row`, `read_rows`, `write_rows`, `replace_rows`, `mean_over_seeds`.
   Statistics: `clustered_standard_error`, `paired_difference`; `scoreboard` compares several systems with many runs
     and makes the tables of a paper.
   Tables: `Table`, `Cell`, `to_rich`, `to_markdown`, `to_latex`; `comparison_table`, `method_table` and `place_tables`
@@ -20,6 +20,7 @@ from lcrag.evaluation.metrics import (
     mean_over_seeds,
     question_metrics,
     read_rows,
+    replace_rows,
     retrieval_rows,
     write_rows,
 )

@@ -8,7 +8,7 @@ import math
 import pathlib
 import statistics
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
@@ -20,7 +20,7 @@ from lcrag import rewards
 from lcrag.data.questions import main_code, script_of, scripts_of
 from lcrag.errors import UserError
 from lcrag.evaluation.significance import Estimate, clustered_standard_error, paired_difference
-from lcrag.files import write_text
+from lcrag.files import locked, write_text
 from lcrag.rewards.text import is_visible
 
 # NaN, null in JSON, if unknown.
@@ -123,6 +123,13 @@ def read_rows(path: str | pathlib.Path) -> list[Row]:
         place = (f"row {part + 1}" if isinstance(part, int) else f'"{part}"' for part in first["loc"])
         where = ", ".join([str(path), *place])
         raise UserError(f"{where}: {first['msg']}; delete the file and run `lcrag evaluate` again") from error
+
+
+def replace_rows(path: pathlib.Path, rows: Sequence[Row], key: Callable[[Row], Hashable]) -> None:
+    """Adds rows to a file of `write_rows` in place of those with the same key; several processes may do it at once."""
+    with locked(path.parent):
+        replaced, known = set(map(key, rows)), read_rows(path) if path.exists() else []
+        write_rows(path, [*(row for row in known if key(row) not in replaced), *rows])
 
 
 def mean_over_seeds(rows: Iterable[Row]) -> list[Row]:

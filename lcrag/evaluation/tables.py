@@ -1,7 +1,6 @@
 """Tables of results and their formats, the training log, and the tables of a run."""
 
 import dataclasses
-import json
 import math
 import pathlib
 import re
@@ -17,6 +16,7 @@ from jaxtyping import Float, Int
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import COUNTED, METRIC_NAMES, Place, Row, mean_over_seeds
 from lcrag.evaluation.significance import NORMAL, Estimate
+from lcrag.files import read_metrics_file
 
 Tone = Literal["", "better", "worse", "level"]
 Rank = Literal["", "best", "second"]
@@ -179,17 +179,7 @@ def read_training_log(path: str | pathlib.Path) -> dict[str, Curve]:
     if not path.is_file():
         raise UserError(f"no training log {path}: give the output folder of a training run")
     curves: dict[str, dict[int, float]] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            entry = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise UserError(f"{where} is not JSON (a killed run can leave an incomplete line): delete it") from error
-        values = entry.values() if isinstance(entry, dict) else [entry]
-        if not all(type(value) in (int, float, type(None)) for value in values) or type(entry.get("step")) is not int:
-            raise UserError(f'{where} is not an object of numbers with an integer "step": correct or delete it')
+    for entry in read_metrics_file(path):
         for name, value in entry.items():
             curve = curves.setdefault(name, {})
             if value is not None:

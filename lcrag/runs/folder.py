@@ -11,7 +11,7 @@ import fcntl
 import functools
 import importlib.metadata
 import importlib.util
-import json
+import itertools
 import os
 import platform
 import socket
@@ -34,6 +34,8 @@ from lcrag.files import (
     is_remote,
     json_line,
     naming,
+    read_json_object,
+    read_metrics_file,
     remote_path,
     write_json,
     write_json_lines,
@@ -107,7 +109,7 @@ def check_folder(path: Path, command: str, config: str, may_change: Collection[s
             _lock(lock, path)
     if not _holds_run(path):
         return
-    there = (path / CONFIG).read_text(encoding="utf-8")
+    there = read_config(path / CONFIG)
     if not any(key.startswith(f"{command}.") for key in read_values(there, str(path / CONFIG))):
         raise UserError(f"{path} holds the run of another command than {command}; choose another --output_dir")
     if difference := differences(there, config, may_change, only_shared=True):
@@ -121,7 +123,6 @@ def open_run(
     config: str,
     about: Mapping[str, Any],
     may_change: Collection[str] = (),
-    same_hashes: Collection[str] = (),
 ) -> Iterator[RunFolder]:
     """Opens and locks the output folder for the run that `config` describes; created if missing.
 
@@ -129,9 +130,9 @@ def open_run(
 
     Args:
       config: gin's operative configuration, taken at the same point in every run, after everything is built.
-      about: Result of `provenance`. A continued run keeps the first one and adds this one under "continued".
+      about: Result of `provenance`. A continued run has the same hashes; it keeps the first one and adds this one under
+        "continued".
       may_change: Bindings that may differ when a run is continued, such as `train.steps`.
-      same_hashes: Names of hashes in `about` that must not differ.
     """
     held = contextlib.ExitStack()
 
@@ -146,20 +147,15 @@ def open_run(
             partial.unlink(missing_ok=True)
         record = dict(about)
         if _holds_run(path):
-            try:
-                first = json.loads((path / RUN).read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                raise UserError(f"{path / RUN} cannot be read ({error}); choose another --output_dir") from error
-            difference = differences((path / CONFIG).read_text(encoding="utf-8"), config, may_change)
-            if not difference and first.get("seed") != about.get("seed"):
-                difference = f"the seed is {first.get('seed')} there and {about.get('seed')} here"
-            there, here = first.get("hashes", {}), about.get("hashes", {})
-            changed = [name for name in same_hashes if there.get(name) != here.get(name)]
-            if not difference and changed:
-                difference = f"the content of its {changed[0]} differs"
+            first = read_provenance(path / RUN)
+            difference = differences(read_config(path / CONFIG), config, may_change)
+            if not difference and first["seed"] != about.get("seed"):
+                difference = f"the seed is {first['seed']} there and {about.get('seed')} here"
+            difference = difference or changed_content(first.get("hashes", {}), about.get("hashes", {}))
             if difference:
                 raise _another_run(path, difference)
             record = {**first, "continued": [*first.get("continued", []), record]}
+            _match_checkpoints(path)
         write_json(path / RUN, record)
         write_text(path / CONFIG, config)
 
@@ -183,6 +179,73 @@ def _holds_run(path: Path) -> bool:
     if others:
         raise UserError(f"{path} holds {min(others)} but no run to continue; choose another --output_dir")
     return False
+
+
+def _match_checkpoints(path: Path) -> None:
+    """Makes the checkpoints and the metrics of a run fit each other, and says what it sets aside.
+
+    Both are written in order, but files may have been deleted, edited or copied. A checkpoint has the metrics of all of
+    its steps, else an older one is continued from; metrics without any checkpoint are of steps that begin anew.
+    """
+    place, metrics = stored(path / CHECKPOINTS), path / METRICS
+    checkpoints = remote_path(place) if is_remote(place) else place
+    steps = (
+        sorted(int(each.name) for each in checkpoints.iterdir() if each.name.isdecimal())
+        if checkpoints.exists()
+        else []
+    )
+    logged = {record["step"] for record in read_metrics(path)}
+    reached = next(step for step in itertools.count() if step not in logged)
+
+    def set_aside(kept: Any, name: str) -> str:
+        free = next(free for n in itertools.count(1) if not (free := kept.with_name(name.format(n))).exists())
+        kept.rename(free)
+        return free.name
+
+    first = max((step for step in steps if step <= reached), default=0)
+    if later := [set_aside(checkpoints / str(step), f"unlogged_{step}_{{}}") for step in steps if step > reached]:
+        print(
+            f"lcrag: {metrics} lacks step {reached}, so the run continues from step {first}; later checkpoints are now"
+            f" called {', '.join(later)}: to use them, stop, restore that file, and rename them",
+            file=sys.stderr,
+        )
+    if not first and logged:
+        aside = set_aside(metrics, "metrics_{}.jsonl")
+        print(
+            f"lcrag: {path} has metrics of {len(logged)} steps but no checkpoint, so the run begins anew at step 0; the"
+            f" metrics are kept as {aside}",
+            file=sys.stderr,
+        )
+
+
+def read_config(path: Path) -> str:
+    """Returns the text of a recorded configuration."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read ({error}): copy the file again") from error
+
+
+def read_provenance(path: Path, *fields: str) -> dict[str, Any]:
+    """Reads a `run.json`, which must have a seed and some other fields."""
+    about = read_json_object(path)
+    kinds = {"hashes": dict, "command": list, "continued": list, "packages": dict, "devices": list}
+    lost = [name for name in ("seed", *fields) if name not in about]
+    lost += [name for name, kind in kinds.items() if not isinstance(about.get(name, kind()), kind)]
+    if lost:
+        raise UserError(f"{path} is damaged, its {lost[0]!r} is lost: copy the file again, or choose another folder")
+    return about
+
+
+def changed_content(there: Mapping[str, str], here: Mapping[str, str]) -> str | None:
+    """Returns a clause that names all hashes that differ; None if there are none.
+
+    Search servers that do not describe their content have an address, with spaces, in place of a hash.
+    """
+    names = sorted(there.keys() | here.keys())
+    changed = [name for name in names if there.get(name) != here.get(name)]
+    changed = [name for name in changed if " " not in f"{there.get(name)}{here.get(name)}"]
+    return f"the content of its {', '.join(changed)} differs" if changed else None
 
 
 def _another_run(path: Path, difference: str) -> UserError:
@@ -250,24 +313,13 @@ class Trackers:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Returns the records of a run's `metrics.jsonl`, oldest first; ignores an incomplete last line."""
     path = folder / METRICS
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    records = []
-    for number, line in enumerate(lines[:-1], start=1):  # text after the last newline is incomplete
-        try:
-            records.append(json.loads(line))
-        except ValueError as error:
-            if number == len(lines) - 1:
-                continue
-            raise UserError(f"{path}:{number} is not JSON; remove that line to continue") from error
-    return records
+    return read_metrics_file(path) if path.exists() else []
 
 
 class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
     """Appends one record a step, which is on disk when `write` returns; without a folder nothing is written.
 
-    Existing records are kept up to and including `after_step`, and dropped after it.
+    Existing records are kept up to and including `after_step`, one a step, and dropped after it.
     """
 
     def __init__(self, folder: Path | None, *, after_step: int = -1, settings: Trackers | None = None):
@@ -276,7 +328,8 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
         self._path = folder and folder / METRICS
         if folder is None or self._path is None:
             return
-        kept = [record for record in read_metrics(folder) if record["step"] <= after_step]
+        records = {record["step"]: record for record in read_metrics(folder) if record["step"] <= after_step}
+        kept = [records[step] for step in sorted(records)]
         write_text(self._path, "".join(map(json_line, kept)))
         self._file = self._closed_at_end.enter_context(self._path.open("a", encoding="utf-8"))
         settings = settings or Trackers()
@@ -298,6 +351,7 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
         with naming(self._path):
             self._file.write(json_line({"step": step, **numbers}))
             self._file.flush()
+            os.fsync(self._file.fileno())  # before a checkpoint of this step is complete
         for tracker in self._trackers:
             tracker.write(step, {name: float(value) for name, value in numbers.items()})
         self._last_step = step
@@ -444,7 +498,7 @@ def read_values(config: str, place: str = "config.gin") -> Mapping[str, Any]:
 
 def read_configured(path: Path) -> Mapping[str, Any]:
     """Reads every binding of a `config.gin` as `read_values` does."""
-    return read_values(path.read_text(encoding="utf-8"), str(path))
+    return read_values(read_config(path), str(path))
 
 
 def statements(config: str) -> dict[str, str]:

@@ -23,12 +23,11 @@ from lcrag.evaluation import (
     compare,
     comparison_table,
     method_table,
-    read_rows,
     read_training_log,
+    replace_rows,
     step_size,
     to_markdown,
     to_rich,
-    write_rows,
 )
 from lcrag.evaluation import evaluate as metric_rows
 from lcrag.evaluation.tables import phase_table, wall_time_table
@@ -39,7 +38,7 @@ from lcrag.rewards import Reward
 from lcrag.rewards.matching import holds_answer
 from lcrag.runs import is_writer, read_configured, write_json_lines
 from lcrag.runs.display import progress_display
-from lcrag.runs.folder import CONFIG, RUN
+from lcrag.runs.folder import CONFIG, RUN, read_provenance
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
 from lcrag.train.rollout import Rollouts, in_order
@@ -265,10 +264,7 @@ def read_answers(path: pathlib.Path) -> list[Answered]:
 
 def add_rows(folder: pathlib.Path, rows: Sequence[Row]) -> None:
     """Adds rows to `evaluation.json`; they replace rows with the same method, split and seed."""
-    path = folder / EVALUATION
-    replaced = {(row.method, row.split, row.seed) for row in rows}
-    kept = read_rows(path) if path.exists() else []
-    write_rows(path, [*(row for row in kept if (row.method, row.split, row.seed) not in replaced), *rows])
+    replace_rows(folder / EVALUATION, rows, lambda row: (row.method, row.split, row.seed))
 
 
 # --- The report of a run ---
@@ -295,7 +291,7 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     """Prints the tables of a finished run and writes `report.md` with training curves, in the writing process only."""
     if not is_writer():
         return
-    about = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    about = read_provenance(folder / RUN, "command", "started", "commit", "devices", "packages")
     title = str(read_configured(folder / CONFIG).get("Method.name", "Training run"))
     curves = read_training_log(folder / LOG)
     results = tables(folder, evaluation, about["seed"]) if evaluation is not None else []

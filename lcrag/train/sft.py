@@ -40,7 +40,6 @@ MAY_CHANGE = (
     *("sft.steps", "sft.patience", "adamw.steps", "sft/adamw.steps", "remote_collections.url", "Evaluation.reading"),
     *("Trackers.names", "Trackers.project", "Trackers.offline"),
 )
-SAME_HASHES = ("rows", "validation_rows")
 
 
 @gin.configurable
@@ -112,7 +111,7 @@ def sft(
     hashes |= {"rows": rows_fingerprint(table), "validation_rows": rows_fingerprint(validation)}
     about, config = provenance(seed=seed, hashes=hashes), operative_config()
     with (
-        open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE, same_hashes=SAME_HASHES) as run,
+        open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE) as run,
         Checkpoints(run.checkpoints, base=frozen_fingerprint(policy)) as checkpoints,
     ):
         console = make_console()

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from support import tiny_config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lcrag.errors import UserError
+from lcrag.evaluation import read_rows
 from lcrag.files import full_disk, matching_files
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.policy import initialise, load_hugging_face, save_hugging_face
@@ -64,9 +66,7 @@ def run(tmp_path):
 def test_the_same_run_is_continued(run):
     assert "continued" not in json.loads((run / "run.json").read_text())
     (run / "episodes" / "step_2.jsonl.123.tmp").write_text("of a killed process")
-    about = ABOUT | {"hashes": {"rows": "a", "policy": "c"}}
-    may = {"may_change": ("train.steps",), "same_hashes": ("rows",)}
-    with open_run(run, config=CONFIG.replace("3", "6"), about=about, **may):
+    with open_run(run, config=CONFIG.replace("3", "6"), about=ABOUT, may_change=("train.steps",)):
         pass
     assert [path.name for path in (run / "episodes").iterdir()] == ["step_1.jsonl"]
     assert "東京" in (run / "episodes" / "step_1.jsonl").read_text()
@@ -98,12 +98,13 @@ ALL_DIFFERENCES = "Sampler.slots is 4 there and 8 here, train.sampler is @Sample
         (CONFIG.replace("4", "8").replace("@Sampler", "@Other").replace("steps = 3", "steps = 6"), {}, ALL_DIFFERENCES),
         (CONFIG + "train.more = 1\n", {}, "train.more is not set there"),
         (CONFIG, {"seed": 1}, "seed is 0 there and 1 here"),
-        (CONFIG, {"hashes": {"rows": "c"}}, "rows"),
+        (CONFIG, {"hashes": {"rows": "c", "policy": "b", "web": "the web, by there"}}, "content of its rows differs"),
+        (CONFIG, {"hashes": {"rows": "a", "collection/fi": "c"}}, "content of its collection/fi, policy differs"),
     ],
 )
 def test_another_run_is_refused_and_left_alone(run, config, about, part):
     before = contents(run)
-    assert_refused(part, run, config, ABOUT | about, may_change=("train.steps",), same_hashes=("rows",))
+    assert_refused(part, run, config, ABOUT | about, may_change=("train.steps",))
     assert before == contents(run)
 
 
@@ -162,7 +163,7 @@ def test_metrics_continue_without_doubles(tmp_path):
     assert [(event.step, event.value) for event in events] == [(0, 0), (1, 1), (2, 2), (3, 30)]
 
 
-@pytest.mark.parametrize("torn", ['{"step": 2, "rew', '{"step": 2}garbage\n', '{"step": 2, "x": "\udce2'])
+@pytest.mark.parametrize("torn", ['{"step": 2, "rew', '{"step": 2}garbage', '{"step": 2, "x": "\udce2'])
 def test_an_incomplete_last_line_is_left_out(tmp_path, torn):
     (tmp_path / "metrics.jsonl").write_bytes(('{"step": 0}\n{"step": 1}\n' + torn).encode("utf-8", "surrogateescape"))
     assert [record["step"] for record in read_metrics(tmp_path)] == [0, 1]
@@ -183,15 +184,66 @@ def test_a_journal_is_continued(tmp_path):
     assert path.read_text() == '{"a": 1}\n{"b": "ä"}\n{"c": [1, 2]}\n'
 
 
-@pytest.mark.parametrize("line", ["what", "[1]"])
-def test_a_broken_line_in_the_middle_is_named(tmp_path, line):
+@pytest.mark.parametrize("line", ["what", "[1]", "3", "null", "\udcff", "[" * 100_000])
+def test_a_broken_line_is_named(tmp_path, line):
     for name in ("metrics.jsonl", "journal.jsonl"):
-        (tmp_path / name).write_text(f'{{"step": 0}}\n{line}\n{{"step": 2}}\n')
-    with pytest.raises(UserError, match="line 2"):
-        Journal(tmp_path / "journal.jsonl")
-    if line == "what":
-        with pytest.raises(UserError, match="metrics.jsonl:2"):
-            read_metrics(tmp_path)
+        (tmp_path / name).write_bytes(f'{{"step": 0}}\n{line}\n'.encode("utf-8", "surrogateescape"))
+    for reader, argument in ((Journal, tmp_path / "journal.jsonl"), (read_metrics, tmp_path), (MetricsLog, tmp_path)):
+        with pytest.raises(UserError, match=r"\.jsonl, line 2, is not"):
+            reader(argument)
+
+
+@pytest.mark.parametrize("line", ["{}", '{"step": true}', '{"step": "1"}', '{"step": -1}', '{"step": 1, "a": "b"}'])
+def test_a_record_of_metrics_has_numbers_and_a_step(tmp_path, line):
+    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 0}}\n{line}\n')
+    with pytest.raises(UserError, match="metrics.jsonl, line 2, is not an object of numbers"):
+        read_metrics(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["run.json", "config.gin"])
+@pytest.mark.parametrize("content", [b"3", b"{}", b"[]", b"\xff", b"{", b'{"seed": 0, "command": 3, "hashes": {}}'])
+def test_a_damaged_record_of_a_run_is_named(run, name, content):
+    (run / name).write_bytes(content)
+    assert_refused(f"{name}|another run", run)
+
+
+@pytest.mark.parametrize(
+    ("steps", "checkpoints", "kept", "first", "said"),
+    [
+        ([0, 1, 2, 3], [2, 4], [0, 1, 2, 3], 4, None),
+        ([0, 1, 1, 2, 1, 3], [2, 4], [0, 1, 2, 3], 4, None),  # doubled lines
+        ([0, 1, 2], [2, 4], [0, 1], 2, "lacks step 3, so the run continues from step 2; .* called unlogged_4_1"),
+        ([0, 2, 3], [2, 4], [], 0, "lacks step 1, .* from step 0; .* unlogged_2_1, unlogged_4_1.*kept as metrics_1.j"),
+        ([], [2, 4], [], 0, "lacks step 0, so the run continues from step 0; .* called unlogged_2_1, unlogged_4_1"),
+        ([0, 1, 2], [], [], 0, "metrics of 3 steps but no checkpoint, .* anew at step 0; .* kept as metrics_1.jsonl"),
+        ([], [], [], 0, None),
+    ],
+)
+def test_metrics_and_checkpoints_fit(run, steps, checkpoints, kept, first, said, capsys):
+    lines = "".join(f'{{"step": {step}, "place": {place}}}\n' for place, step in enumerate(steps))
+    (run / "metrics.jsonl").write_text(lines)
+    for step in checkpoints:
+        (run / "checkpoints" / str(step)).mkdir(parents=True)
+    with open_run(run, config=CONFIG, about=ABOUT) as opened:
+        latest = max((int(path.name) for path in opened.checkpoints.glob("[0-9]*")), default=0)
+        with opened.metrics(latest - 1):
+            pass
+    assert latest == first
+    assert [record["step"] for record in read_metrics(run)] == kept
+    error = capsys.readouterr().err
+    assert re.search(said, error.replace("\n", " ")) if said else not error
+    if "metrics_1" in (said or ""):
+        assert (run / "metrics_1.jsonl").read_text() == lines
+
+
+def test_two_processes_add_rows_to_one_file(tmp_path):
+    """None is lost, whoever reads and replaces the file first."""
+    made = "import sys, pathlib; from lcrag.evaluation import Row; from lcrag.train.evaluation import add_rows\n"
+    made += "about = dict(model='m', dataset='d', split='s', language='en', metric='x', value=1.0, count=1, seed=0)\n"
+    made += "for n in range(20): add_rows(pathlib.Path(sys.argv[1]), [Row(method=f'{sys.argv[2]} {n}', **about)])"
+    running = [subprocess.Popen([sys.executable, "-c", made, str(tmp_path), name]) for name in "ab"]
+    assert [process.wait() for process in running] == [0, 0]
+    assert len(read_rows(tmp_path / "evaluation.json")) == 40
 
 
 @pytest.mark.parametrize("label", ["../../there", "/etc/there", "a b/../c", "\0"])

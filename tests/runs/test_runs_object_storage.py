@@ -193,6 +193,7 @@ def test_what_was_written_before_a_checkpoint_is_there_and_continues(bucket):
     assert (objects / "run" / "metrics.jsonl").read_text().count("\n") == 2
     assert (objects / "run" / "episodes" / "step_0.jsonl").exists()
     assert not local.exists()
+    (objects / "run" / "checkpoints" / "1").mkdir(parents=True)
     with local_copy(run) as local, open_run(local, config=CONFIG, about=ABOUT) as opened, opened.metrics(0) as log:
         log.write(1, {"reward": 3.0})
     assert (objects / "run" / "metrics.jsonl").read_text().count("\n") == 2

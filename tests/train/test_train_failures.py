@@ -3,6 +3,7 @@
 import shutil
 import signal
 
+import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,10 +13,13 @@ from experiment_parts import (
     contents,
     json_lines,
     run,
+    save_tiny_policy,
+    words_of,
     written_episodes,
 )
 from jax.experimental import multihost_utils
 
+from lcrag import main
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner
 from lcrag.retrieval import Collections
@@ -29,8 +33,8 @@ from lcrag.train.steps import StepCheckpoints
 def refused(tiny, capfd):
     """Runs a command that must be refused, and gives its one line."""
 
-    def runs(command, *bindings, **options):
-        assert run(command, tiny, *bindings, **options) == 2
+    def runs(command, *bindings, folder=tiny, **options):
+        assert run(command, folder, *bindings, **options) == 2
         error = capfd.readouterr().err
         assert error.startswith("lcrag: error: "), error
         assert error.count("\n") == 1, error
@@ -79,6 +83,60 @@ def test_the_folder_of_another_run_or_of_none(refused, finished, tmp_path):
     assert "another command than sft" in refused("sft", gin_files=("baselines/sft.gin",), output=finished)
     assert contents(finished) == before
     assert "is not the folder of a run" in refused("report", output=tmp_path)
+
+
+def test_a_run_continues_with_the_same_content_only(refused, tiny, tmp_path):
+    """A policy, questions and collections that are others now, under the same names."""
+    parts = {name: shutil.copytree(tiny / name, tmp_path / name) for name in ("policy", "collections")}
+    rows = tmp_path / "rows.jsonl"
+    text = '{"id": "%s", "language": "en", "question": "Where is %s?", "answers": ["there"]}\n'
+    rows.write_text("".join(text % (name, name) for name in "abc"))
+    source = ("train.questions=@jsonl_questions()", f"jsonl_questions.files=('{rows}',)")
+    bindings = ("train.evaluation=None", "train.steps=1", "Method.coupling='independent'", "Method.samples=2", *source)
+    assert run("train", tmp_path, *bindings, output=tmp_path / "run") == 0
+    before = contents(tmp_path / "run")
+    originals = contents(tmp_path)
+    for change, part in (
+        (lambda: rows.write_text(rows.read_text().replace("there", "here")), "questions"),
+        (lambda: save_tiny_policy(parts["policy"], seed=1), "policy"),
+        (lambda: shutil.rmtree(parts["collections"] / "ar"), "collection/ar"),
+    ):
+        change()
+        error = refused("train", *bindings, "train.steps=2", folder=tmp_path, output=tmp_path / "run")
+        assert f"the content of its {part} differs" in error
+        assert contents(tmp_path / "run") == before
+        for path, content in originals.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+@pytest.mark.parametrize("content", [b"3\n", b"\xff\n"])
+@pytest.mark.parametrize(
+    "name", ["metrics.jsonl", "run.json", "config.gin", "episodes/step_1.jsonl", "evaluation.json"]
+)
+def test_a_damaged_record_is_one_line_in_every_command(name, content, finished, tiny, tmp_path, capfd):
+    output = shutil.copytree(finished, tmp_path / "run")
+    with (output / name).open("ab" if name.endswith(".jsonl") else "wb") as file:
+        file.write(content)
+    commands = [
+        ["view", str(output), f"--output={tmp_path / 'view.html'}"],
+        ["report", str(output), f"--output_dir={tmp_path / 'tables'}"],
+        ["export", str(output), "--to=messages", f"--output_dir={tmp_path / 'messages'}"],
+    ]
+    if name in ("metrics.jsonl", "run.json", "config.gin"):
+        commands.append(words_of("report", tiny, output=output))
+        commands.append(words_of("train", tiny, "STEPS=2", "train.checkpoint_every=1", output=output))
+    told = 0
+    for line in commands:
+        gin.clear_config()
+        status, error = main.run(line), capfd.readouterr().err
+        assert status in (0, 2)
+        if status:
+            told += 1
+            assert error.startswith("lcrag: error: "), error
+            assert error.count("\n") == 1, error
+            assert str(output) in error, error
+    assert told
 
 
 # --- In the middle of a run ---
