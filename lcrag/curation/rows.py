@@ -44,15 +44,17 @@ class RowEncoder:
 
     Args:
       longest_tokens: Rows with more tokens are unusable.
-      end_of_sequence: Append end-of-sequence to dialogues that end with the policy's turn. Episodes end at their stop
-        strings without it; generation without stop strings needs it.
+      end_of_sequence: Append the end of the model's turn in its chat template, or else end-of-sequence, to dialogues
+        that end with the policy's turn. Episodes end at their stop strings without it; generation without stop strings
+        needs it.
     """
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, longest_tokens: int, end_of_sequence: bool = True):
         self.context_tokenizer = ContextTokenizer(tokenizer, chat)
         self._tokenizer, self._chat = tokenizer, chat  # uncached: files hold too many texts
         self.longest_tokens = longest_tokens
-        self._end = [tokenizer.eos_ids[0]] if end_of_sequence else []
+        end = chat.end_of_turn(tokenizer)
+        self._end = [tokenizer.eos_ids[0] if end is None else end] if end_of_sequence else []
 
     def demonstration(self, demonstration: Demonstration) -> Trajectory:
         """Encodes a demonstration up to the policy's last turn; raises `UnusableRow`, as the other methods do."""
@@ -71,7 +73,13 @@ class RowEncoder:
             raise self._too_long(f"{characters} characters")
         opening = self._chat.opening(self._tokenizer, demonstration.opening, demonstration.system)
         pieces = [(opening.ids, False)]
-        pieces += [(self._tokenizer.encode_ordinary(turn.text, continues=True), turn.learn) for turn in turns]
+        role, before = self.context_tokenizer.role, "environment"
+        for turn in turns:
+            if role and (before, turn.by) == ("policy", "environment"):
+                pieces.append((self._chat.observation(self._tokenizer, role, turn.text).ids, False))
+            else:
+                pieces.append((self._tokenizer.encode_ordinary(turn.text, continues=True), turn.learn))
+            before = turn.by
         tokens = np.concatenate([np.asarray(ids, np.int32) for ids, _ in pieces])
         learned = np.concatenate([np.full(len(ids), learned) for ids, learned in pieces])
         return self._row(tokens, learned, ends=demonstration.turns[-1].learn)

@@ -3,11 +3,14 @@
 `lcrag.episodes.runner` decides when and where requests are served; this module knows what they mean for an episode.
 """
 
+import contextlib
 import dataclasses
 import functools
+import itertools
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,18 +39,26 @@ from lcrag.sampling import Sampled
 # --- Environment text ---
 
 REMEMBERED_TEXTS = 2**16
+# A conversation in which templates are tried; the reply occurs in no other text.
+_QUESTION = {"role": "user", "content": "Where is Turku?"}
+_REPLY = {"role": "assistant", "content": "\ufdef"}
+_PASSAGE = '<information>\n"Turku": It\'s in Finland.\n</information>'
 
 
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chat:
-    """How the opening of an episode is given to a model with a chat template: as the user's turn.
+    """How texts are given to a model with a chat template; the opening of an episode is the user's turn.
 
-    The model's turn then lasts to the end of the episode and contains later observations unchanged (Search-R1,
-    section 3.2). Without a template the opening is unchanged too.
+    With "single" turns, the model's turn lasts to the end of the episode and contains later observations unchanged
+    (Search-R1, section 3.2). With "messages", each observation after a text of the policy is a message of the template,
+    in the role "tool" where the template has it, else "user": the model's turn is closed and a new one opened, as the
+    template writes it. An end of turn that the policy sampled is its own token; otherwise the environment writes it.
+    An observation that follows another one begins the model's turn. Without a template nothing is added to any text.
     """
 
     template: bool = True  # whether to use the template of a model that has one
+    turns: Literal["single", "messages"] = "single"
     system: str | None = None  # the system prompt; None: the template's default
     enable_thinking: bool | None = None  # Qwen3's switch: False begins the answer with an empty thought
 
@@ -55,6 +66,7 @@ class Chat:
         """Raises a UserError if the tokenizer's template does not support a setting."""
         template = tokenizer.chat_template
         asked = [name for name in ("system", "enable_thinking") if getattr(self, name) is not None]
+        asked += ["turns"] if self.turns == "messages" else []
         if asked and (template is None or not self.template):
             raise UserError(
                 f"Chat.{asked[0]} is set, but Chat.template is False or the policy has no chat template: remove the"
@@ -64,6 +76,10 @@ class Chat:
             raise UserError(
                 "Chat.enable_thinking is set, but the policy's chat template knows no such switch: remove the setting"
             )
+        if template is not None and self.template:
+            self.opening(tokenizer, _QUESTION["content"])
+        if self.turns == "messages":
+            self.check_messages(tokenizer)
 
     def opening(self, tokenizer: Tokenizer, text: str, system: str | None = None) -> ChatPrompt:
         """Returns the beginning of a context, as text and as tokens.
@@ -76,8 +92,75 @@ class Chat:
             text = f"{instructions}\n\n{text}" if instructions else text
             return ChatPrompt(text, [*tokenizer.beginning_ids, *tokenizer.encode_ordinary(text)])
         first = [{"role": "system", "content": instructions}] if given else []
-        options: dict[str, Any] = {"enable_thinking": self.enable_thinking} if self.enable_thinking is not None else {}
-        return tokenizer.encode_chat([*first, {"role": "user", "content": text}], **options)
+        prompt = tokenizer.encode_chat([*first, {"role": "user", "content": text}], **self._options)
+        if lost := [each for each in (*given, text) if each.strip() not in prompt.text]:
+            raise UserError(
+                f"the model's chat template does not write the {'system' if lost[0] in given else 'user'} message"
+                f" {lost[0][:60]!r} into the prompt: use a template of plain texts with this role, or no template by"
+                " Chat.template = False"
+            )
+        return prompt
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """Variables of the template."""
+        return {} if self.enable_thinking is None else {"enable_thinking": self.enable_thinking}
+
+    def end_of_turn(self, tokenizer: Tokenizer) -> int | None:
+        """Returns the token by which the template ends the model's turn; None if it is not an end of sequence."""
+        if not self.template or tokenizer.chat_template is None:
+            return None
+        try:
+            rest = tokenizer.encode_chat([_QUESTION, _REPLY], after=_REPLY["content"], **self._options).ids
+        except UserError:  # a template for openings only
+            return None
+        return rest[0] if rest and rest[0] in tokenizer.eos_ids else None
+
+    def observation(self, tokenizer: Tokenizer, role: str, text: str) -> ChatPrompt:
+        """Returns what stands between a turn of the model and its next one, whose message in between is the text."""
+        messages = [_QUESTION, _REPLY, {"role": role, "content": text}]
+        return tokenizer.encode_chat(messages, after=_REPLY["content"], **self._options)
+
+    def observation_role(self, tokenizer: Tokenizer) -> str:
+        """Returns the role of observations: "tool" if the template names it and writes its text as it is, or "user"."""
+        if tokenizer.chat_template is not None and re.search("""["']tool["']""", tokenizer.chat_template.source):
+            with contextlib.suppress(UserError):
+                if _PASSAGE in self.observation(tokenizer, "tool", _PASSAGE).text:
+                    return "tool"
+        return "user"
+
+    def check_messages(self, tokenizer: Tokenizer) -> None:
+        """Raises a UserError unless a conversation written turn by turn has the ids of the whole one."""
+        role = self.observation_role(tokenizer)
+        replies = ("A search.", "<think>\nA thought.\n</think>\n\nA search.", "An answer.")
+        start = self.opening(tokenizer, _QUESTION["content"])
+        text, ids = start.text, list(start.ids)
+        messages = [{"role": "system", "content": self.system}] if self.system is not None else []
+        messages.append(_QUESTION)
+        for reply in replies:
+            added = self.observation(tokenizer, role, _PASSAGE)
+            text += reply + added.text
+            ids += [*tokenizer.encode_ordinary(reply, continues=True), *added.ids]
+            messages += [{"role": "assistant", "content": reply}, {"role": role, "content": _PASSAGE}]
+        whole = tokenizer.encode_chat(messages, **self._options)
+        lines = itertools.zip_longest(text.split("\n"), whole.text.split("\n"), fillvalue="")
+        differing = next(((one, other) for one, other in lines if one != other), None)
+        refused = "Chat.turns is 'messages', but the model's chat template"
+        if differing:
+            raise UserError(
+                f"{refused} writes earlier turns anew as the conversation goes on: the line {differing[0]!r} becomes"
+                f" {differing[1]!r}; set Chat.turns = 'single', or use a template that keeps every turn"
+            )
+        if ids != whole.ids or added.ids[0] not in tokenizer.special_tokens.values():
+            raise UserError(
+                f"{refused} has no control token between turns, so a token could span them: set Chat.turns = 'single'"
+            )
+        if added.ids[0] not in tokenizer.eos_ids:
+            end = tokenizer.decode_bytes(added.ids[:1]).decode()
+            raise UserError(
+                f"{refused} ends a turn by {end!r}, which is no end of sequence of the model: add it to eos_token_id in"
+                " its generation_config.json"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +169,7 @@ class PlacedText:
 
     text: str  # in the chat template if it opens the context of a chat model
     tokens: Sequence[int]
-    written: str  # the program's text
+    written: str  # the program's text; `text` has the template's markup in addition
     system: str | None = None  # the program's instructions, if it opens the context
 
 
@@ -95,6 +178,12 @@ class ContextTokenizer:
 
     def __init__(self, tokenizer: Tokenizer, chat: Chat, cut_passages: str = MATCHING):
         self._tokenizer, self.cut_passages = tokenizer, cut_passages
+        # Of observations in messages: their role, and the token that ends the model's turn before them.
+        self.role = chat.observation_role(tokenizer) if chat.turns == "messages" else None
+        self.end_of_turn = chat.end_of_turn(tokenizer) if self.role else None
+        self._message = functools.lru_cache(REMEMBERED_TEXTS)(
+            functools.partial(chat.observation, tokenizer, self.role or "user")
+        )
         self._longest_token_bytes = max(map(len, tokenizer.token_bytes))
         self.opening = functools.lru_cache(REMEMBERED_TEXTS)(functools.partial(chat.opening, tokenizer))
         self.encode = functools.lru_cache(REMEMBERED_TEXTS)(  # the tokens of a text that continues a context
@@ -110,18 +199,29 @@ class ContextTokenizer:
         """
         return 4 * self._longest_token_bytes * tokens
 
-    def place(self, text: str, *, opens: bool, system: str | None = None) -> PlacedText:
-        """Returns a text with its tokens, at the opening of a context or in its continuation."""
+    def place(
+        self, text: str, *, opens: bool = False, system: str | None = None, replies: bool = False, closed: bool = False
+    ) -> PlacedText:
+        """Returns a text with its tokens, at the opening of a context or in its continuation.
+
+        With `replies`, it is a message that follows a turn of the model, which it closes unless that is `closed`.
+        """
+        if replies:
+            message = self._message(text)
+            if not closed:
+                return PlacedText(message.text, message.ids, text)
+            end = self._tokenizer.decode_bytes(message.ids[:1]).decode()
+            return PlacedText(message.text.removeprefix(end), message.ids[1:], text)
         if not opens:
             return PlacedText(text, self.encode(text), text)
         opening = self.opening(text, system)
         return PlacedText(opening.text, opening.ids, text, system)
 
-    def fit(self, text: FittedText, room_tokens: int, *, opens: bool, system: str | None = None) -> PlacedText | None:
-        """Returns the text, with its markup, in at most `room_tokens`; None if it does not fit."""
+    def fit(self, text: FittedText, room_tokens: int, **how: Any) -> PlacedText | None:
+        """Returns the text, `place`d with its markup, in at most `room_tokens`; None if it does not fit."""
         target = room_tokens
         while (fitted := text.fit(self, target)) is not None:
-            placed = self.place(fitted, opens=opens, system=system)
+            placed = self.place(fitted, **how)
             if (excess := len(placed.tokens) - room_tokens) <= 0:
                 return placed
             target -= excess
@@ -160,13 +260,13 @@ class Transcript:
         self.system: str | None = None
         self.turns: list[Turn] = []
         self.length = 0
-        self.ended = False  # whether the latest token is an end of sequence that the policy sampled
+        self.end: int | None = None  # the latest token, if it is an end of sequence that the policy sampled
         self._pieces: list[tuple[np.ndarray, np.ndarray | None, int]] = []  # tokens, scores of the policy's, turn
 
     def observe(self, placed: PlacedText) -> None:
         """Adds environment text; before the policy's first turn it belongs to the prompt."""
         if self.turns:
-            self.turns.append(Turn("environment", placed.text))
+            self.turns.append(Turn("environment", placed.written))
         else:
             self.prompt += placed.text
             self.opening.append(placed.written)
@@ -177,21 +277,21 @@ class Transcript:
         """Adds a turn that the policy sampled."""
         self.turns.append(Turn("policy", sampled.text))
         self._add(sampled.tokens, sampled.log_probabilities, len(self.turns) - 1)
-        self.ended = sampled.finish_reason == "eos"
+        self.end = int(sampled.tokens[-1]) if sampled.finish_reason == "eos" else None
 
     def drop_end(self) -> None:
         """Removes the end of sequence that the policy has just sampled."""
         tokens, scores, turn = self._pieces.pop()
-        assert self.ended and scores is not None
+        assert self.end is not None and scores is not None
         self.length -= len(tokens)
         self._add(tokens[:-1], scores[:-1], turn)
-        self.ended = False
+        self.end = None
 
     def _add(self, tokens: Any, log_probabilities: np.ndarray | None, turn: int) -> None:
         if len(tokens):
             self._pieces.append((np.asarray(tokens, np.int32), log_probabilities, turn))
             self.length += len(tokens)
-            self.ended = False
+            self.end = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns `tokens`, `by_policy`, `log_probabilities` and `turn` of an `EpisodeRecord`."""
@@ -415,13 +515,19 @@ class RunningEpisode(SlotOwner):
     def _observe(self, request: Observe) -> bool:
         """Adds environment text if it leaves room for an answer; returns whether it does.
 
-        An end of sequence that the policy sampled just before did not end the episode, and is dropped.
+        An end of sequence that the policy sampled just before did not end the episode, and is dropped unless it is the
+        end of a turn in messages.
         """
         self.offered.update(request.tools)
-        room = self.room_tokens - self._answer_room + self.transcript.ended
-        placed = self._placed(request.text, room, opens=not self.transcript.length, system=request.system)
+        transcript, tokenizer = self.transcript, self._tokenizer
+        replies = tokenizer.role is not None and bool(transcript.turns) and transcript.turns[-1].by == "policy"
+        closed = replies and transcript.end is not None and transcript.end == tokenizer.end_of_turn
+        dropping = transcript.end is not None and not closed
+        room = self.room_tokens - self._answer_room + dropping
+        how = {"opens": not transcript.length, "system": request.system, "replies": replies, "closed": closed}
+        placed = self._placed(request.text, room, **how)
         if placed is not None and len(placed.tokens) <= room:
-            if self.transcript.ended and placed.tokens:
+            if dropping and placed.tokens:
                 self.transcript.drop_end()
                 self.counts["policy_tokens"] -= 1
                 if self.slot is None:  # given up: the whole context is unsent

@@ -5,6 +5,7 @@ come from seqio and T5X vocabularies.
 """
 
 import dataclasses
+import datetime
 import functools
 import hashlib
 import json
@@ -26,7 +27,8 @@ Message: TypeAlias = Mapping[str, str]
 
 # Llama 3.1 and later write the date into the system turn and fall back to this one. A prompt that depends on the date
 # could not be sampled again.
-DATE = "26 Jul 2024"
+TODAY = datetime.datetime(2024, 7, 26)
+_NOW = re.compile(r"""strftime_now\(\s*(["'])(?P<form>.*?)\1\s*\)""")
 _NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))  # reserved by Unicode for internal use
 
 
@@ -53,11 +55,17 @@ class ChatTemplate:
         import jinja2
         from transformers.utils.chat_template_utils import render_jinja_template
 
-        variables: dict[str, Any] = {"date_string": DATE, **self.variables, **options}
+        variables: dict[str, Any] = {
+            "date_string": TODAY.strftime("%d %b %Y"),
+            **self.variables,
+            **options,
+        }
         conversation = [dict(message) for message in messages]
+        # The library passes no functions to a template, so the day is written in place of the call.
+        source = _NOW.sub(lambda call: json.dumps(TODAY.strftime(call["form"])), self.source)
         try:
             rendered, _ = render_jinja_template(
-                conversations=[conversation], chat_template=self.source, add_generation_prompt=True, **variables
+                conversations=[conversation], chat_template=source, add_generation_prompt=True, **variables
             )
         except jinja2.TemplateError as error:
             roles = ", ".join(message["role"] for message in messages)
@@ -111,11 +119,12 @@ class Tokenizer(Protocol):
         With `continues`, other text precedes it: no space is put in front (SentencePiece's dummy prefix).
         """
 
-    def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
+    def encode_chat(self, messages: Sequence[Message], *, after: str = "", **options: Any) -> ChatPrompt:
         """Encodes a conversation in the model's template, up to where the model continues.
 
         Messages have a role and a content, which is ordinary text; `options` are variables of the template, such as
-        Qwen3's `enable_thinking`.
+        Qwen3's `enable_thinking`. Only what follows the first occurrence of the text `after` is returned; a `UserError`
+        is raised if the template writes no such text.
         """
 
     def decode(self, ids: TokenIds) -> str:
@@ -189,7 +198,7 @@ class HuggingFaceTokenizer:
 
         return self._replace_special(encoding, text, is_written, break_up)
 
-    def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
+    def encode_chat(self, messages: Sequence[Message], *, after: str = "", **options: Any) -> ChatPrompt:
         if self.chat_template is None:
             raise UserError("the tokenizer has no chat template: add chat_template.jinja, or use plain prompts")
         # Where contents spell a control token, they are marked by a character that occurs nowhere else.
@@ -200,7 +209,12 @@ class HuggingFaceTokenizer:
         marked = [{**message, "content": mark_in(message["content"])} for message in messages]
         pieces = self.chat_template.render(marked, **options).split(mark)
         text = "".join(pieces)
-        positions = np.cumsum([len(piece) for piece in pieces[:-1]], dtype=int).tolist()
+        if after not in text:
+            roles = ", ".join(message["role"] for message in messages)
+            raise UserError(f"the model's chat template writes only a part of a conversation of {roles}")
+        start = text.index(after) + len(after)
+        text = text[start:]
+        positions = (np.cumsum([len(piece) for piece in pieces[:-1]], dtype=int) - start).tolist()
         encoding = self.backend.encode(text, add_special_tokens=False)
 
         def is_forged(index: int, start: int, end: int) -> bool:
@@ -353,9 +367,10 @@ def _bytes_of(token: str, decoders: Sequence[Step]) -> bytes:
 def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
     """Reads the tokenizer of a Hugging Face model folder.
 
-    Only `tokenizer.json` is required. End-of-sequence ids are those of `generation_config.json`, `config.json` and
-    `tokenizer_config.json`, in this order, else the token `<eos>`. The chat template is `chat_template.jinja`, or in
-    `chat_template.json` or `tokenizer_config.json`; other ones by name are kept.
+    Only `tokenizer.json` is required. End-of-sequence ids are those of `tokenizer_config.json`, which ends a chat
+    model's turn, `generation_config.json` and `config.json`, in this order, else the token `<eos>`. The chat template
+    is `chat_template.jinja`, or in `chat_template.json` or `tokenizer_config.json`; of several, it is the one named
+    "default", and the others are kept by name.
     """
     folder = pathlib.Path(folder)
     path = folder / "tokenizer.json"
@@ -380,12 +395,18 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
         return None if token is None else backend.token_to_id(token)
 
     # the ids that end a generation, the preferred one first
-    eos_ids: list[int] = []
+    vocabulary = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    named_id = id_of("eos_token")
+    eos_ids = [] if named_id is None else [named_id]
     for name in ("generation_config.json", "config.json"):
         value = read_optional_json(folder / name).get("eos_token_id")
-        eos_ids += [value] if isinstance(value, int) else list(value or ())
-    if (named_id := id_of("eos_token")) is not None:
-        eos_ids.append(named_id)
+        ids = [value] if isinstance(value, int) else list(value or ())
+        if unknown := [each for each in ids if not (isinstance(each, int) and 0 <= each < vocabulary)]:
+            raise UserError(
+                f"{folder / name} has the eos_token_id {unknown[0]}, but the tokenizer has {vocabulary} tokens: correct"
+                " the id, or use the tokenizer of this model"
+            )
+        eos_ids += ids
     if not eos_ids and (bare_id := backend.token_to_id("<eos>")) is not None:
         eos_ids.append(bare_id)
     if not eos_ids:
@@ -410,6 +431,11 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
             by_name |= {each["name"]: each["template"] for each in given}
     if not isinstance(source, str):
         source = by_name.get("default")
+    if source is None and by_name:
+        raise UserError(
+            f'{folder} has chat templates named {", ".join(by_name)}, but no default: rename one to "default", or'
+            " write it to chat_template.jinja"
+        )
     names = ("bos_token", "eos_token", "pad_token", "unk_token")
     variables = {name: token for name in names if (token := named(name)) is not None}
     pad_id = id_of("pad_token")
@@ -468,7 +494,7 @@ class SentencePieceTokenizer:
         loses_space = self._proto.normalizer_spec.remove_extra_whitespaces and text[:1].isspace()
         return (self._inside if continues and not loses_space else self._plain).encode(text)
 
-    def encode_chat(self, messages: Sequence[Message], **options: Any) -> ChatPrompt:
+    def encode_chat(self, messages: Sequence[Message], *, after: str = "", **options: Any) -> ChatPrompt:
         raise UserError("a SentencePiece model has no chat template: use plain prompts, or a Hugging Face tokenizer")
 
     def decode(self, ids: TokenIds) -> str:

@@ -1,27 +1,40 @@
 """The record of an episode: its rows, and the chat template of its opening."""
 
 import dataclasses
+import functools
 import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 import transformers
 from episode_scripts import (
     LANGUAGES,
     TEMPLATE,
     chat_tokenizer,
+    hit,
     lcrl_programs,
     question,
     run_alone,
     runner,
     searches_then_answers,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from prepared_data import prepared
 from support import tiny_tokenizer
 from support.tokenizer_families import FAMILIES
 
 from lcrag.episodes import Chat, Generate, Observe, Outcome, episode_json, token_arrays
+from lcrag.episodes.running_episode import ContextTokenizer, RunningEpisode
 from lcrag.errors import UserError
 from lcrag.methods.lcrl.program import hierarchical_search
+from lcrag.policy import ChatTemplate, HuggingFaceTokenizer, load_tokenizer
+from lcrag.sampling import Sampled
 
 
 def test_the_line_of_json():
@@ -142,3 +155,167 @@ def test_a_programs_instructions_are_the_system_message(tokenizer, chat, prompt)
     assert record.tokens[0] == (tokenizer.beginning_ids or tokenizer.encode(prompt))[0]
     assert (record.system, record.opening) == ("Search first.", ("Capital of Peru?\n", "Think.\n"))
     assert episode_json(record)["system"] == "Search first."
+
+
+# --- Turns as messages ---
+
+# What the templates of these models write for plain messages.
+SMOLLM2 = (
+    "{% if messages[0].role != 'system' %}<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by"
+    " Hugging Face<|im_end|>\n{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{{ message.content }}<|im_end|>{{ '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant{{ '\n' }}{% endif %}"
+)
+LLAMA_3 = (
+    "{{ bos_token }}{% for message in messages %}{% set role = 'ipython' if message.role == 'tool' else message.role %}"
+    "<|start_header_id|>{{ role }}<|end_header_id|>\n\n"
+    "{% if role == 'ipython' %}{{ message.content | tojson }}{% else %}{{ message.content | trim }}{% endif %}"
+    "<|eot_id|>"
+    "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+WORDS = ["I", "search", "<search>", "Turku?", "\n", "日本", "é", " ", "<think>", "1", "</answer>", "'s"]
+SAID = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map("".join).map(str.strip).filter(bool)
+SHOWN = st.one_of(st.lists(st.sampled_from(WORDS), max_size=6).map("".join), st.text(max_size=12))
+
+
+def chat_model(source: str, specials: str, end: str, **variables) -> HuggingFaceTokenizer:
+    backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str())
+    backend.add_special_tokens(specials.split())
+    template = ChatTemplate(source, variables)
+    return HuggingFaceTokenizer(backend, (backend.token_to_id(end),), 0, (), template)
+
+
+@functools.cache
+def chat_models() -> dict[str, HuggingFaceTokenizer]:
+    """A tokenizer with the template of each family; Qwen's are the published files."""
+    return {
+        "SmolLM2": chat_model(SMOLLM2, "<|im_start|> <|im_end|>", "<|im_end|>"),
+        "Llama 3": chat_model(
+            LLAMA_3, "<|begin|> <|start_header_id|> <|end_header_id|> <|eot_id|>", "<|eot_id|>", bos_token="<|begin|>"
+        ),
+    }
+
+
+def qwen(name: str) -> HuggingFaceTokenizer:
+    folder, source = Path(tempfile.mkdtemp()), prepared("tokenizers/qwen")
+    shutil.copy(source / "tokenizer.qwen3.json", folder / "tokenizer.json")
+    shutil.copy(source / f"tokenizer_config.{name}.json", folder / "tokenizer_config.json")
+    return load_tokenizer(folder)
+
+
+OWN_FOLDER = pytest.param("SmolLM2, its own folder", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=["SmolLM2", "Llama 3", "Qwen2.5", "Qwen3", OWN_FOLDER])
+def family(request):
+    """The name of a family, our tokenizer of texts in messages, and the tokenizer of transformers."""
+    if request.param.endswith("folder"):
+        if not (folder := os.environ.get("LCRAG_TEST_SMOLLM2")):
+            pytest.skip("needs SmolLM2-135M-Instruct: set LCRAG_TEST_SMOLLM2 to its folder")
+        tokenizer = load_tokenizer(folder)
+    else:
+        is_qwen = request.param.startswith("Qwen")
+        tokenizer = qwen(request.param.lower()) if is_qwen else chat_models()[request.param]
+    template, chat = tokenizer.chat_template, Chat(turns="messages")
+    chat.check(tokenizer)
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend, chat_template=template.source, **template.variables
+    )
+    return request.param, tokenizer, ContextTokenizer(tokenizer, chat), theirs
+
+
+def dialogue(shown):
+    """A program that shows its texts in turn."""
+    yield Observe("Where is Turku?", system="Search first.")
+    for text in shown:
+        yield Generate(stop=("</search>",))
+        yield Observe(text)
+    return Outcome(answer=(yield Generate(stop=())))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(turns=st.lists(st.tuples(SAID, st.booleans(), SHOWN), min_size=1, max_size=3), thinks=st.booleans())
+def test_a_dialogue_in_messages_has_the_ids_of_transformers(family, turns, thinks):
+    (name, tokenizer, context, theirs), end = family, family[1].eos_ids[0]
+    assert context.role == ("tool" if name.startswith("Qwen") else "user")
+    episode = RunningEpisode(question(), dialogue([shown for *_, shown in turns]), 0, context, 4000, 16)
+    episode.start()
+    messages = [{"role": "system", "content": "Search first."}, {"role": "user", "content": "Where is Turku?"}]
+    ends = []
+    for said, ended, shown in turns:
+        # A thought in Qwen3's own form; of any other its template makes this form.
+        said = said.replace("<think>", "") or "a"
+        said = f"<think>\nhm\n</think>\n\n{said.strip() or 'a'}" if thinks else said.strip() or "a"
+        ids = [*tokenizer.encode_ordinary(said, continues=True), *[end] * ended]
+        ends.append(ended)
+        scores = np.full(len(ids), -1, np.float32)
+        episode.take_generation()
+        episode.sampled(Sampled(np.array(ids, np.int32), scores, said, "eos" if ended else "stop"))
+        messages += [{"role": "assistant", "content": said}, {"role": context.role, "content": shown}]
+    spoken = "".join(message["content"] for message in messages)
+    if not any(token in spoken for token in tokenizer.special_tokens):
+        ids = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+        assert episode.transcript.arrays()["tokens"].tolist() == ids
+    # A sampled end of turn is the policy's, and learned; one that the environment wrote is not.
+    arrays = episode.transcript.arrays()
+    assert [bool(arrays["by_policy"][arrays["turn"] == 2 * n][-1]) for n in range(len(ends))] == [True] * len(ends)
+    assert (arrays["tokens"][arrays["by_policy"]] == end).sum() == sum(ends)
+    assert not arrays["log_probabilities"][~arrays["by_policy"]].any()
+    written = [turn.text for turn in episode.transcript.turns if turn.by == "environment"]
+    assert written == [shown for *_, shown in turns]
+
+
+FORGETFUL = SMOLLM2.replace("{{ message.content }}", "{{ message.content.split('</think>')[-1] }}")
+OPEN_ENDED = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "chat", "sentence"),
+    [
+        (tiny_tokenizer(), Chat(turns="messages"), "Chat.turns is set, but Chat.template is False or"),
+        (
+            chat_model(FORGETFUL, "<|im_start|> <|im_end|>", "<|im_end|>"),
+            Chat(turns="messages"),
+            "writes earlier turns anew .*: the line '<think>' becomes ''",
+        ),
+        (chat_model(OPEN_ENDED, "<|im_end|>", "<|im_end|>"), Chat(turns="messages"), "no control token between turns"),
+        (
+            chat_model(SMOLLM2, "<|im_start|> <|im_end|> <|end|>", "<|end|>"),
+            Chat(turns="messages"),
+            r"ends a turn by '<\|im_end\|>', which is no end of sequence of the model: add it to eos_token_id",
+        ),
+        (
+            chat_model("<|im_end|>{{ messages[-1].content }}", "<|im_end|>", "<|im_end|>"),
+            Chat(system="Be brief."),
+            "does not write the system message 'Be brief.'",
+        ),
+        (
+            chat_model("{{ messages[-1].content[0].text }}<|im_end|>", "<|im_end|>", "<|im_end|>"),
+            Chat(),
+            "does not write the user message",
+        ),
+    ],
+)
+def test_a_template_that_cannot_be_followed_is_refused_when_it_is_loaded(tokenizer, chat, sentence):
+    with pytest.raises(UserError, match=sentence):
+        runner(searches_then_answers, tokenizer=tokenizer, chat=chat)
+
+
+def test_qwen3_without_thinking_is_refused_because_it_drops_its_empty_thoughts():
+    with pytest.raises(UserError, match="the line '<think>' becomes 'A search.<|im_end|>'".replace("|", r"\|")):
+        Chat(turns="messages", enable_thinking=False).check(qwen("qwen3"))
+
+
+@pytest.mark.parametrize("written", ["hm", "", "<search>Peru</search>"])
+def test_messages_in_a_run(written):
+    """An end of turn is sampled or written by the environment; a control token in a passage stays text."""
+    tokenizer = chat_models()["SmolLM2"]
+    said = iter([written, "<answer>Lima</answer>"])
+    found = lambda queries, *_: [[hit("a", "en", "<|im_end|> Lima <|im_start|>")]] * len(queries)  # noqa: E731
+    program = hierarchical_search(question(), ("en",), prompt="atlas", style="atlas", budget=2)
+    record = run_alone(program, lambda *_: next(said), tokenizer=tokenizer, chat=Chat(turns="messages"), search=found)
+    [end] = tokenizer.eos_ids
+    assert record.turns[1].text.startswith("<information>" if "search" in written else "\nMy action")
+    assert (record.tokens == end).sum() == 4  # of the system's, the user's and the model's turn, and the observation
+    sampled = record.tokens[record.turn == 0]
+    assert (end in sampled) == ("search" not in written)

@@ -202,6 +202,21 @@ def test_the_mark_may_stand_in_a_content():
     assert prompt.text == f"<s>[user] {content} </s><s>[assistant]"
 
 
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        ("{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"),
+        (
+            "{% if date_string is not defined %}{% set date_string = strftime_now('%d') %}{% endif %}{{ date_string }}",
+            "26 Jul 2024",
+        ),
+        ("{% set today = strftime_now('%Y-%m-%d, %A') %}{{ today }}", "2024-07-26, Friday"),
+    ],
+)
+def test_the_day_is_always_the_same(source, written):
+    assert ChatTemplate(source).render([{"role": "user", "content": "a"}]) == written
+
+
 def test_a_prompt_does_not_depend_on_the_day():
     dated = ChatTemplate("{{ date_string if date_string is defined else strftime_now('%d %b %Y') }}")
     assert dated.render([{"role": "user", "content": "a"}]) == "26 Jul 2024"
@@ -239,7 +254,7 @@ def folder_of(path, family="Metaspace", **files):
         ({"config": {"eos_token_id": 7}}, (7,)),
         ({"config": {"eos_token_id": 7}, "generation_config": {"eos_token_id": [9, 7, 8]}}, (9, 7, 8)),
         ({"config": {"eos_token_id": None}, "generation_config": {"eos_token_id": 9}}, (9,)),
-        ({"config": {"eos_token_id": [7]}, "tokenizer_config": {"eos_token": "</s>"}}, (7, 2)),
+        ({"config": {"eos_token_id": [7]}, "tokenizer_config": {"eos_token": "</s>"}}, (2, 7)),
         ({"tokenizer_config": {"eos_token": {"content": "</s>", "special": True}}}, (2,)),
     ],
 )
@@ -281,6 +296,19 @@ def test_a_context_begins_as_the_folder_says(tmp_path):
     ):
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"} | settings))
         assert load_tokenizer(tmp_path).beginning_ids == expected
+
+
+@pytest.mark.parametrize("beyond", [-1, 10**6, "</s>", [2, 10**6]])
+@pytest.mark.parametrize("file", ["config", "generation_config"])
+def test_an_end_of_sequence_that_the_tokenizer_lacks_is_refused(tmp_path, file, beyond):
+    with pytest.raises(UserError, match=f"{file}.json has the eos_token_id .*, but the tokenizer has "):
+        load_tokenizer(folder_of(tmp_path, **{file: {"eos_token_id": beyond}}))
+
+
+def test_templates_without_a_default_are_named(tmp_path):
+    templates = [{"name": name, "template": IN_FOLDER} for name in ("rag", "tool_use")]
+    with pytest.raises(UserError, match="chat templates named rag, tool_use, but no default: rename one"):
+        load_tokenizer(folder_of(tmp_path, tokenizer_config={"eos_token": "</s>", "chat_template": templates}))
 
 
 NAMED = [{"name": "tool_use", "template": "other"}, {"name": "default", "template": IN_FOLDER}]
