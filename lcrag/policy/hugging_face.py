@@ -544,6 +544,7 @@ def save_hugging_face(
                 write_json(staging / INDEX_FILE, {"metadata": plan.metadata, "weight_map": weight_map})
             _write_settings(staging, config, written, tuple(eos_ids))
             save_tokenizer(staging)
+            TensorFolder(staging).check({name: place.shape for name, place in stored.items()})
             write_manifest(staging, sorted(staging.rglob("*")))
             _publish(staging, folder)
     finally:

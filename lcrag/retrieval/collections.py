@@ -493,6 +493,7 @@ def build_collection(
             (building / name).write_text(text, encoding="utf-8")
         state_path.unlink()
         write_manifest(building, sorted(building.rglob("*")))
+        Collection(building, encoder)  # opened before it takes the place of an earlier one
     return meta
 
 

@@ -54,12 +54,13 @@ def assert_same_weights(folder, other):
 
 
 def test_the_latest_checkpoint_is_what_the_run_saved_as_its_policy(finished, tmp_path):
-    assert export(finished, output=tmp_path / "out") == 0
-    assert_same_weights(tmp_path / "out", finished / "policy")
-    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
-    sizes = [value.size for value in load_file(tmp_path / "out" / "model.safetensors").values()]
+    run, out = shutil.copytree(finished, tmp_path / "lr[1]"), tmp_path / "out[a-z] {x}*"
+    assert export(run, output=out) == 0
+    assert_same_weights(out, finished / "policy")
+    model = transformers.AutoModelForCausalLM.from_pretrained(out)
+    sizes = [value.size for value in load_file(out / "model.safetensors").values()]
     assert sum(parameter.numel() for parameter in model.parameters()) == sum(sizes)
-    assert load_tokenizer(tmp_path / "out").fingerprint() == load_tokenizer(finished / "policy").fingerprint()
+    assert load_tokenizer(out).fingerprint() == load_tokenizer(finished / "policy").fingerprint()
 
 
 def test_an_earlier_step_and_another_dtype(finished, tmp_path):

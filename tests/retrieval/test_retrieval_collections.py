@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -344,6 +345,17 @@ def test_damage_is_reported_with_its_remedy(tmp_path, tree, name, damage):
         path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
     with pytest.raises(UserError, match=f"{tmp_path}.*build"):
         load_collections(tmp_path)
+
+
+def test_a_collection_that_cannot_be_opened_replaces_none(tmp_path, encoder, passages, monkeypatch):
+    build_collection(passages, encoder, tmp_path, language="en")
+    before = collections_module.read_meta(tmp_path / "en")
+    with monkeypatch.context() as patch:
+        patch.setattr(collections_module, "read_index", mock.Mock(side_effect=RuntimeError("no index")))
+        with pytest.raises(UserError, match="cannot be opened"):
+            build_collection(passages[:1], encoder, tmp_path, language="en")
+    assert collections_module.read_meta(tmp_path / "en") == before
+    load_collections(tmp_path)
 
 
 class Interrupted(Exception):
