@@ -37,6 +37,7 @@ from lcrag.files import resolved_folder
 from lcrag.models.completers import LOCAL, ChatEndpoint
 from lcrag.policy import Policy, load_tokenizer, parameter_fingerprint
 from lcrag.rewards import ANSWER_TERMS
+from lcrag.rewards.text import folded
 from lcrag.sampling import Sampled, Sampler, SamplerConfig
 
 # (question, the turns so far beginning with the prompt, the request) -> the policy's next text, with its stop string;
@@ -151,9 +152,10 @@ VERDICTS = (KEPT, WRONG, NO_ANSWER, CONTEXT_FULL, INVALID, TOO_MANY, EMPTY)
 
 
 def right(records: Sequence[EpisodeRecord], answer: str) -> list[bool]:
-    """Returns whether each episode's answer is a golden one: whether the answer reward of a name is 1."""
+    """Returns whether each episode's answer is a golden one to a reader: whether the answer reward of a name is 1."""
     reward = lookup(ANSWER_TERMS, answer, "answer reward")
-    scores = reward([record.outcome.answer for record in records], [record.question.answers for record in records])
+    answers = [folded(record.outcome.answer or "") for record in records]
+    scores = reward(answers, [[*map(folded, record.question.answers)] for record in records])
     return [score >= 1.0 for score in scores.tolist()]
 
 

@@ -16,11 +16,13 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import gin
+import regex
 
 from lcrag.data.questions import Question
 from lcrag.episodes.programs import Found, FoundPassage, RetrievalFailure, TextTokenizer
 from lcrag.episodes.tags import INFORMATION, closing, neutralise, opening
 from lcrag.errors import lookup
+from lcrag.rewards.text import SENTENCE_MARK, UNSPACED, folded
 
 # --- Routes and choices of collections ---
 
@@ -313,9 +315,10 @@ ELLIPSIS = "…"
 # configurations (1,800 tokens) shows.
 PASSAGE_CHARACTERS = 2**13
 _LEAST_TOKENS = 12  # no part of a sentence is shown in fewer
-_SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]»”’]*\s+|(?<=[。！？｡।؟۔])\s*")
-_WORD = re.compile(r"[^\W_]+")
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+_SENTENCE_END = regex.compile(
+    rf"(?V1)(?<=[.．!?…])[\"')\]»”’]*\s+|(?<={SENTENCE_MARK})[」』”’]*+\s*+(?!{SENTENCE_MARK})"
+)
+_WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
 _BROKEN_END = re.compile(r"(?:\s\S{0,20}|\d+)$")
 
 
@@ -417,7 +420,7 @@ def ranked(query: str, sentences: Sequence[str]) -> list[int]:
 def _grams(text: str) -> frozenset[str]:
     """Returns the trigrams of a text's words with their boundaries; bigrams of words in scripts without spaces."""
     grams: set[str] = set()
-    for word in _WORD.findall(text.casefold()):
-        size, padded = (2, word) if _UNSPACED.search(word) else (3, f" {word} ")
+    for word in _WORD.findall(folded(text)):
+        size, padded = (2, word) if UNSPACED.search(word) else (3, f" {word} ")
         grams.update(padded[start : start + size] for start in range(max(1, len(padded) - size + 1)))
     return frozenset(grams)

@@ -51,6 +51,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import pydantic
+import regex
 import sacrebleu
 from babel import Locale
 from babel.localedata import locale_identifiers
@@ -59,7 +60,7 @@ from jaxtyping import Bool, Float
 
 from lcrag.errors import UserError, typed
 from lcrag.rewards.terms import Episodes, Term, TermSum, Values
-from lcrag.rewards.text import segmented
+from lcrag.rewards.text import SENTENCE_MARK, folded, segmented
 
 # --- Numbers and options ---
 
@@ -112,7 +113,7 @@ _DECIMAL = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _MIXED = re.compile(r"(\d+) *[+ ] *(\d+)/(\d+)")
 _QUOTIENT = re.compile(r"([^/]+)/([^/]+)")
 # Minus sign and en dash, the Arabic separators.
-_SIGNS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u066b": "."})
+_SIGNS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2010": "-", "\u2012": "-", "\u2796": "-", "\u066b": "."})
 
 # What is compared as a formula: signs of one, and no words but functions.
 _FORMULA = re.compile(r"[\d+\-*/^=<>|!_\\]|[(\[].*,")
@@ -320,7 +321,7 @@ def _alternative() -> str:
 
 _Count = Annotated[int, pydantic.Field(ge=0)]
 _Text = Annotated[str, pydantic.StringConstraints(min_length=1)]
-_SENTENCE = re.compile(r"[.!?。！？؟।።]+(?:\s|$|(?<=[。！？]))")
+_SENTENCE = regex.compile(rf"(?V1)\p{{Sentence_Terminal}}+(?:\s|$|(?<={SENTENCE_MARK}))")
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+\S", re.MULTILINE)
 
 
@@ -345,7 +346,7 @@ class Keywords(_Constraint):
     words: Annotated[list[_Text], pydantic.Field(min_length=1)]
 
     def satisfied(self, text: str) -> bool:
-        occur = [word.casefold() in text.casefold() for word in self.words]
+        occur = [folded(word) in folded(text) for word in self.words]
         return all(occur) if self.kind == "include" else not any(occur)
 
 
@@ -356,7 +357,7 @@ class Frequency(_Range):
     word: _Text
 
     def satisfied(self, text: str) -> bool:
-        return self.holds(text.casefold().count(self.word.casefold()))
+        return self.holds(folded(text).count(folded(self.word)))
 
 
 class Count(_Range):
@@ -379,7 +380,7 @@ class Affix(_Constraint):
     text: _Text
 
     def satisfied(self, text: str) -> bool:
-        text, affix = text.strip().casefold(), self.text.casefold()
+        text, affix = folded(text).strip(), folded(self.text)
         return text.startswith(affix) if self.kind == "starts_with" else text.endswith(affix)
 
 

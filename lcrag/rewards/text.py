@@ -55,6 +55,8 @@ UNSPACED = regex.compile(
     r"(?V1)([[\p{L}\p{M}\p{N}]&&[\p{scx=Hani}\p{scx=Hira}\p{scx=Kana}\p{sc=Tibt}\p{sc=Yiii}\p{lb=SA}"
     r"\p{sc=Thai}\p{sc=Laoo}\p{sc=Mymr}\p{sc=Khmr}]])"
 )
+# Unicode's ends of sentences, except those that are also written within numbers and words; for patterns of (?V1).
+SENTENCE_MARK = r"[\p{Sentence_Terminal}--[.!?．․]]"
 # What no reader sees: marks of direction, joiners, soft hyphens, variation selectors, fillers.
 INVISIBLE = regex.compile(r"[\p{Cf}\p{Default_Ignorable_Code_Point}]")
 _VISIBLE = regex.compile(

@@ -24,8 +24,10 @@ from lcrag.episodes.searches import (
     shortened,
 )
 from lcrag.errors import UserError
+from lcrag.methods.baselines.searches import next_query
 from lcrag.policy import HuggingFaceTokenizer
 from lcrag.retrieval.passages import Passage
+from lcrag.rewards.domains import Count
 
 # --- Routes and collections ---
 
@@ -237,6 +239,11 @@ def test_sentences_end_in_every_script_and_rare_words_decide_which_matches():
     assert sentences_of("A b. C d? “E.” F") == ["A b. ", "C d? ", "“E.” ", "F"]
     assert sentences_of("東京は首都。人口は多い。") == ["東京は首都。", "人口は多い。"]
     assert sentences_of("भारत। देश है।") == ["भारत। ", "देश है।"]
+    for mark in "。！？؟۔։።፧।။។៕":  # Han, Arabic, Urdu, Armenian, Ethiopic, Devanagari, Burmese, Khmer
+        assert sentences_of(f"A{mark} B{mark}{mark}") == [f"A{mark} ", f"B{mark}{mark}"]
+        assert next_query(f"A{mark} B{mark}") == (f"A{mark}", False)
+        assert Count(kind="sentences", least=2, most=2).satisfied(f"A{mark} B{mark}")
+    assert sentences_of("「東京。」と人。") == ["「東京。」", "と人。"]
     assert sentences_of("3.5 km") == ["3.5 km"]
     assert sentences_of("") == []
     sentences = ("The city is old.", "The city of Lima is large.", "The city has a port.")

@@ -1,5 +1,7 @@
 """Golden plans by a teacher, text by text, and what removes them; the atlas's oracle and teacher."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,7 @@ from lcrag.methods.globalrag.golden import (
     plan_of_question,
     read_plan,
     read_sub_answer,
+    without_held_out,
 )
 from lcrag.methods.globalrag.plans import QuestionPlan, golden_graph, golden_plans, with_own_plan
 from lcrag.methods.globalrag.program import globalrag
@@ -221,3 +224,9 @@ def test_the_teacher_s_trajectory_is_kept_and_a_lacking_fact_makes_it_give_up(fo
     assert len(golden.plan.edges) == {"two": 1, "three": 2}.get(form, 0)
     lost = played_by(PlanTeacher(budget=2), question, lambda queries, *_: [[]] * len(queries), golden_trajectory)
     assert (lost.outcome.extra["unresolved"], lost.counts["searches"]) == ("Q1", 2)
+
+
+@pytest.mark.parametrize("text", ["Wer war es?", "WER WAR ES", "Wer\u00a0war es\u200f?", "Wer war e\u00ads?"])
+def test_a_held_out_question_is_the_same_to_a_reader(text):
+    asked, other = (dataclasses.replace(QUESTION, text=written) for written in (text, "Wer ist es?"))
+    assert without_held_out([asked, other], [dataclasses.replace(QUESTION, text="Wer war es?")]) == [other]

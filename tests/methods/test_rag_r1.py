@@ -228,11 +228,13 @@ def test_completions_of_the_policy_are_rows_of_their_own(tmp_path):
     [
         (SEARCHING, KEPT),
         (("<search> A</search>", "<answer> ALPHA</answer>"), KEPT),
+        (("<search> A</search>", "<answer> A\u200f</answer>"), KEPT),
         (("<search> A</search>", "<answer> B</answer>"), WRONG),
         (("<search> A</search>",) * 4 + ("no idea",), NO_ANSWER),
         (("well", "<answer> A</answer>"), INVALID),
         (("<search> a,b,c,d</search>", "<answer> A</answer>"), TOO_MANY),
         (("<search> a,,b</search>", "<answer> A</answer>"), EMPTY),
+        (("<search> a,\u200e,b</search>", "<answer> A</answer>"), EMPTY),
     ],
 )
 def test_a_demonstration_is_right_and_follows_the_format(texts, expected):

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 import gin
+import regex
 
 from lcrag.curation.playing import GoldenAnswers
 from lcrag.data.questions import Question, language_of
@@ -15,6 +16,7 @@ from lcrag.errors import UserError, lookup
 from lcrag.methods.baselines.rag import QUESTION, SHORT, Step, answer_from, titles_of
 from lcrag.rewards import VERDICTS
 from lcrag.rewards.matching import holds_answer
+from lcrag.rewards.text import SENTENCE_MARK
 
 D_RAG_ARGUMENT = {
     "full": Step(
@@ -82,7 +84,7 @@ def d_rag(
 NO_EVIDENCE = "The passages do not bear on the question."
 _ARGUMENT = re.compile(r"Argument from ([^(\n]+) passages \(([^\n]*)")
 _TITLE = re.compile(r"^(?:Doc \d+\(Title: .*?\)|[^:\n]+:)\s+", re.MULTILINE)
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？।])|\n")
+_SENTENCE_END = regex.compile(rf"(?V1)(?<=[.!?])\s+|(?<={SENTENCE_MARK})|\n")
 
 
 @gin.register

@@ -33,6 +33,7 @@ from lcrag.episodes.tags import (
     opening,
 )
 from lcrag.errors import lookup
+from lcrag.rewards.text import folded
 
 # --- Steps, which all baselines share ---
 # Every step has two wordings: "full" for models that follow instructions, "atlas" for the built-in tiny one. The
@@ -330,4 +331,4 @@ def win(text: str, one: str, other: str) -> float:
 
 
 def _same(text: str, candidate: str) -> bool:
-    return text.strip().casefold() == candidate.casefold()
+    return folded(text).strip() == folded(candidate).strip()

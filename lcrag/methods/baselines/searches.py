@@ -10,6 +10,7 @@ from typing import Any
 
 import gin
 import numpy as np
+import regex
 
 from lcrag.data.questions import Question
 from lcrag.episodes.programs import (
@@ -47,7 +48,7 @@ from lcrag.methods.baselines.rag import (
 from lcrag.rewards import Episodes, Reward, TermSum, normalise_english
 from lcrag.rewards.matching import token_f1
 from lcrag.rewards.terms import Term, Values, answer_term
-from lcrag.rewards.text import is_visible
+from lcrag.rewards.text import SENTENCE_MARK, is_visible
 
 REPEATED = "\nI have searched for this already. Let me use what was found.\n"
 LATEST_STEPS = 4
@@ -183,7 +184,7 @@ FLARE_ANSWER = {
     "atlas": SHORT,
 }
 
-_SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|[。！？؟۔।]|\n|$)", re.DOTALL)
+_SENTENCE = regex.compile(rf"(?V1).+?(?:[.!?](?=\s|$)|{SENTENCE_MARK}|\n|$)", regex.DOTALL)
 
 
 @gin.configurable(denylist=["question", "collections"])

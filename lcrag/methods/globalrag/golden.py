@@ -58,6 +58,7 @@ from lcrag.methods.globalrag.plans import (
 from lcrag.retrieval.passages import Hit
 from lcrag.rewards import normalise, squad_exact_match
 from lcrag.rewards.matching import holds_answer
+from lcrag.rewards.text import folded
 
 GIVEN_UP = "unknown"  # sub-answer of a teacher that gives up
 NO_PLAN = "no_plan"
@@ -187,8 +188,8 @@ def read_sub_answer(key: str, text: str) -> str | None:
 
 def without_held_out(questions: Iterable[Question], held_out: Iterable[Question]) -> list[Question]:
     """Returns the questions that no held-out one asks in the same words, ignoring case and punctuation."""
-    asked = {normalise(question.text) for question in held_out}
-    return [question for question in questions if normalise(question.text) not in asked]
+    asked = {normalise(question.text, "unicode") for question in held_out}
+    return [question for question in questions if normalise(question.text, "unicode") not in asked]
 
 
 def golden_verdict(record: EpisodeRecord, correct: bool) -> str:
@@ -213,7 +214,8 @@ def graph_of(record: EpisodeRecord) -> GoldenGraph:
     extra, golds = record.outcome.extra, record.question.answers
     plan = plan_of(extra["plan"])
     sub_answers = [extra["sub_answers"][key] for key in plan.questions]
-    final = squad_exact_match(sub_answers, [golds] * len(sub_answers)) == 1
+    texts, wanted = [folded(answer) for answer in sub_answers], [folded(gold) for gold in golds]
+    final = squad_exact_match(texts, [wanted] * len(texts)) == 1
     answers = [
         tuple(dict.fromkeys((answer, *(golds if is_final else ()))))
         for answer, is_final in zip(sub_answers, final.tolist(), strict=True)

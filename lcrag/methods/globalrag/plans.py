@@ -31,6 +31,7 @@ import gin
 from lcrag.data.questions import Question
 from lcrag.data.rows import UnusableQuestion
 from lcrag.errors import UserError, typed
+from lcrag.rewards.text import folded
 
 # What can be wrong with a plan, in the order of the checks.
 FAULTS = (
@@ -299,11 +300,11 @@ def with_decomposition(question: Question) -> Question:
     step_answers = [step["answer"].strip() for step in steps]
     if not all(step_answers):
         raise UnusableQuestion(NO_ANSWER, f"step {step_answers.index('') + 1} has no answer")
-    golds, folded = question.answers, {gold.casefold() for gold in question.answers}
-    if step_answers[-1].casefold() not in folded:
+    golds, wanted = question.answers, {folded(gold) for gold in question.answers}
+    if folded(step_answers[-1]) not in wanted:
         detail = f"the last step's answer is {step_answers[-1]!r}, the question's is {golds[0]!r}"
         raise UnusableQuestion(ANOTHER_ANSWER, detail)
-    answers = [dict.fromkeys((answer, *(golds if answer.casefold() in folded else ()))) for answer in step_answers]
+    answers = [dict.fromkeys((answer, *(golds if folded(answer) in wanted else ()))) for answer in step_answers]
     supports = ([step["support"]] if step["support"] else [] for step in steps)
     graph = graph_with_answers(plan, map(tuple, answers), supports)
     return dataclasses.replace(question, extra=question.extra | {"golden_plans": [graph]})
