@@ -15,6 +15,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import html
 import io
 import itertools
 import multiprocessing
@@ -147,7 +148,7 @@ class Block:
         for document in self.documents:
             if isinstance(document, WikiPage):
                 try:
-                    text = plain_text(document.wikitext, document.hidden_namespaces)
+                    text = plain_text(document.wikitext, document.hidden_namespaces, document.title)
                 except ParserError as error:
                     page = f"page {document.id} ({document.title})"
                     problems.append((page, f"its wikitext cannot be parsed ({error})"))
@@ -416,7 +417,35 @@ _HIDDEN_TAGS = frozenset(
 _BREAKING_TAGS = frozenset("br p div li dd dt hr center blockquote poem".split())
 # Links to the same article in another language, as dumps had them before Wikidata.
 _INTERLANGUAGE = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z]+)*:(?!\s)")
-_MAGIC_WORD = re.compile(r"__[^\W\d_a-z]{2,}__")
+# Every wiki has the English words in any case, and its own in capitals or a script without case; `__init__` is text.
+_MAGIC_WORD = re.compile(
+    r"__(?:(?i:(?:no|force)?toc|noeditsection|nogallery|(?:no)?index|(?:no)?newsectionlink|hiddencat|disambig"
+    r"|staticredirect|notc|nocc|no(?:title|content)convert)|[^\W\d_a-z][^\s\d_a-z]*(?:_[^\s\d_a-z]+)*)__+"
+)
+_ATTRIBUTES = r"(?:\s+[\w:-]+\s*=[^<>]*|\s*)/?\s*"
+# Tags that the next one closes: unclosed, they would contain each other to mwparserfromhell, which stops at a depth.
+_LINE_TAG = re.compile(
+    r"(<(nowiki|pre|syntaxhighlight|source)\b[^<>]*>.*?</\2\s*>|<!--.*?-->)"
+    rf"|</?(?:br|p|li|dd|dt|tr|td|th){_ATTRIBUTES}>",
+    re.DOTALL | re.IGNORECASE,
+)
+# What is not closed stays in the text that mwparserfromhell returns: tags, which must look like HTML's or an
+# extension's with attributes, and comments, which MediaWiki hides to the end of the page.
+_HTML_TAGS = (
+    "a abbr b bdi bdo big caption cite code col colgroup data del dfn dl em font h1 h2 h3 h4 h5 h6 i ins kbd mark"
+    " noinclude nowiki ol onlyinclude pre q rb rp rt ruby s samp small span strike strong sub sup tbody td tfoot th"
+    " thead time tr tt u ul var wbr"
+).split()
+_LEFT_TAG = re.compile(rf"</?({'|'.join((*_HTML_TAGS, *_HIDDEN_TAGS, *_BREAKING_TAGS))}){_ATTRIBUTES}>", re.IGNORECASE)
+_LEFT_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_FILE = re.compile(
+    r"[^\s:|][^:|\n]*:[^|\n]*\.(?:jpe?g|png|gif|svg|tiff?|webp|xcf|pdf|djvu|og[gvax]|opus|flac|wav|mp[34g]|mid|webm|stl)\s*",
+    re.IGNORECASE,
+)
+_TEMPLATE_BEGINS = re.compile(r"\{\{[^{}|.]{1,60}\|?")  # its name alone on a line
+# Markup that a page shows as text, from <nowiki> and entities, passes as characters that XML cannot contain.
+_SHOWN_MARKUP = str.maketrans("<>{}[]|!'_", "\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17")
+_MARKUP_OF = {shown: character for character, shown in _SHOWN_MARKUP.items()}
 _QUOTES = re.compile(r"'{5}|'''|''")
 # Chinese: -{zh-hans:计算机; zh-hant:電腦}- and -{word}-.
 _VARIANTS = re.compile(r"-\{(?:[^{}|]*\|)?([^{}]*)\}-")
@@ -431,14 +460,17 @@ _SPACES = re.compile(r"[ \t\xa0]+")
 _HEADING = "\x1d"
 
 
-def plain_text(wikitext: str, hidden_namespaces: frozenset[str] = frozenset()) -> str:
+def plain_text(wikitext: str, hidden_namespaces: frozenset[str] = frozenset(), title: str = "") -> str:
     """Returns the running text of a page: one line per paragraph, list item, and heading of a non-empty section.
 
     Args:
       hidden_namespaces: Lower-case names of the namespaces whose links show no text.
+      title: The page's title, for `{{PAGENAME}}`.
     """
+    wikitext = _LINE_TAG.sub(lambda found: found[1] or "\n", wikitext)
     parsed = mwparserfromhell.parse(wikitext, skip_style_tags=True)
-    text = "".join(_shown(parsed, hidden_namespaces))
+    text = _LEFT_COMMENT.sub("", "".join(_shown(parsed, hidden_namespaces, title)))
+    text = _LEFT_TAG.sub(lambda tag: "\n" if tag[1].lower() in _BREAKING_TAGS else "", text)
 
     def variant(word: re.Match) -> str:
         """Chooses the mainland variant of a word given in several Chinese variants, else the first."""
@@ -448,7 +480,19 @@ def plain_text(wikitext: str, hidden_namespaces: frozenset[str] = frozenset()) -
     text = _QUOTES.sub("", _MAGIC_WORD.sub("", _VARIANTS.sub(variant, text)))
     text = _EMPTY_BRACKETS.sub("", _LEADING_SEPARATORS.sub(r"\1", text))
     text = _SPACE_BEFORE.sub(r"\1", _SPACES.sub(" ", text))
-    lines = [line.strip(" \t") for line in text.split("\n") if any(map(str.isalnum, line))]
+    # Lines of tables and templates that are not closed, and of files in such galleries.
+    lines, in_table = [], False
+    for line in text.split("\n"):
+        line = line.strip(" \t")
+        if line.startswith("{|") or (in_table and line.startswith("!")):
+            in_table = True
+        elif line.startswith("|") and not line.startswith("|}"):
+            continue
+        elif _TEMPLATE_BEGINS.fullmatch(line) or _FILE.fullmatch(line.partition("|")[0]):
+            continue
+        elif any(map(str.isalnum, line := line.removeprefix("|}").removeprefix("}}").strip(" \t"))):
+            lines.append(line)
+            in_table = in_table and not line.startswith(_HEADING)
     # Headings, such as that of references, go if their sections have become empty.
     kept: list[str] = []
     level_below = 1  # level of the following line: a heading's, or 7 for running text; 1 at the end of the page
@@ -460,43 +504,133 @@ def plain_text(wikitext: str, hidden_namespaces: frozenset[str] = frozenset()) -
         elif level < level_below:
             kept.append(line.lstrip(_HEADING).strip())
             level_below = level
-    return "\n".join(kept[::-1])
+    return "\n".join(kept[::-1]).translate(_MARKUP_OF)
 
 
-def _shown(code: Wikicode, hidden: frozenset[str]) -> Iterator[str]:
+def _shown(code: Wikicode, hidden: frozenset[str], page: str) -> Iterator[str]:
     """Yields the text of every visible node."""
     for node in code.nodes:
         match node:
             case nodes.Text():
                 yield node.value
             case nodes.HTMLEntity():
-                yield node.normalize()
+                yield node.normalize().translate(_SHOWN_MARKUP)
+            case nodes.Template():
+                yield _shown_template(node, hidden, page)
             case nodes.Wikilink(title=link, text=text):
-                title = str(link).strip()
+                title = html.unescape(str(link)).strip()
                 namespace, colon, _ = title.partition(":")
                 # Of no text to a reader: categories, files (also under a namespace's old name, where the link has
                 # several parts), and links to the same article in another language.
-                if colon and namespace.strip().lower() in hidden:
+                if colon and (namespace.strip().lower() in hidden or _FILE.fullmatch(title)):
                     continue
                 if text is None:
                     yield "" if colon and _INTERLANGUAGE.match(title) else title.removeprefix(":")
                 elif not colon or "|" not in str(text):
-                    yield from _shown(text, hidden)
+                    yield from _shown(text, hidden, page)
             case nodes.ExternalLink():
-                yield "".join(_shown(node.title, hidden)) if node.title else ""
+                yield "".join(_shown(node.title, hidden, page)) if node.title else ""
             case nodes.Heading():
-                yield f"\n{_HEADING * node.level}{''.join(_shown(node.title, hidden))}\n"
+                yield f"\n{_HEADING * node.level}{''.join(_shown(node.title, hidden, page))}\n"
             case nodes.Tag():
                 name = str(node.tag).strip().lower()
                 if name in _BREAKING_TAGS:
                     yield "\n"
-                if name not in _HIDDEN_TAGS and node.contents is not None:
-                    yield from _shown(node.contents, hidden)
+                if name in ("nowiki", "pre") and node.contents is not None:
+                    yield "".join(_shown(node.contents, hidden, page)).translate(_SHOWN_MARKUP)
+                elif name not in _HIDDEN_TAGS and node.contents is not None:
+                    yield from _shown(node.contents, hidden, page)
 
 
-# Keys of the namespaces whose links show no text (Media, File, Category), and names they have in every wiki.
+# Templates that are part of a sentence, by what they show; others (infoboxes, citations, notices) show nothing.
+_PAGE_NAMES = frozenset(("pagename", "fullpagename"))
+_CONVERSIONS = frozenset("convert cvt".split())
+_NUMBER_FUNCTIONS = frozenset("formatnum formatnombre formatonúmero formatnúmero zahlenformat".split())
+# Their first argument.
+_FIRST = frozenset("abbr abbrlink big ill nobr nobold nowrap nwr small smaller larger sub sup".split())
+_LAST = frozenset("lang langue langx llang transl translit transliteration".split())  # their last: code, text
+_ALL_ARGUMENTS = frozenset("num nombre unité unite unidad fmtn число liczba".split())  # a number and its unit
+_MARKS = {"ndash": "–", "–": "–", "snd": " – ", "spaced ndash": " – ", "mdash": "—", "nbsp": " ", "'": "'", "=": "="}
+_RANGES = {"-": "–", "–": "–", "x": " × ", "by": " × ", "+/-": " ± ", "to": " to ", "and": " and ", "or": " or "}
+_UNITS = {"C": "°C", "F": "°F", "sqmi": "sq mi", "sqft": "sq ft"}
+
+
+def _shown_template(node: nodes.Template, hidden: frozenset[str], page: str) -> str:
+    """Returns the text of a template that stands for a number or words of a sentence; empty for another."""
+    name, colon, _ = str(node.name).strip().partition(":")
+    name = name.replace("_", " ").casefold()
+    if colon:
+        return "".join(_shown(node.name, hidden, page)).partition(":")[2] if name in _NUMBER_FUNCTIONS else ""
+    values = [
+        "".join(_shown(each.value, hidden, page)).strip()
+        for each in node.params
+        if not each.showkey or each.name == "1"
+    ]
+    named = {str(each.name).strip(): str(each.value).strip() for each in node.params if each.showkey}
+    if name in _PAGE_NAMES:
+        return page
+    if not any(values):
+        return _MARKS.get(name, "")
+    if name in _CONVERSIONS:
+        return _measure(values)
+    if name == "val":
+        uncertainty = f" ± {values[1]}" if len(values) > 1 else ""
+        power, unit = named.get("e"), named.get("u") or named.get("ul")
+        return f"{values[0]}{uncertainty}{f' × 10^{power}' if power else ''}{f' {unit}' if unit else ''}"
+    if name in ("frac", "sfrac"):
+        whole = values[:-2] if len(values) > 2 else []
+        return " ".join([*whole, "/".join(values[-2:] if len(values) > 1 else ["1", *values])])
+    if name.startswith("nihongo"):
+        others = ", ".join(filter(None, values[1:3]))
+        return f"{values[0]} ({others})" if values[0] and others else values[0] or others
+    if name in _LAST:
+        return values[-1] if len(values) > 1 else named.get("text", "")
+    if name in _ALL_ARGUMENTS:
+        return " ".join(values[:2])
+    return values[0] if name in _FIRST or name.startswith("lang-") else ""
+
+
+def _measure(values: Sequence[str]) -> str:
+    """Returns what `{{convert|5|to|10|km|mi}}` is given, without the conversion: 5 to 10 km."""
+    shown, rest = values[0], list(values[1:])
+    while len(rest) > 1 and rest[0] in _RANGES:
+        shown, rest = shown + _RANGES[rest[0]] + rest[1], rest[2:]
+    if rest:
+        shown += f" {_UNITS.get(rest[0]) or re.sub(r'(?<=m)[23]$', lambda power: '²³'[int(power[0]) - 2], rest[0])}"
+    if len(rest) > 2 and rest[1][:1].isdigit():  # 6 ft 2 in
+        shown += f" {rest[1]} {rest[2]}"
+    return shown
+
+
+# Keys of the namespaces whose links show no text (Media, File, Category), and their names: in every wiki the English
+# ones, and those of categories in our languages, for dumps that do not list them. A file is known by its ending.
 _HIDDEN_KEYS = ("-2", "6", "14")
-_HIDDEN_EVERYWHERE = ("media", "file", "image", "category")
+_HIDDEN_EVERYWHERE = (
+    "media", "file", "image", "category", "catégorie", "categoria", "categoría", "categorie", "kategori", "kategoria",
+    "kategória", "kategorie", "kategorija", "kategorya", "katiguriya", "luokka", "thể loại", "jamii", "sokajy", "ẹ̀ka",
+    "òtù", "категория", "категорија", "категорія", "κατηγορία", "קטגוריה", "تصنيف", "رده", "تۈر", "श्रेणी",
+    "বিষয়শ্রেণী", "వర్గం", "หมวดหมู่", "ចំណាត់ថ្នាក់ក្រុម", "መደብ", "ප්‍රවර්ගය", "カテゴリ", "分类", "分類", "분류",
+)  # fmt: skip
+# A page that begins with one of these words and a link is a redirect, also in a dump that does not mark it.
+_REDIRECTS = frozenset(
+    word.casefold()
+    for word in (
+        "REDIRECT", "تحويل", "OHJAUS", "UUDELLEENOHJAUS", "REDIRECTION", "転送", "リダイレクト", "RINVIA", "RINVIO",
+        "RIMANDO", "ПЕРЕНАПРАВЛЕНИЕ", "ПЕРЕНАПР", "重定向", "重新導向", "WEITERLEITUNG", "넘겨주기", "REDIRECCIÓN",
+        "REDIRECCION", "REDIRECIONAMENTO", "เปลี่ยนทาง", "পুনর্নির্দেশ", "దారిమార్పు", "OMDIRIGERING", "OMDIRIGER",
+        "ΑΝΑΚΑΤΕΥΘΥΝΣΗ", "הפניה", "अनुप्रेषित", "पुनर्प्रेषित", "ÁTIRÁNYÍTÁS", "បញ្ជូនបន្ត", "LENCONG", "DOORVERWIJZING", "PATRZ",
+        "PRZEKIERUJ", "TAM", "REDIRECTEAZA", "YÖNLENDİRME", "YÖNLENDİR", "đổi", "PŘESMĚRUJ", "تغییرمسیر", "تغییر_مسیر",
+        "ALIH", "PERADRESAVIMAS", "FIHODINANA", "ELEKEZA", "ПРЕУСМЕРИ", "PREUSMERI", "ПЕРЕНАПРАВЛЕННЯ", "PUSAPUNA",
+    )
+)  # fmt: skip
+_REDIRECT = re.compile(r"\s*[#＃]\s?(?P<word>[^\s\[\]{}|:#*;]+)\s*:?\s*\[\[[^\[\]\n]+\]\](?P<rest>.*)", re.DOTALL)
+_NO_TEXT = re.compile(r"(?:\s|\{\{[^{}]*\}\}|\[\[[^\[\]|:]+:[^\[\]]*\]\]|<!--.*?-->)*", re.DOTALL)
+
+
+def _is_redirect(wikitext: str) -> bool:
+    """Returns whether a page is a redirect: by its word in our languages, or as it holds nothing else with text."""
+    begins = _REDIRECT.match(wikitext)
+    return bool(begins and (begins["word"].casefold() in _REDIRECTS or _NO_TEXT.fullmatch(begins["rest"])))
 
 
 def read_pages(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[WikiPage]:
@@ -521,7 +655,12 @@ def read_pages(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[WikiPage
                 last = element.findall(f"{prefix}revision")[-1:]
                 text = last[0].findtext(f"{prefix}text", "") if last else ""
                 is_article = element.findtext(f"{prefix}ns", "0") == "0" and element.find(f"{prefix}redirect") is None
-                if is_article and text.strip() and last[0].findtext(f"{prefix}model", "wikitext") == "wikitext":
+                if (
+                    is_article
+                    and text.strip()
+                    and not _is_redirect(text)
+                    and last[0].findtext(f"{prefix}model", "wikitext") == "wikitext"
+                ):
                     number, title = element.findtext(f"{prefix}id", ""), element.findtext(f"{prefix}title", "")
                     yield WikiPage(id=number, title=title, wikitext=text, hidden_namespaces=hidden)
                 root.clear()  # else the whole dump stays in memory

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import json
+import re
 import unicodedata
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def test_only_the_last_revisions_of_articles_are_read():
         ("Turku", 0, 1, "<revision><text>old</text></revision>", "<model>wikitext</model>", "Kaupunki."),
         ("Åbo", 0, 2, '<redirect title="Turku"/>', "", "#OHJAUS [[Turku]]"),
         ("Wikipedia:Kahvihuone", 4, 3, "", "", "Keskustelu"),
+        ("Turun kaupunki", 0, 7, "", "", "#OHJAUS [[Turku]]\n{{x}} [[Luokka:Kaupungit]]"),
         ("Moduuli", 0, 4, "", "<model>Scribunto</model>", "return {}"),
         ("Tyhjä", 0, 5, "", "", " "),
         ("Pori &amp; Rauma", 0, 6, "", "", "a &lt;b&gt;"),
@@ -108,15 +110,37 @@ HIDDEN = frozenset(("file", "category", "luokka"))
         ("[[de:Turku]] [[zh-min-nan:Turku]] [[bat-smg:]] z", "z"),
         ("A[http://a.example text] [http://b.example] https://c.example", "Atext"),
         ("Born<ref>a source</ref> in 1900<ref name=b/>.", "Born in 1900."),
-        ("{{Infobox|name=x}}Text {{convert|5|km}}, end", "Text, end"),
-        ("Ada ({{lang|fr|x}}; 1815–1852) was", "Ada (1815–1852) was"),
+        ("{{Infobox|name=x}}Text {{unknown|5|km}}, end", "Text, end"),
+        ("Ada ({{IPA|fr|x}}; 1815–1852) was", "Ada (1815–1852) was"),
         ("Ada ({{x}}) was （；） there", "Ada was there"),
         ("{|\n! a\n|-\n| b\n|}\nbelow", "below"),
         ("<gallery>a.jpg|b</gallery><math>x^2</math>t<!-- no -->", "t"),
         ("a<br>b<br />c", "a\nb\nc"),
         ("* one\n* two\n# three\n; four : five", "one\ntwo\nthree\nfour\nfive"),
         ("R&amp;D &nbsp;x &#8211; y", "R&D x – y"),
-        ("__NOTOC__ __目录__ x", "x"),
+        ("__NOTOC__ __notoc__ __目录__ __KEIN_INHALTSVERZEICHNIS__ __विषय_सूची_नहीं__ __init__", "__init__"),
+        ("It is {{convert|100|km|mi|0|abbr=on}} long, or {{cvt|5|to|10|km2}}", "It is 100 km long, or 5 to 10 km²"),
+        ("{{convert|6|ft|2|in|m}}, {{Convert|2|-|3|C}}, {{convert|2|x|3|m}}", "6 ft 2 in, 2–3 °C, 2 × 3 m"),
+        ("of {{formatnum:1234567}} people, {{formatnum:{{val|12}}}}, {{FORMATNUM: 9|R}}", "of 1234567 people, 12, 9"),
+        (
+            "{{val|1.5|0.2|e=6|u=m}}, {{frac|1|2}}, {{frac|3|1|2}}, {{unité|12|km}}",
+            "1.5 ± 0.2 × 10^6 m, 1/2, 3 1/2, 12 km",
+        ),
+        ("{{lang|fr|chat}}, {{lang-fi|kissa}}, {{transl|ja|neko}}, {{nowrap|a b}}", "chat, kissa, neko, a b"),
+        ("{{nihongo|Tower|東京タワー|tawā}}, {{nihongo||東京}}", "Tower (東京タワー, tawā), 東京"),
+        ("'''{{PAGENAME}}''' 1{{ndash}}2", "Turku 1–2"),
+        ('a<li>b <span style="{{x}}">c</b> d<ref>e <ref name=x>f</div>g', "a\nb c de f\ng"),
+        ("<table><tr><td>[[x]]" * 60 + "</table>" * 60 + "a", "a"),
+        ("<td>[[x]]" * 50, "\n".join("x" * 50)),
+        ("a [[35&nbsp;mm film]]", "a 35 mm film"),
+        ("a <b and c> d <- e", "a <b and c> d <- e"),
+        ("a <!-- b\nc", "a"),
+        ("{|\n! head\n|-\n| cell || more\nbelow", "below"),
+        ("{{Infobox\n| name = x\ntext", "text"),
+        ("|}\n|- style=x\n|} after", "after"),
+        ("<gallery>\nFile:a.jpg|b\nc", "c"),
+        ("&lt;li&gt; is <nowiki><ref> ''[[x]]''</nowiki> {&#124;", "<li> is <ref> ''[[x]]'' {|"),
+        ("[[Kuva:a.jpg]] [[ملف:b.PNG|thumb]] [[:File:c.jpg]] x", "File:c.jpg x"),
         ("<nowiki>[[not a link]]</nowiki>", "[[not a link]]"),
         ("-{zh-hans:计算机; zh-hant:電腦;}-是-{机器}-", "计算机是机器"),
         ("-{zh-tw:電腦; zh-hk:電腦二}-", "電腦"),
@@ -126,7 +150,27 @@ HIDDEN = frozenset(("file", "category", "luokka"))
     ],
 )
 def test_what_a_reader_sees(source, shown):
-    assert plain_text(source, HIDDEN) == shown
+    assert plain_text(source, HIDDEN, "Turku") == shown
+
+
+@pytest.mark.parametrize(
+    "word", ["REDIRECT", "Redirect", "OHJAUS", "تحويل", "перенаправление", "重定向", "넘겨주기", "đổi"]
+)
+def test_redirects_without_their_mark_are_no_articles(word):
+    for text in (f"#{word} [[X]]", f"\n#{word}: [[X#y|z]]\nAn old article.", f"＃{word}[[X]] {{{{R from move}}}}"):
+        assert read(("X", 0, 1, "", "", text)) == []
+    [page] = read(("X", 0, 1, "", "", f"#{word} is no link\n#[[X]]"), ("Y", 0, 2, "", "", "#unknown [[X]] {{x}}"))
+    assert page.id == "1"
+
+
+def test_categories_are_hidden_without_a_list_of_namespaces():
+    [page] = read_pages(
+        io.BytesIO((OPENING + PAGE.format("X", 0, 1, "", "", CATEGORIES) + "</mediawiki>").encode()), Path("x")
+    )
+    assert plain_text(page.wikitext, page.hidden_namespaces) == "text"
+
+
+CATEGORIES = "[[Luokka:A]] [[Категория:Б]] [[분류:가]] [[تصنيف:ا]] [[หมวดหมู่:ก]] [[Thể loại:a]] [[分类:甲|甲]] text"
 
 
 def test_headings_of_non_empty_sections_are_kept():
@@ -143,6 +187,16 @@ def test_no_markup_is_too_broken_or_too_deep(text):
     shown = plain_text(text)
     assert "\n\n" not in shown
     assert shown == shown.strip()
+
+
+PIECES = ("<li>", "</P>", "<td style='{{x}}'>", "<span>", "</div>", "<ref name=a>", "</ref>", "<br/>", "<!--", "word")
+PIECES += ("\n{|", "\n|-", "\n| cell", "\n! head", "\n|}", "\n* ", "\n")
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12))
+def test_what_is_not_closed_leaves_no_markup(pieces):
+    shown = plain_text("".join(pieces))
+    assert not re.search(r"</?[a-z]|<!--|^(?:\||\{\|)", shown, re.MULTILINE | re.IGNORECASE), shown
 
 
 def test_real_pages_leave_no_markup_and_pages_that_cannot_be_parsed_are_named(monkeypatch):
