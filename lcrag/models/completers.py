@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import gin
 import jax
 import numpy as np
+import pydantic
 from jax.sharding import Mesh
 from jaxtyping import Float
 
 from lcrag.episodes import Chat, Completer, Completion, GenerationFailure, completion_of
 from lcrag.episodes.tags import THINK, closing, opening, without_surrogates
-from lcrag.errors import UserError, excerpt, typed
+from lcrag.errors import UserError, excerpt, first_problem, typed
 from lcrag.files import resolved_folder
 from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
@@ -193,6 +194,26 @@ class ChatReply(NamedTuple):
     tokens: int
 
 
+class _Message(pydantic.BaseModel):
+    content: str | None = None
+
+
+class _Choice(pydantic.BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Usage(pydantic.BaseModel):
+    completion_tokens: int = 0
+
+
+class _ChatAnswer(pydantic.BaseModel):
+    """What is read of a chat completion; the client passes on whatever an endpoint answers."""
+
+    choices: list[_Choice]
+    usage: _Usage | None = None
+
+
 def user_message(prompt: str) -> list[dict[str, str]]:
     """Returns a chat of one message."""
     return [{"role": "user", "content": prompt}]
@@ -244,9 +265,16 @@ class ChatEndpoint:
                 raise (RequestFailed if alone else UserError)(
                     f"{self._shown_url} does not answer ({said}): check its address, its key and its model"
                 ) from error
-            for choice in getattr(answer, "choices", None) or ():
+            except ValueError:  # no JSON
+                continue
+            try:
+                read = _ChatAnswer.model_validate(answer, from_attributes=True)
+            except pydantic.ValidationError as error:
+                reason = f"it is no chat completion: {first_problem(error)}"
+                continue
+            for choice in read.choices:
                 if choice.message.content is not None:
-                    tokens = answer.usage.completion_tokens if answer.usage else 0
+                    tokens = read.usage.completion_tokens if read.usage else 0
                     text = without_surrogates(choice.message.content)
                     return ChatReply(text, choice.finish_reason == "length", tokens)
                 reason = f"finish_reason {choice.finish_reason}"

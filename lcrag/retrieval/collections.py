@@ -472,11 +472,20 @@ def build_collection(
             state["encoded"] = 0
         for block in vectors:
             start, state["encoded"] = state["encoded"], state["encoded"] + len(block)
+            if state["encoded"] > shape[0] or np.shape(block)[1:] != shape[1:] or not np.isfinite(block).all():
+                raise UserError(
+                    f"the vectors of the passages from {start} on, an array of shape {np.shape(block)}, do not fit"
+                    f" {shape[0]} passages, an encoder of {shape[1]} dimensions, or are not finite: encode them again"
+                )
             stored[start : state["encoded"]] = block
             stored.flush()  # before the progress that promises these rows
             write_text(state_path, json.dumps(state))
             progress(state["encoded"], state["count"])
         del stored
+        if state["encoded"] != state["count"]:
+            raise UserError(
+                f"there are {state['encoded']} vectors for {state['count']} passages: give one for each passage"
+            )
 
         shutil.rmtree(building / INDEX, ignore_errors=True)  # of an attempt that was killed while it indexed
         meta = CollectionMeta(

@@ -29,7 +29,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int
 from tokenizers import normalizers
 
-from lcrag.errors import UserError, first_problem, typed
+from lcrag.errors import UserError, excerpt, first_problem, typed
 from lcrag.files import (
     check_manifest,
     read_json_object,
@@ -439,7 +439,8 @@ class Encoder:
     def encode(self, texts: Sequence[str], kind: str = "query") -> Float[np.ndarray, "texts width"]:
         """Returns float32 vectors of unit length, one per text and in order.
 
-        A vector does not depend on the other texts of the call. `kind` is "query" or "passage".
+        A vector does not depend on the other texts of the call. `kind` is "query" or "passage". Vectors that are not
+        finite are a UserError.
         """
         rows = self.tokenize(texts, kind)
         out = np.empty((len(rows), self.dimension), np.float32)
@@ -450,6 +451,11 @@ class Encoder:
                 placed = jax.device_put(padded, NamedSharding(self._mesh, PartitionSpec(ROWS_AXIS)))
                 vectors = _compiled_embed(self._mesh, self.config, self.settings.pooling, self.params, *placed)
                 out[chunk] = jax.device_get(vectors)[: len(chunk)]
+        if not (finite := np.isfinite(out).all(axis=1)).all():
+            text = excerpt(texts[int(finite.argmin())])
+            raise UserError(
+                f"the encoder's vector of {text!r} is not finite: its weights are damaged; copy its folder again"
+            )
         return out
 
     def tokenize(self, texts: Sequence[str], kind: str) -> list[list[int]]:

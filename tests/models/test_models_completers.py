@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from support.local_server import served
 
@@ -16,6 +16,13 @@ from lcrag.errors import UserError
 from lcrag.models import CompletionJudge
 from lcrag.models.completers import EndpointCompleter, without_thought
 from lcrag.sampling import SamplingParameters
+
+# What is no chat completion, or not of the right shape.
+SHAPES = (
+    *("{", "null", "[]", "7", "{}", '{"choices": 5}', '{"choices": [{}]}', '{"choices": [{"message": null}]}'),
+    '{"choices": [{"message": {"content": [{"type": "text", "text": "a"}]}}]}',
+    '{"choices": [{"message": {"content": "a"}}], "usage": {"completion_tokens": "many"}}',
+)
 
 
 class Model:
@@ -42,6 +49,8 @@ class Model:
             return JSONResponse({"error": {"message": "overloaded"}}, 503, {"retry-after-ms": "1"})
         if model == "page":
             return PlainTextResponse("<html>a proxy</html>")
+        if model in SHAPES:
+            return Response(model, media_type="application/json")
         silent = model == "silent" or (model == "hesitant" and number == 1)
         content = None if silent else f"{prompt[::-1]}</answer> and more"
         if model == "picky" and prompt.endswith("1"):
@@ -118,6 +127,7 @@ def test_requests_are_retried(endpoint, model, requests):
         ("down", "overloaded"),
         ("silent", "finish_reason length"),
         ("page", "it is no chat completion"),
+        *((model, "it is no chat completion") for model in SHAPES),
         ("thinking", "was cut after 7 tokens"),
         ("empty", "was cut after 7 tokens"),
     ],

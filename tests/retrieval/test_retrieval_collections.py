@@ -400,6 +400,25 @@ def test_vectors_from_elsewhere(tmp_path, built, encoder, many):
     assert [[hit.id for hit in hits] for hits in found] == [[hit.id for hit in hits] for hits in wanted]
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda vectors: np.where(np.arange(len(vectors))[:, None] == 3, np.nan, vectors),
+        lambda vectors: vectors * np.float32(np.inf),
+        lambda vectors: vectors[:, :8],
+        lambda vectors: vectors[0],
+        lambda vectors: vectors[:-1],
+        lambda vectors: np.tile(vectors, (2, 1)),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused_and_leave_what_is_there(tmp_path, encoder, many, damage):
+    vectors = encoder.encode([passage_text(passage) for passage in many], "passage")
+    build_collection(many, encoder, tmp_path, "en")
+    with pytest.raises(UserError, match="vectors"):
+        build_collection(many, encoder, tmp_path, "en", source="s", vectors=iter([damage(vectors)]))
+    assert len(load_collections(tmp_path).search(["a"], ["en"], 5)[0]) == 5
+
+
 def test_searching_imports_no_tensorflow(built):
     script = f"""
 import sys

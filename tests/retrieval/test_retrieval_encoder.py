@@ -93,6 +93,17 @@ def test_texts_have_prefixes_and_are_cut_before_they_are_tokenized(encoder, conf
     np.testing.assert_allclose(np.linalg.norm(bare.encode([""], "query")), 1, atol=1e-5)
 
 
+@pytest.mark.parametrize("weight", [np.nan, np.inf, -np.inf])
+def test_vectors_that_are_not_finite_are_refused(encoder, config, weight):
+    params = jax.tree.map(np.array, jax.device_get(encoder.params))
+    [row] = encoder.tokenizer.encode("é", add_special_tokens=False).ids[:1]
+    params["word_embeddings"]["embedding"][row] = weight
+    damaged = Encoder(config, encoder.settings, params, encoder.tokenizer)
+    np.testing.assert_array_equal(damaged.encode(["abc"]), encoder.encode(["abc"]))
+    with pytest.raises(UserError, match="vector of 'é' is not finite"):
+        damaged.encode(["abc", "é"])
+
+
 @given(st.lists(st.integers(1, 8192), max_size=700), st.sampled_from([64, 512, 8192]), st.integers(1, 8))
 def test_every_text_is_in_one_batch_that_holds_it(lengths, longest, devices):
     lengths = [min(length, longest) for length in lengths]
