@@ -24,7 +24,7 @@ from rich.text import Text
 from lcrag.commands.compile import AbstractRun, device_bytes
 from lcrag.config import no_value
 from lcrag.data.questions import LCRL_LANGUAGES, Question, groups_of_step, share_of
-from lcrag.episodes import Completion, Runner
+from lcrag.episodes import Chat, Completion, Runner
 from lcrag.episodes.programs import TRANSLATION, Complete, Observe, Retrieve, is_program, program_name, program_settings
 from lcrag.errors import AbsentError, UserError, typed
 from lcrag.files import resolved_folder
@@ -228,6 +228,9 @@ def description(command: str) -> dict[str, Any]:
     about["mesh"]["devices"] = mesh.size if about["mesh"]["data"] else None
 
     # --- The checks of the command that need neither weights nor data.
+    chat: Chat = runner["chat"]
+    if tokenizer is not None:
+        chat.check(tokenizer)
     if evaluation is not None:
         _check_rewarded(evaluation.reward, evaluation.questions)
     if command == "train":
@@ -236,6 +239,7 @@ def description(command: str) -> dict[str, Any]:
     # --- Programs, with their opening prompts and budgets.
     if method is not None:
         asked = evaluation.questions if evaluation else ()
+        markup = 0 if tokenizer is None else chat.markup_tokens(tokenizer)
         cases = {"": (method, given.get("questions") or asked, runner["max_tokens"])}
         if evaluation:
             changed = method.with_settings(evaluation.program_settings)
@@ -246,9 +250,9 @@ def description(command: str) -> dict[str, Any]:
         for kind, (asking, questions, tokens) in cases.items():
             first, prompt = opening(asking, questions, collections.languages if collections else ()), None
             if first is not None and tokenizer is not None:
-                prompt = len(runner["chat"].opening(tokenizer, str(first.text), first.system).ids)
+                prompt = len(chat.opening(tokenizer, str(first.text), first.system).ids)
             about[f"{kind}program"] = program_name(asking.program)
-            about[f"{kind}budgets"] = budgets(asking, generation=tokens, context=context, prompt=prompt)
+            about[f"{kind}budgets"] = budgets(asking, generation=tokens, context=context, prompt=prompt, markup=markup)
             if first is not None and not kind:
                 about["opening"] = "\n\n".join(str(text) for text in (first.system, first.text) if text)
                 if TRANSLATION in first.tools and runner["translator"] is None:
@@ -415,10 +419,11 @@ def opening(method: Method, questions: Sequence[Question], languages: Sequence[s
     return prompts[0] if prompts else None
 
 
-def budgets(method: Method, *, generation: int, context: int, prompt: int | None) -> dict[str, Any]:
+def budgets(method: Method, *, generation: int, context: int, prompt: int | None, markup: int = 0) -> dict[str, Any]:
     """Returns the budgets of an episode, in tokens, and the length of the longest episode that they allow.
 
-    `prompt` is the length of the opening; None: unknown, and left out of the comparison with the context.
+    `prompt` is the length of the opening; None: unknown, and left out of the comparison with the context. `markup` is
+    what a chat template adds to an observation.
     """
 
     def searches_of(settings: Mapping[str, Any]) -> int:
@@ -434,7 +439,7 @@ def budgets(method: Method, *, generation: int, context: int, prompt: int | None
     if "query_tokens" in settings:
         observed = settings["query_tokens"] * settings.get("queries", 1)
     longest = (searches + calls + 1) * generation + searches * observed + (prompt or 0)
-    longest += calls * settings.get("response_tokens", 0)
+    longest += calls * settings.get("response_tokens", 0) + (searches + calls) * markup
     return {
         "searches": searches,
         "passages": settings.get("passages"),

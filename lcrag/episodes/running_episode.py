@@ -129,6 +129,12 @@ class Chat:
                     return "tool"
         return "user"
 
+    def markup_tokens(self, tokenizer: Tokenizer) -> int:
+        """Returns the number of tokens that the template adds to an observation."""
+        if self.turns == "single":
+            return 0
+        return len(self.observation(tokenizer, self.observation_role(tokenizer), "").ids)
+
     def check_messages(self, tokenizer: Tokenizer) -> None:
         """Raises a UserError unless a conversation written turn by turn has the ids of the whole one."""
         role = self.observation_role(tokenizer)

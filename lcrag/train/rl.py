@@ -37,6 +37,7 @@ from lcrag.train.steps import (
     collapse_metrics,
     content_hashes,
     dynamic_sampling_metrics,
+    empty_notice,
     episode_metrics,
     has_no_signal,
     learning_flops,
@@ -229,7 +230,7 @@ def train(
 
         idle = 0  # steps in a row without a learning signal
         before: dict[str, Any] = {}  # metrics of the step before
-        unscored = ""  # what was said of episodes without a score, once
+        unscored = empty = ""  # what was said of episodes without a score or without text, once
         started = time.monotonic()
         # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
         for step, sampled in sample_in_turn() if ahead is None else sample_ahead(ahead):
@@ -258,7 +259,9 @@ def train(
             log.write(step, metrics)
             display.update(step + 1, metrics)
             unscored, known = unscored or unscored_notice(episodes), unscored
-            for notice in filter(None, (skipped_notice(metrics, before), "" if known else unscored)):
+            empty, said = empty or empty_notice(episodes), empty
+            notices = skipped_notice(metrics, before), "" if known else unscored, "" if said else empty
+            for notice in filter(None, notices):
                 display.say(f"step {step + 1}: {notice}")
             before = metrics
             idle = idle + 1 if has_no_signal(metrics) else 0

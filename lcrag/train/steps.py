@@ -365,6 +365,18 @@ def unscored_notice(episodes: Sequence[Episode]) -> str:
     )
 
 
+def empty_notice(episodes: Sequence[Episode]) -> str:
+    """Returns a line for the console if most turns of the policy have no text; else empty."""
+    names = "empty_turns", "generations"
+    empty, turns = (sum(episode.record.counts.get(name, 0) for episode in episodes) for name in names)
+    if 2 * empty <= turns:
+        return ""
+    return (
+        f"{empty} of {turns} turns of the policy have no text: read an episode; a chat model may need demonstrations"
+        " first, or turns that it knows (Chat.turns)"
+    )
+
+
 def check_finite(metrics: Mapping[str, Any], step: int, max_consecutive_skips: int, where: pathlib.Path) -> None:
     """Raises a UserError if a run has diverged: too many updates in a row, or the validation loss, were not finite."""
     if metrics["update/non_finite_in_a_row"] >= max_consecutive_skips:

@@ -43,6 +43,7 @@ def test_who_wrote_what_is_in_colour_on_a_terminal(tiny, capsys, monkeypatch):
         (("Why?",), ("sample.language='xx'",), ("'xx'",)),
         (("Missä?",), ("load_collections.folder='{folder}'", "sample.language='fi'"), ("fi", "en, fr")),
         (("Where?",), ("Chat.system='Be brief.'",), ("Chat.system",)),
+        (("Where?",), ("Chat.turns='messages'",), ("Chat.turns",)),
     ],
 )
 def test_mistakes_are_one_line(words, bindings, parts, tiny, tmp_path, capsys, monkeypatch):

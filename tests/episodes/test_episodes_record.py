@@ -317,5 +317,8 @@ def test_messages_in_a_run(written):
     [end] = tokenizer.eos_ids
     assert record.turns[1].text.startswith("<information>" if "search" in written else "\nMy action")
     assert (record.tokens == end).sum() == 4  # of the system's, the user's and the model's turn, and the observation
+    shown = len(tokenizer.encode_ordinary(record.turns[1].text))
+    markup = Chat(turns="messages").markup_tokens(tokenizer) - ("search" not in written)
+    assert (record.turn == 1).sum() == shown + markup
     sampled = record.tokens[record.turn == 0]
     assert (end in sampled) == ("search" not in written)

@@ -100,6 +100,14 @@ def test_episodes_without_a_score_are_named_on_the_console():
     assert step_metrics.unscored_notice(episodes[::2]) == ""
 
 
+@pytest.mark.parametrize(("empty", "said"), [(0, ""), (2, ""), (3, "6 of 8 turns of the policy have no text")])
+def test_a_policy_that_writes_nothing_is_named(empty, said):
+    counts = {"generations": 4, "empty_turns": empty}
+    records = [dataclasses.replace(answered(question(n)), counts=counts) for n in range(2)]
+    notice = step_metrics.empty_notice(method(rewarding([1.0, 0.0])).score(records, 0))
+    assert notice.partition(":")[0] == said
+
+
 def method(reward, **settings):
     return Method(name="LcRL", program=lambda *_: None, reward=reward, **{"samples": 2} | settings)
 
