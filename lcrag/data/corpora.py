@@ -41,7 +41,7 @@ from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows, r
 from lcrag.errors import UserError
 from lcrag.files import matching_files
 from lcrag.retrieval.passages import Passage
-from lcrag.rewards.text import is_visible
+from lcrag.rewards.text import UNSPACED, is_visible
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,13 +167,13 @@ class Source:
     language: str  # its code, also the name of the collection
     files: tuple[pathlib.Path, ...]  # in reading order
     kind: Kind
-    unit: Unit  # of the passages' length; unused for ready-made passages
+    unit: Unit | None  # of the passages' length; None: that of each article's script; unused for ready-made passages
     length: int
 
     def identity(self) -> dict[str, Any]:
         """Returns everything that the passages depend on, with files by name and size."""
         files = [f"{path.name}: {path.stat().st_size} bytes" for path in self.files]
-        cut = {"unit": self.unit, "length": self.length}
+        cut = {"unit": self.unit or unit_of(self.language), "length": self.length}
         return {"language": self.language, "kind": self.kind, "files": files, **cut}
 
     def documents(self, path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Document]]:
@@ -224,7 +224,13 @@ class Source:
         for page, problem in block.problems:
             bad_rows.add(block.path, None, page, problem)
         articles = [document for document in block.documents if isinstance(document, Article)]
-        cut = chunks([article.text for article in articles], self.unit, self.length)
+        units = [self.unit or unit_of_text(article.text) for article in articles]
+        cut: list[list[str]] = [[] for _ in articles]
+        for unit in dict.fromkeys(units):
+            places = [place for place, own in enumerate(units) if own == unit]
+            pieces = chunks([articles[place].text for place in places], unit, self.length)
+            for place, own_pieces in zip(places, pieces, strict=True):
+                cut[place] = own_pieces
         passages = [document for document in block.documents if isinstance(document, Passage)]
         for article, texts in zip(articles, cut, strict=True):
             passages += [
@@ -299,7 +305,8 @@ def find_source(
       place: A file, a folder (all files of known formats) or a pattern with `*`; files are sorted by name and number.
       kind: "dump" (Wikimedia XML), "articles" (plain text, to be cut), "passages" (ready-made) or "squad" (paragraphs
         of a reading comprehension data set); None: inferred from the name or first row of the first file.
-      unit: Unit of the passages' length; None: that of the language's script.
+      unit: Unit of the passages' length; None: that of the language's script, or of each article's if CLDR does not
+        know the language or has several for it.
     """
     path = pathlib.Path(place)
     if path.is_dir():
@@ -325,7 +332,10 @@ def find_source(
     needed = _FORMATS[formats[0]] if formats[0] != ".tsv" else None
     if (needed or kind) != kind or (kind in ("dump", "squad") and not needed):
         raise UserError(f"{files[0]} does not have the format of kind {kind!r}: omit the kind")
-    return Source(language=language, files=tuple(files), kind=kind, unit=unit or unit_of(language), length=length)
+    scripts = scripts_of(language)
+    if unit is None and scripts and (scripts <= _UNSPACED_SCRIPTS or not scripts & _UNSPACED_SCRIPTS):
+        unit = unit_of(language)
+    return Source(language=language, files=tuple(files), kind=kind, unit=unit, length=length)
 
 
 def _format(path: pathlib.Path) -> str:
@@ -367,6 +377,11 @@ def unit_of(language: str) -> Unit:
     """
     scripts = scripts_of(language)
     return "characters" if scripts and scripts <= _UNSPACED_SCRIPTS else "words"
+
+
+def unit_of_text(text: str) -> Unit:
+    """Returns "characters" for a text with more characters of scripts without spaces than words between spaces."""
+    return "characters" if len(UNSPACED.findall(text)) > len(text.split()) else "words"
 
 
 def chunks(texts: Sequence[str], unit: Unit, length: int = PASSAGE_LENGTH) -> list[list[str]]:

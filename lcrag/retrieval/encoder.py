@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pydantic
+import regex
 import safetensors.numpy
 import tokenizers
 from flax import traverse_util
@@ -290,6 +291,7 @@ SHORTEST_BUCKET_TOKENS = 16
 LARGEST_SCORES = 1 << 24
 # Characters of a text that are tokenized, for each token that the encoder reads; tokens have about five on average.
 CHARACTERS_PER_TOKEN = 32
+_UNSEEN = regex.compile(r"(?V1)[[\p{Cf}&&\p{Default_Ignorable_Code_Point}]--[\u200c\u200d]]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -462,13 +464,17 @@ class Encoder:
         """Returns token ids of the prefixed texts, truncated to `max_tokens`; at least one id each.
 
         Only the first `CHARACTERS_PER_TOKEN * max_tokens` characters of a text are tokenized, because texts of millions
-        of characters would take seconds and hundreds of MB.
+        of characters would take seconds and hundreds of MB. Soft hyphens, marks of direction and other invisible signs
+        are no part of them, so a query and a passage that look alike are alike. Joiners stay, because they shape words
+        of Persian and of Indian scripts; tokenizers know them.
         """
         prefixes = {"query": self.settings.query_prefix, "passage": self.settings.passage_prefix}
         if kind not in prefixes:
             raise UserError(f"kind {kind!r} is unknown to the encoder: choose 'query' or 'passage'")
         characters = CHARACTERS_PER_TOKEN * self.settings.max_tokens
-        encodings = self.tokenizer.encode_batch_fast([prefixes[kind] + text[:characters] for text in texts])
+        encodings = self.tokenizer.encode_batch_fast(
+            [prefixes[kind] + _UNSEEN.sub("", text[:characters]) for text in texts]
+        )
         return [encoding.ids or [0] for encoding in encodings]
 
     def fingerprint(self) -> str:

@@ -411,6 +411,13 @@ def test_the_units_of_the_languages_are_the_languages_own():
     assert {unit_of(code) for code in ("sw", "bn", "te", "hi", "ltg", "bat-smg", "xx", "zh-min-nan", "ko")} == {"words"}
 
 
+@pytest.mark.parametrize("language", ["zh-min-nan", "xx"])
+def test_a_language_of_unknown_or_several_scripts_is_cut_by_each_article(tmp_path, language):
+    path = write_lines(tmp_path / "a.jsonl", [ROWS[0] | {"text": "Tâi-oân sī tó"}, ROWS[1] | {"text": "臺灣是島"}])
+    passages = find_source(language, str(path), length=2).passages(BadRows())
+    assert [each.text for each in passages] == ["Tâi-oân sī", "tó", "臺灣", "是島"]
+
+
 def test_passages_have_the_title_and_stable_ids(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", [ROWS[0] | {"text": "one two three"}, ROWS[1] | {"text": "four"}])
     passages = find_source("fi", str(path), length=2).passages(BadRows())

@@ -144,6 +144,7 @@ def test_verdicts(said, verdict):
         (r"\begin{align} a &= b \end{align} so", 0.0, 0.1),
         ("```\nfor i in range(10): print(i)\n``` prints?", 0.0, 0.3),
         ("小明有苹果，一共有多少？", 1.0, 1.0),
+        ("می\u200cخواهم سیب بخرم.", 1.0, 1.0),
         ("", 0.0, 0.0),
     ],
 )

@@ -105,7 +105,15 @@ def test_whatever_is_wrong_with_a_call_is_said_counted_and_a_call(text, cause, m
 
 
 @pytest.mark.parametrize(
-    ("target", "code"), [("English", "en"), ("english", "en"), (" EN ", "en"), ("suomi", "fi"), ("Kivari", "qki")]
+    ("target", "code"),
+    [
+        ("English", "en"),
+        ("english", "en"),
+        (" EN ", "en"),
+        ("suomi", "fi"),
+        ("suo\u00admi\u200e", "fi"),
+        ("Kivari", "qki"),
+    ],
 )
 def test_a_target_is_a_code_or_a_name(target, code):
     assert ToolUse().call_in(call(target=target)) == TranslateCall("Vok tep 3?", code)

@@ -61,6 +61,11 @@ def test_a_vector_depends_on_its_text_alone(encoder):
         encoder.encode(TEXTS, "query")
 
 
+def test_invisible_signs_are_no_part_of_a_text(encoder):
+    texts = "Hel\u00adsinki\u200f", "\ufeffHelsinki", "Hel\u200bsinki\u2060", "Helsinki"
+    assert len({tuple(row) for row in encoder.tokenize(texts, "passage")}) == 1
+
+
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_padding_has_no_effect(encoder, pooling):
     rows = encoder.tokenize(TEXTS, "query")

@@ -276,14 +276,15 @@ def natural_language_share(text: str) -> float:
     """Returns the share of prose (letters and their punctuation) in all prose and notation; 0 if there is neither.
 
     Notation is everything in a formula or in code, and outside of them every sign that prose does not use. Numbers,
-    currency signs, `%` and `°` outside of formulas, which word problems are full of, are neither.
+    currency signs, `%` and `°` outside of formulas, which word problems are full of, are neither, nor are invisible
+    signs such as joiners.
     """
     outside = _NOTATION.sub(" ", text)
     notation = len("".join(text.split())) - len("".join(outside.split()))
     prose = 0
     for character in outside:
         category = unicodedata.category(character)
-        if character.isspace() or character in "%°" or category[0] == "N" or category == "Sc":
+        if character.isspace() or category == "Cf" or character in "%°" or category[0] == "N" or category == "Sc":
             continue
         punctuation = character in ".,;:!?'\"()-" if character.isascii() else category[0] == "P"
         if category[0] in "LM" or punctuation:

@@ -48,7 +48,7 @@ from lcrag.episodes.tags import (
     without_surrogates,
 )
 from lcrag.errors import lookup
-from lcrag.rewards.text import is_visible
+from lcrag.rewards.text import folded, is_visible
 
 _GENERAL = "You answer questions, in any language. Reason step by step, then give the answer."
 _DOMAINS = {
@@ -158,9 +158,9 @@ CAUSES = (
     *("malformed_call", "invalid_json", "unknown_tool", "missing_argument", "extra_argument", "wrong_type"),
     *("empty_text", "long_text", "unknown_target", "over_limit", "failed"),
 )
-# Code, English name or endonym of a language, case-folded -> its code.
+# Code, English name or endonym of a language, folded -> its code.
 _CODES = {
-    name.casefold(): code for code, language in LANGUAGES.items() for name in (language.endonym, language.name, code)
+    folded(name): code for code, language in LANGUAGES.items() for name in (language.endonym, language.name, code)
 }
 RESPONSE = Style(
     before=f"{opening(TOOL_RESPONSE)}\n",
@@ -227,7 +227,7 @@ class ToolUse:
             return ToolError("empty_text", 'The "text" is empty.')
         if len(said) > self.text_characters:
             return ToolError("long_text", f"The text has {len(said)} characters. The most is {self.text_characters}.")
-        code = _CODES.get(target.casefold())
+        code = _CODES.get(folded(target))
         if code is None or (self.targets is not None and code not in self.targets):
             return ToolError("unknown_target", "The target is not a known language. Name one such as English.")
         return TranslateCall(said, code)
