@@ -39,10 +39,10 @@ from lcrag.sampling import Sampled
 # --- Environment text ---
 
 REMEMBERED_TEXTS = 2**16
-# A conversation in which templates are tried; the reply occurs in no other text.
+# A conversation in which templates are tried; the reply occurs in no other text, the passage has what they may escape.
 _QUESTION = {"role": "user", "content": "Where is Turku?"}
 _REPLY = {"role": "assistant", "content": "\ufdef"}
-_PASSAGE = '<information>\n"Turku": It\'s in Finland.\n</information>'
+_PASSAGE = "<information>\n'Turku' & \"Åbo\": in Finland.\n</information>"
 
 
 @typed
@@ -77,7 +77,7 @@ class Chat:
                 "Chat.enable_thinking is set, but the policy's chat template knows no such switch: remove the setting"
             )
         if template is not None and self.template:
-            self.opening(tokenizer, _QUESTION["content"])
+            self.opening(tokenizer, _PASSAGE)
         if self.turns == "messages":
             self.check_messages(tokenizer)
 

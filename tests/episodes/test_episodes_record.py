@@ -265,6 +265,24 @@ def test_a_dialogue_in_messages_has_the_ids_of_transformers(family, turns, think
     assert written == [shown for *_, shown in turns]
 
 
+@pytest.mark.parametrize(
+    "lost",
+    ["{{ m.content | e }}", "{% if m.role != 'user' %}{{ m.content }}{% endif %}", "", "{{ m.content[0].text }}"],
+)
+def test_a_template_that_does_not_write_a_text_as_it_is_is_refused(lost):
+    source = "{% for m in messages %}<|im_start|>{{ m.role }} " + lost + "<|im_end|>{% endfor %}<|im_start|>assistant "
+    tokenizer = chat_model(source, "<|im_start|> <|im_end|>", "<|im_end|>")
+    with pytest.raises(UserError, match="does not write the user message '<information>"):
+        runner(searches_then_answers, tokenizer=tokenizer)
+
+
+def test_a_programs_instructions_are_not_lost_silently():
+    source = "<|im_start|>{{ messages[-1].content }}<|im_end|>"
+    tokenizer = chat_model(source, "<|im_start|> <|im_end|>", "<|im_end|>")
+    with pytest.raises(UserError, match="does not write the system message 'Search first.' into the prompt"):
+        run_alone(instructed(question()), tokenizer=tokenizer)
+
+
 FORGETFUL = SMOLLM2.replace("{{ message.content }}", "{{ message.content.split('</think>')[-1] }}")
 OPEN_ENDED = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
 
