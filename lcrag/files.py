@@ -193,6 +193,8 @@ def replacing_folder(folder: str | Path, *, keep: bool = False) -> Iterator[Path
     """
     folder = Path(folder).absolute()
     building = folder.with_name(f".{folder.name}.building")
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file where a folder is to be written: move or rename it")
     building.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(building, os.O_RDONLY)
     try:

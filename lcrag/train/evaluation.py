@@ -37,7 +37,7 @@ from lcrag.policy.config import computation_of
 from lcrag.rewards import Reward
 from lcrag.rewards.matching import holds_answer
 from lcrag.runs import is_writer, read_configured, write_json_lines
-from lcrag.runs.display import progress_display
+from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.folder import CONFIG, RUN, read_provenance
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
@@ -132,7 +132,7 @@ class Evaluation:
                 answered, episodes, seconds = self._ask(
                     rollouts,
                     method,
-                    console or Console(),
+                    console or make_console(),
                     temperature=temperature,
                     seed=seed + number * SEED_OFFSET,
                     max_tokens=self.max_tokens or rollouts.runner.max_tokens,

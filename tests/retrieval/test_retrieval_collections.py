@@ -455,6 +455,10 @@ def test_replacing_is_whole_or_nothing(tmp_path):
         with pytest.raises(UserError, match="another process"), replacing_folder(folder):
             pass
     assert _content(folder) == "three"
+    (tmp_path / "b").write_text("mine")
+    with pytest.raises(UserError, match="b is a file"):
+        _write(tmp_path / "b", "four")
+    assert (tmp_path / "b").read_text() == "mine"
 
 
 @pytest.mark.parametrize("dies_before", ["write", "first rename", "second rename", "removal"])
