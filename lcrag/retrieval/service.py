@@ -326,8 +326,9 @@ class OwnRequests:
         for header, status in (("host", 421), ("origin", 403)):
             host = re.sub(r"^\w+://|:\d*$", "", named.get(header, "localhost")).strip("[]")
             if not is_loopback(host):
-                detail = f"the request's {header} is {excerpt(host)!r}, but this server listens on a loopback address"
-                return await JSONResponse({"detail": f"{detail}: name 127.0.0.1"}, status)(scope, receive, send)
+                mistake = f"the request's {header} is {excerpt(host)!r}, but this server is for its own machine only"
+                refusal = JSONResponse({"detail": f"{mistake}: name {scope['server'][0]} or localhost"}, status)
+                return await refusal(scope, receive, send)
         await self._app(scope, receive, send)
 
 
