@@ -4,6 +4,7 @@ Everything that can be checked without importing JAX is checked first. `lcrag.co
 """
 
 import importlib
+import io
 import logging
 import os
 import sys
@@ -33,6 +34,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     Without `argv` it runs the command line of the process, and an interruption ends the process here.
     """
     own_process, argv = argv is None, sys.argv[1:] if argv is None else argv
+    for stream in (sys.stdout, sys.stderr):  # a terminal that knows ASCII only gets escapes, not an exception
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     place: Path | str | None = None  # where the command writes
     continues = False
     try:
@@ -133,6 +137,7 @@ def _execute(command: Command, arguments: Arguments) -> None:
     logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs with a traceback what it then raises
     warnings.filterwarnings("ignore", category=FutureWarning)
     from lcrag import config  # imports gin, and with `configure` JAX and every room: not for --help
+    from lcrag.runs.folder import check_named, output_folder
 
     # Files and spelling are checked before other processes are joined or waited for.
     config.configure(
@@ -140,12 +145,12 @@ def _execute(command: Command, arguments: Arguments) -> None:
         (*command.bindings, *arguments.bindings, *options),
         must_be_used=() if "--allow_unused" in given else arguments.bindings,
     )
+    if command.builds:
+        check_named(command.function.partition(":")[2], *arguments.words)
     if command.shared and not processes.has_joined():
         found = processes.find_processes(given)
         if found is not None:
             processes.join(found, f"{arguments.command} {arguments.output_dir}\n{config.gin.config_str()}")
-    from lcrag.runs.folder import output_folder
-
     function = _imported(command.function)
     words = (arguments.words,) if command.words else ()
     with config.missing_as_sentence():

@@ -54,6 +54,7 @@ class Command:
     marks: tuple[str, ...] = ()  # parameters that an experiment of this command binds; see `experiments`
     configured: bool = True  # whether gin configures it
     shared: bool = False  # whether several processes may run it together; see `lcrag.runs.processes`
+    builds: bool = False  # whether gin builds all of it, as bindings name it; others read some bindings themselves
     continues: bool = True  # whether the same command continues after an interruption
     listing: str = ""  # function that lists the possible values of its word, `module:name`, for its help
 
@@ -75,6 +76,7 @@ COMMANDS = {
         "SIGTERM and Ctrl-C save the last finished step; the same command continues from the last checkpoint.",
         switches=SKIP_BAD_ROWS,
         shared=True,
+        builds=True,
         marks=("train.policy", "Method.program"),
     ),
     "sft": Command(
@@ -86,6 +88,7 @@ COMMANDS = {
         "passages, data/demonstrations.gin from the rows of --gin.demonstration_files.files='(\"rows.jsonl\",)'.",
         switches=SKIP_BAD_ROWS,
         shared=True,
+        builds=True,
         marks=("sft.policy", "sft.rows", "Method.program"),
     ),
     "evaluate": Command(
@@ -96,6 +99,7 @@ COMMANDS = {
         "configuration into its answers/.",
         switches=SKIP_BAD_ROWS,
         shared=True,
+        builds=True,
         marks=("evaluate.policy", "Method.program"),
     ),
     "sample": Command(
@@ -104,6 +108,7 @@ COMMANDS = {
         words="[QUESTION]",
         details="Without QUESTION it prompts for questions until Ctrl-D, or answers every line of a pipe:\n"
         "lcrag sample --gin_file=quickstart.gin < questions.txt. Each question is a separate episode.",
+        builds=True,
         marks=("sample.policy", "Method.program"),
     ),
     "study": Command(
@@ -159,6 +164,7 @@ COMMANDS = {
         function="lcrag.commands.serve:serve",
         summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is stopped",
         gin_file="serve.gin",
+        builds=True,
         marks=("serve.host",),
         switches={
             "--tool": "serve.tool = @search_tool()",
@@ -177,6 +183,7 @@ COMMANDS = {
         summary="Builds a collection per language from dumps, articles or passages; run again to continue",
         words="[LANGUAGE ...]",
         gin_file="index.gin",
+        builds=True,
         marks=("index.length",),
         details='Name the sources with --gin.index.sources=\'{"fi": "fiwiki-latest-pages-articles.xml.bz2"}\', and\n'
         "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
@@ -194,6 +201,7 @@ COMMANDS = {
         "golden_plans: a teacher plans and resolves questions; questions.jsonl has them with the valid plans.\n"
         "report.json counts what was kept and why.",
         switches=SKIP_BAD_ROWS,
+        builds=True,
         marks=("demonstrations.questions|translations.questions|golden_plans.questions",),
     ),
     "compile": Command(

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import io
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -99,6 +100,8 @@ def sample(
         console.print()
     else:
         count = 0
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
         for count, line in enumerate(filter(None, map(str.strip, sys.stdin)), start=1):  # noqa: B007
             answer(line)
         if not count:

@@ -81,6 +81,8 @@ def fault_of(text: str) -> str:
     """Returns why a text cannot be a question or an answer, as a predicate for a message; empty if it can."""
     if control := _CONTROL.search(text):
         return f"holds the control character U+{ord(control[0]):04X}"
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return "is not UTF-8"
     if not is_visible(text):
         return "has no visible character"
     return ""

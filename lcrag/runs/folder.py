@@ -14,6 +14,7 @@ import importlib.util
 import itertools
 import os
 import platform
+import re
 import socket
 import subprocess
 import sys
@@ -435,6 +436,8 @@ class WandbRun:
 
 
 _EXPECTED: list[str] = []  # bindings of the command line, which must be used before results are written
+# Configurables that code calls, so that they are used although no binding names them.
+CALLED = ("BadRows", "atlas_world", "load_collections", "load_encoder")
 _READ: set[tuple[str, str]] = set()  # (configurable, parameter or "") that a command reads without calling it
 
 
@@ -541,17 +544,57 @@ def mark_used(name: str, *parameters: str) -> None:
     _READ.update((called, parameter) for parameter in parameters or ("",))
 
 
+def _split(key: str) -> tuple[str, str, str]:
+    """Splits the key of a binding into its scope, the name of the configurable, and the parameter."""
+    scope, _, rest = key.rpartition("/")
+    selector, _, parameter = rest.rpartition(".")
+    return scope, selector.rpartition(".")[2], parameter
+
+
+def check_named(*functions: str) -> None:
+    """Checks before anything is built that no binding of the command line is of something that nothing names.
+
+    What `functions` take is named by their bindings, and what this takes by its own bindings. `check_used` is exact,
+    but only after everything is built.
+    """
+    config = gin.config_str()
+    if re.search("^import ", config, re.MULTILINE):
+        return  # the code of others may call any configurable
+    values: dict[str, list[Any]] = {}
+    for key, value in _values(config, "the configuration").items():
+        values.setdefault(_split(key)[1], []).append(value)
+
+    def references(value: Any) -> Iterator[str]:
+        if isinstance(value, Reference):
+            yield value.strip("@()")
+        elif isinstance(value, dict):
+            yield from references((*value.keys(), *value.values()))
+        elif isinstance(value, tuple):
+            for item in value:
+                yield from references(item)
+
+    named, scopes, waiting = set[str](), set[str](), [*functions, *CALLED]
+    while waiting:
+        scope, name, _ = _split(f"{waiting.pop()}.")
+        scopes |= set(scope.split("/"))
+        if name not in named:
+            named.add(name)
+            waiting += references(tuple(values.get(name, ())))
+    for key in (key for binding in _EXPECTED for key in parse_statements(binding) if "." in key):
+        scope, name, _ = _split(key)
+        if name not in named or not set(scope.split("/")) <= {"", *scopes}:
+            raise _without_effect(key, f"nothing in this configuration names {f'{scope}/' if scope else ''}{name}")
+
+
+def _without_effect(key: str, why: str) -> UserError:
+    return UserError(f"--gin.{key} has no effect: {why}; leave it out, or keep it with --allow_unused")
+
+
 def check_used() -> None:
     """Checks that everything that the command has built so far has used every binding of the command line."""
-
-    def split(key: str) -> tuple[str, str, str]:
-        scope, _, rest = key.rpartition("/")
-        selector, _, parameter = rest.rpartition(".")
-        return scope, selector.rpartition(".")[2], parameter
-
-    used = {key: split(key) for key in parse_statements(gin.operative_config_str())}
+    used = {key: _split(key) for key in parse_statements(gin.operative_config_str())}
     for key in (key for binding in _EXPECTED for key in parse_statements(binding)):
-        scope, name, parameter = split(key)
+        scope, name, parameter = _split(key)
         same = {other: parts for other, parts in used.items() if parts[2] == parameter}
         # A binding without a scope, or of an outer one, is used by calls in the scopes within it.
         fits = (
@@ -559,10 +602,7 @@ def check_used() -> None:
         )
         if not any(fits) and not {(name, ""), (name, parameter)} & _READ:
             hint = f" (used are {', '.join(sorted(same)[:4])})" if same else ""
-            raise UserError(
-                f"--gin.{key} has no effect: nothing that this command built uses it{hint}; leave it out, or keep"
-                " it with --allow_unused"
-            )
+            raise _without_effect(key, f"nothing that this command built uses it{hint}")
 
 
 def operative_config() -> str:

@@ -261,6 +261,8 @@ def set_compilation_cache(environment: MutableMapping[str, str], *, enabled: boo
     if not enabled:
         environment[SWITCH] = "false"
         return
+    for name, value in SETTINGS.items():
+        environment.setdefault(name, value)
     if FOLDER in environment:
         return
     try:
@@ -271,5 +273,3 @@ def set_compilation_cache(environment: MutableMapping[str, str], *, enabled: boo
     processor = f"{platform.machine()}-{hashlib.sha256(os.linesep.join(kind).encode()).hexdigest()[:8]}"
     caches = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     environment[FOLDER] = str(caches / "lcrag" / "compiled" / processor)
-    for name, value in SETTINGS.items():
-        environment.setdefault(name, value)

@@ -558,7 +558,7 @@ def test_an_endpoint_that_goes_down_is_one_line_and_loses_nothing(source, tmp_pa
     ("bindings", "clue"),
     [
         (("translations.attempts=0",), "translations.attempts"),
-        (("translations.translator=None",), "translations.translator"),
+        (("translations.translator=None",), "translator/EndpointModel.model has no effect"),
         (("Thresholds.copy=2.0", "translations.thresholds=@Thresholds()"), "Thresholds.copy"),
         (("translations.places=@tier_places()", "LANGUAGES=('am',)", "tier_places.quotas={'high': 2}"), "tier low"),
     ],

@@ -49,6 +49,10 @@ MISTAKES = [
     (f"evaluate {QUICKSTART} {QUESTIONS} --gin.jsonl_questions.files=('broken.jsonl',) {OUTPUT}", "broken.jsonl"),
     (f"evaluate {QUICKSTART} --gin.evaluate.metrics=('beauty',) {OUTPUT}", "beauty"),
     ("sample Why?", "--gin_file"),
+    # Before anything is built: there is no such policy.
+    (f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.mkqa_questions.limit=3 {OUTPUT}", "mkqa_questions.limit"),
+    (f"evaluate {QUICKSTART} --gin.policy.folder='nowhere' --gin.other/Sampler.slots=3 {OUTPUT}", "other/Sampler"),
+    (f"sft {QUICKSTART} --gin.policy.folder='nowhere' --gin.train.steps=3 {OUTPUT}", "train.steps has no effect"),
     (f"sample Why? {QUICKSTART} --gin.sample.language=3", "sample.language"),
     ("index fi --output_dir=out --gin.index.sources={}", "index"),
     (

@@ -27,6 +27,19 @@ def test_an_episode_is_printed(tiny, capsys):
     assert error == ""
 
 
+def test_a_terminal_that_knows_ascii_only_ends_nothing(tiny, capsys, monkeypatch):
+    """What it cannot show is escaped, and what it cannot read is UTF-8."""
+    asked = "¿Dónde está Chad?"
+    monkeypatch.setattr("sys.stdout", out := io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(asked.encode()), encoding="ascii"))
+    assert run("sample", tiny, "sample.language='es'") == 0
+    out.flush()
+    assert asked.encode("ascii", "backslashreplace") in out.buffer.getvalue()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"D\xf3nde?"), encoding="utf-8"))
+    assert run("sample", tiny) == 2
+    assert_mistake(capsys, "is not UTF-8")
+
+
 def test_who_wrote_what_is_in_colour_on_a_terminal(tiny, capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")

@@ -117,9 +117,10 @@ def test_every_program_is_kept_in_the_users_cache_for_one_kind_of_processor(tmp_
 
 
 def test_what_the_user_has_set_stays():
-    environment = {FOLDER: "/elsewhere"}
+    name = next(iter(SETTINGS))
+    environment = {FOLDER: "/elsewhere", name: "7"}
     set_compilation_cache(environment, enabled=True)
-    assert environment == {FOLDER: "/elsewhere"}
+    assert environment == SETTINGS | {FOLDER: "/elsewhere", name: "7"}
 
 
 @pytest.mark.parametrize(
