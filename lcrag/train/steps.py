@@ -287,8 +287,7 @@ def collapse_metrics(episodes: Sequence[Episode], languages: Collection[str]) ->
     """Returns what shows a collapsing policy first; NaN if no episode has a score.
 
     Repetition is the share of the policy's 4-grams of tokens that it wrote before in the same episode, the search rate
-    the share of the episodes that search at all. An answer's language is identified among `languages`; the share of
-    the episodes for which it could be judged is a metric too.
+    the share of the episodes that search at all. An answer's language is identified among `languages`.
     """
 
     def mean(values: np.ndarray) -> float:
@@ -298,8 +297,7 @@ def collapse_metrics(episodes: Sequence[Episode], languages: Collection[str]) ->
     records = [episode.record for episode in episodes if episode.scored]
     return {
         "episode/repetition": mean(repetition(records)),
-        "episode/wrong_language": mean(wrong := wrong_language(records, languages)),
-        "episode/language_judged": mean(1.0 - np.isnan(wrong)),
+        "episode/wrong_language": mean(wrong_language(records, languages)),
         "episode/search_rate": mean(np.array([record.counts["searches"] > 0 for record in records], float)),
     }
 
