@@ -451,7 +451,11 @@ _HTML_TAGS = (
     " noinclude nowiki ol onlyinclude pre q rb rp rt ruby s samp small span strike strong sub sup tbody td tfoot th"
     " thead time tr tt u ul var wbr"
 ).split()
-_LEFT_TAG = re.compile(rf"</?({'|'.join((*_HTML_TAGS, *_HIDDEN_TAGS, *_BREAKING_TAGS))}){_ATTRIBUTES}>", re.IGNORECASE)
+_LEFT_TAG = re.compile(
+    rf"</?({'|'.join((*_HTML_TAGS, *_HIDDEN_TAGS, *_BREAKING_TAGS))}){_ATTRIBUTES}>"
+    r'|<ref\s+name\s*=\s*(?:"[^"\n]*"|[^\s<>]+)',  # without its bracket
+    re.IGNORECASE,
+)
 _LEFT_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _FILE = re.compile(
     r"[^\s:|][^:|\n]*:[^|\n]*\.(?:jpe?g|png|gif|svg|tiff?|webp|xcf|pdf|djvu|og[gvax]|opus|flac|wav|mp[34g]|mid|webm|stl)\s*",
@@ -485,7 +489,7 @@ def plain_text(wikitext: str, hidden_namespaces: frozenset[str] = frozenset(), t
     wikitext = _LINE_TAG.sub(lambda found: found[1] or "\n", wikitext)
     parsed = mwparserfromhell.parse(wikitext, skip_style_tags=True)
     text = _LEFT_COMMENT.sub("", "".join(_shown(parsed, hidden_namespaces, title)))
-    text = _LEFT_TAG.sub(lambda tag: "\n" if tag[1].lower() in _BREAKING_TAGS else "", text)
+    text = _LEFT_TAG.sub(lambda tag: "\n" if (tag[1] or "").lower() in _BREAKING_TAGS else "", text)
 
     def variant(word: re.Match) -> str:
         """Chooses the mainland variant of a word given in several Chinese variants, else the first."""
@@ -559,11 +563,14 @@ def _shown(code: Wikicode, hidden: frozenset[str], page: str) -> Iterator[str]:
 
 # Templates that are part of a sentence, by what they show; others (infoboxes, citations, notices) show nothing.
 _PAGE_NAMES = frozenset(("pagename", "fullpagename"))
-_CONVERSIONS = frozenset("convert cvt".split())
+_CONVERSIONS = frozenset("convert cvt conversion تحويل রূপান্তর".split())
 _NUMBER_FUNCTIONS = frozenset("formatnum formatnombre formatonúmero formatnúmero zahlenformat".split())
 # Their first argument.
 _FIRST = frozenset("abbr abbrlink big ill nobr nobold nowrap nwr small smaller larger sub sup".split())
-_LAST = frozenset("lang langue langx llang transl translit transliteration".split())  # their last: code, text
+_SECOND = frozenset("lang langue langx llang".split())  # their second, after a language's code
+_LAST = frozenset("transl translit transliteration".split())  # their last
+_DATES = re.compile(r"(?:birth|death|start|end) date(?: and age)?|dob|bda")
+_ABOUT = {"as of": "as of", "circa": "c.", "c.": "c."}
 _ALL_ARGUMENTS = frozenset("num nombre unité unite unidad fmtn число liczba".split())  # a number and its unit
 _MARKS = {"ndash": "–", "–": "–", "snd": " – ", "spaced ndash": " – ", "mdash": "—", "nbsp": " ", "'": "'", "=": "="}
 _RANGES = {"-": "–", "–": "–", "x": " × ", "by": " × ", "+/-": " ± ", "to": " to ", "and": " and ", "or": " or "}
@@ -598,8 +605,14 @@ def _shown_template(node: nodes.Template, hidden: frozenset[str], page: str) -> 
     if name.startswith("nihongo"):
         others = ", ".join(filter(None, values[1:3]))
         return f"{values[0]} ({others})" if values[0] and others else values[0] or others
+    if name in _SECOND:
+        return values[1] if len(values) > 1 else named.get("text", "")
     if name in _LAST:
-        return values[-1] if len(values) > 1 else named.get("text", "")
+        return values[-1] if len(values) > 1 else ""
+    if _DATES.fullmatch(name):
+        return "-".join(itertools.takewhile(str.isdigit, values[:3]))
+    if name in _ABOUT:
+        return f"{_ABOUT[name]} {values[0]}"
     if name in _ALL_ARGUMENTS:
         return " ".join(values[:2])
     return values[0] if name in _FIRST or name.startswith("lang-") else ""
@@ -622,7 +635,8 @@ def _measure(values: Sequence[str]) -> str:
 _HIDDEN_KEYS = ("-2", "6", "14")
 _HIDDEN_EVERYWHERE = (
     "media", "file", "image", "category", "catégorie", "categoria", "categoría", "categorie", "kategori", "kategoria",
-    "kategória", "kategorie", "kategorija", "kategorya", "katiguriya", "luokka", "thể loại", "jamii", "sokajy", "ẹ̀ka",
+    "kategória", "kategorie", "kategorija", "kategorya", "katiguriya", "ñemohenda", "wàll",
+    "luokka", "thể loại", "jamii", "sokajy", "ẹ̀ka",
     "òtù", "категория", "категорија", "категорія", "κατηγορία", "קטגוריה", "تصنيف", "رده", "تۈر", "श्रेणी",
     "বিষয়শ্রেণী", "వర్గం", "หมวดหมู่", "ចំណាត់ថ្នាក់ក្រុម", "መደብ", "ප්‍රවර්ගය", "カテゴリ", "分类", "分類", "분류",
 )  # fmt: skip

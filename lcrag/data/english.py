@@ -12,7 +12,6 @@ its content: JSON lines `{"id", "question", "golden_answers", "metadata"}`.
 
 import dataclasses
 import hashlib
-import json
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
@@ -34,6 +33,7 @@ from lcrag.data.rows import (
     read_rows,
 )
 from lcrag.errors import UserError, lookup, typed
+from lcrag.files import strict_json
 from lcrag.retrieval import Collections, Passage
 from lcrag.retrieval.collections import cache_folder, kept_collections
 from lcrag.retrieval.encoder import named_encoder
@@ -90,7 +90,7 @@ def _parsed_list(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
+        return strict_json(value)
     except ValueError as error:
         raise ValueError("expected a list of answers") from error
 

@@ -543,6 +543,9 @@ def read_trec(topics: pathlib.Path, qrels: pathlib.Path, language: str, bad_rows
                     bad_rows.add(qrels, number, "grade", problem)
             case _:
                 bad_rows.add(qrels, number, "", "expected a query's id, Q0, a passage's id and a whole number")
+    for path, kept in ((topics, bool(texts)), (qrels, any(grades.values()))):
+        if not kept:
+            raise UserError(f"no row of {path} can be used: {(*bad_rows.problems[-1:], 'the file is empty')[0]}")
     return [JudgedQuery(id=key, language=language, text=text, grades=grades[key]) for key, text in texts.items()]
 
 

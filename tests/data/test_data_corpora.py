@@ -127,6 +127,8 @@ HIDDEN = frozenset(("file", "category", "luokka"))
             "1.5 ± 0.2 × 10^6 m, 1/2, 3 1/2, 12 km",
         ),
         ("{{lang|fr|chat}}, {{lang-fi|kissa}}, {{transl|ja|neko}}, {{nowrap|a b}}", "chat, kissa, neko, a b"),
+        ("{{langx|ja|猫|neko}} (born {{birth date|1815|12|10|df=y}}), {{circa|1900}}", "猫 (born 1815-12-10), c. 1900"),
+        ('a<ref name="x" b', "a b"),
         ("{{nihongo|Tower|東京タワー|tawā}}, {{nihongo||東京}}", "Tower (東京タワー, tawā), 東京"),
         ("'''{{PAGENAME}}''' 1{{ndash}}2", "Turku 1–2"),
         ('a<li>b <span style="{{x}}">c</b> d<ref>e <ref name=x>f</div>g', "a\nb c de f\ng"),

@@ -395,24 +395,28 @@ def test_questions_of_xquad_name_their_paragraph():
 @pytest.mark.parametrize(
     ("topics", "qrels", "place"),
     [
-        ("1 no tab\n", "", "t.tsv, line 1, field query"),
-        ("1\ta\n2\t \n", "", "t.tsv, line 2, field query"),
-        ("1\ta\n", "1 Q0 p 1\n1 Q0 p\n", "q.tsv, line 2"),
-        ("1\ta\n", "1 Q0 p yes\n", "q.tsv, line 1"),
-        ("1\ta\n", "1 Q0 p --1\n", "q.tsv, line 1"),
-        ("1\ta\n", "1 Q0 p 1.0\n", "q.tsv, line 1"),
-        ("1\ta\n", "1 Q0 p 1\n1 Q0 p 1\n1 Q0 p 0\n", "q.tsv, line 3, field grade"),
-        ("1\ta\n1\ta\n1\tb\n", "", "t.tsv, line 3, field query id"),
-        ("1\ta\tb\n", "", "t.tsv, line 1, field query"),
-        ("1\t\u200e\n", "", "t.tsv, line 1, field query: the text has no visible character"),
-        ("1\ta\n", "\n9 Q0 p 1\n", "q.tsv, line 2, field query id: t.tsv has no query 9"),
+        ("1 no tab\n", "", "t.tsv, line 2, field query"),
+        ("1\ta\n2\t \n", "", "t.tsv, line 3, field query"),
+        ("1\ta\n", "1 Q0 p 1\n1 Q0 p\n", "q.tsv, line 3"),
+        ("1\ta\n", "1 Q0 p yes\n", "q.tsv, line 2"),
+        ("1\ta\n", "1 Q0 p --1\n", "q.tsv, line 2"),
+        ("1\ta\n", "1 Q0 p 1.0\n", "q.tsv, line 2"),
+        ("1\ta\n", "1 Q0 p 1\n1 Q0 p 1\n1 Q0 p 0\n", "q.tsv, line 4, field grade"),
+        ("1\ta\n1\ta\n1\tb\n", "", "t.tsv, line 4, field query id"),
+        ("1\ta\tb\n", "", "t.tsv, line 2, field query"),
+        ("1\t\u200e\n", "", "t.tsv, line 2, field query: the text has no visible character"),
+        ("1\ta\n", "\n9 Q0 p 1\n", "q.tsv, line 3, field query id: t.tsv has no query 9"),
     ],
 )
 def test_bad_judgements_are_named_or_counted(tmp_path, one_bad_row, topics, qrels, place):
     paths = tmp_path / "t.tsv", tmp_path / "q.tsv"
     for path, text in zip(paths, (topics, qrels), strict=True):
-        path.write_text(text)
+        path.write_text({"t.tsv": "0\tz\n", "q.tsv": "0 Q0 p 1\n"}[path.name] + text)
     one_bad_row(lambda bad_rows: read_trec(*paths, "en", bad_rows), place)
+    for empty in (0, 1):
+        paths[0].write_text("1\ta\n"), paths[1].write_text("1 Q0 p 1\n"), paths[empty].write_text("\n")
+        with pytest.raises(UserError, match="can be used" if empty else "t.tsv"):
+            read_trec(*paths, "en", BadRows(skip=True))
     paths[0].write_text("1\ta\n")
     paths[1].write_text("1\t0\tp\t-1\n1\t0\tq\t2\n")
     assert read_trec(*paths, "en", BadRows())[0].grades == {"p": -1, "q": 2}  # grades below zero are read
