@@ -60,7 +60,7 @@ from jaxtyping import Bool, Float
 
 from lcrag.errors import UserError, typed
 from lcrag.rewards.terms import Episodes, Term, TermSum, Values
-from lcrag.rewards.text import SENTENCE_MARK, folded, segmented
+from lcrag.rewards.text import COMMAS, SENTENCE_MARK, folded, segmented
 
 # --- Numbers and options ---
 
@@ -409,7 +409,7 @@ _COUNTS = {
 }
 _FORMS = {
     "json": _is_json,
-    "no_commas": lambda text: not re.search("[,，、،]", text),
+    "no_commas": lambda text: not set(COMMAS) & set(text),
     "capitals": lambda text: text == text.upper(),
     "small_letters": lambda text: text == text.lower(),
     "quoted": lambda text: len(text) > 1 and text[0] in '"“„«' and text[-1] in '"”“»',

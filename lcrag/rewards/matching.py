@@ -2,8 +2,8 @@
 
 Every function takes answers (None, for an episode without one, counts as the empty string) and a list of golds per
 answer, and returns the best score over the golds. An empty list of golds scores 0, and so does a gold that
-normalisation leaves empty: an empty answer never scores. Scores are ratios of exact integer counts in float64, equal to
-plain Python's to the last bit.
+normalisation leaves empty or that has no visible character: an empty answer never scores. Scores are ratios of exact
+integer counts in float64, equal to plain Python's to the last bit.
 """
 
 import functools
@@ -22,6 +22,7 @@ from lcrag.rewards.text import (
     encoded,
     folded,
     gram_units,
+    is_visible,
     lines_of,
     normalise_english,
     normalised,
@@ -193,7 +194,8 @@ def _best(scores: Scores, predictions: Answers, golds: Golds) -> Float[np.ndarra
         part = golds[begin : begin + _ANSWERS]
         sizes = np.fromiter(map(len, part), np.int64, len(part)) + 1
         pairs = zip(predictions[begin : begin + _ANSWERS], part, strict=True)
-        found = scores([text or "" for answer, own in pairs for text in (answer, *own)], sizes)
+        texts = (text or "" for answer, own in pairs for text in (answer, *own))
+        found = scores([text if is_visible(text) else "" for text in texts], sizes)
         firsts = np.cumsum(sizes) - sizes
         found[firsts] = 0  # answers themselves
         best[begin : begin + len(part)] = np.maximum.reduceat(found, firsts)

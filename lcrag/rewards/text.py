@@ -57,6 +57,7 @@ UNSPACED = regex.compile(
 )
 # Unicode's ends of sentences, except those that are also written within numbers and words; for patterns of (?V1).
 SENTENCE_MARK = r"[\p{Sentence_Terminal}--[.!?．․]]"
+COMMAS = "".join(chr(code) for code in range(0x10000) if unicodedata.name(chr(code), "").endswith(" COMMA")) + ","
 # What no reader sees: marks of direction, joiners, soft hyphens, variation selectors, fillers.
 INVISIBLE = regex.compile(r"[\p{Cf}\p{Default_Ignorable_Code_Point}]")
 _VISIBLE = regex.compile(

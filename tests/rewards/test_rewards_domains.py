@@ -212,6 +212,8 @@ class ScriptedJudge:
         ({"kind": "ends_with", "text": "bye."}, "so, Bye. ", "bye. so"),
         ({"kind": "json"}, '```json\n{"a": 1}\n```', "{a: 1}"),
         ({"kind": "no_commas"}, "a b", "a، b"),
+        ({"kind": "no_commas"}, "a b", "a፣ b"),
+        ({"kind": "include", "words": ["1912", "straße"]}, "১৯১২ STRAS\u00adSE", "1912"),
         ({"kind": "capitals"}, "ÀB 1", "Ab"),
         ({"kind": "small_letters"}, "àb", "aB"),
         ({"kind": "quoted"}, "„so“", '"'),

@@ -185,6 +185,8 @@ def test_a_short_gold_by_hand(prediction, gold, scores):
         ("c3_recall", "臺北市", ["台北市", "x"], 1.0),
         ("c3_recall", None, ["euro"], 0.0),
         ("c3_recall", "", [""], 0.0),
+        ("c3_recall", "\u200e", ["\u200e"], 0.0),
+        ("exact_match", "\u3164", ["\u3164"], 0.0),
         ("c3_recall", "euro", [], 0.0),
         ("c3_recall_bergen", "aaaa", ["aaaaaa"], 1 / 2),
         ("c3_recall_bergen", "us dollar", ["of dollar us"], 5 / 6),

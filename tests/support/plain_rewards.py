@@ -88,9 +88,17 @@ def set_recall(prediction, gold, short_gold="whole"):
     return len(found & wanted) / len(wanted) if wanted else 0.0
 
 
+def visible(text):
+    """The text, if it has a visible character."""
+    seen = (
+        unicodedata.category(each)[0] in "LNPS" and not is_invisible(each) and each != "\u2800" for each in text or ""
+    )
+    return text if any(seen) else ""
+
+
 def best(score, normaliser, predictions, golds):
     return [
-        max((score(normaliser(prediction), normaliser(gold)) for gold in own), default=0.0)
+        max((score(normaliser(visible(prediction)), normaliser(visible(gold))) for gold in own), default=0.0)
         for prediction, own in zip(predictions, golds, strict=True)
     ]
 

@@ -52,7 +52,7 @@ from lcrag.episodes.searches import (
 )
 from lcrag.episodes.tags import neutralise
 from lcrag.errors import lookup
-from lcrag.rewards.text import is_visible
+from lcrag.rewards.text import COMMAS, is_visible
 
 _RAG_R1 = (
     "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
@@ -136,11 +136,10 @@ def rag_r1(
     return Outcome(answer=turns.answer, invalid_actions=turns.invalid, counts=counts)
 
 
-_COMMAS = ",，、،"
 _MARKS = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}  # opening -> what may close it
 # A quotation with its marks, a comma, or any other character: also a mark that is never closed.
 _QUOTED = "|".join(f"{opens}[^{opens}{closes}]*[{closes}]" for opens, closes in _MARKS.items())
-_PIECE = re.compile(rf"(?P<quoted>{_QUOTED})|(?P<comma>[{_COMMAS}])|(?P<other>.)", re.DOTALL)
+_PIECE = re.compile(rf"(?P<quoted>{_QUOTED})|(?P<comma>[{COMMAS}])|(?P<other>.)", re.DOTALL)
 _WHOLE = re.compile(rf"(?:{_QUOTED})\Z", re.DOTALL)
 
 
@@ -178,7 +177,7 @@ def parallel_queries(content: str, limit: int) -> ParallelQueries:
 
 def quoted(query: str) -> str:
     """Writes a query in a form whose commas do not separate."""
-    return f'"{query}"' if any(comma in query for comma in _COMMAS) and '"' not in query else query
+    return f'"{query}"' if any(comma in query for comma in COMMAS) and '"' not in query else query
 
 
 @dataclasses.dataclass(frozen=True)
