@@ -72,6 +72,6 @@ def evaluate(
 
     writer_does(claim_name)
     console = make_console()
-    rows = evaluation.run(output_dir, name, rollouts, seed=seed, console=console)
+    rows = evaluation.run(output_dir, name, rollouts, policy.params, seed=seed, console=console)
     for table in place_tables(rows, metrics):
         console.print(to_rich(table))

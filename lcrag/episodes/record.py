@@ -162,3 +162,29 @@ def token_arrays(row: Mapping[str, Any]) -> dict[str, np.ndarray]:
         raise ValueError("the pieces of an episode's tokens do not add up to its ids and log-probabilities")
     scores[by_policy] = np.array(written["log_probabilities"], np.float64)  # null becomes NaN
     return {"tokens": ids, "by_policy": by_policy, "log_probabilities": scores, "turn": turn}
+
+
+def record_of(row: Mapping[str, Any], question: Question) -> EpisodeRecord:
+    """Returns the record that `episode_json` wrote, whose question is given.
+
+    Times are rounded, tuples in `outcome.extra` are lists, and the program's counts are only among all `counts`.
+    """
+    outcome = dict(row["outcome"])
+    counts, finished = outcome.pop("counts"), outcome.pop("finished")
+    waits = (Wait(each["turn"], each["for"], each["start"], each["end"]) for each in row["seconds"]["waits"])
+    return EpisodeRecord(
+        question=question,
+        prompt=row["prompt"],
+        turns=tuple(Turn(**turn) for turn in row["turns"]),
+        **token_arrays(row),
+        policy_version=row["policy_version"],
+        outcome=Outcome(**outcome),
+        counts=counts,
+        finished=finished,
+        episode=row["episode"],
+        failure=row.get("failure"),
+        completions=tuple(SideCompletion(**each) for each in row.get("completions", ())),
+        opening=tuple(row.get("opening", ())),
+        system=row.get("system"),
+        waits=tuple(waits),
+    )

@@ -5,16 +5,20 @@ import itertools
 import json
 import math
 import pathlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gin
+import jax
 import numpy as np
+from jaxtyping import PyTree
 from rich.console import Console
 
-from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question, records_fingerprint
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.programs import LoggedSearch, log_searches
+from lcrag.episodes.record import record_of
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import (
     Answered,
@@ -31,8 +35,9 @@ from lcrag.evaluation import (
 )
 from lcrag.evaluation import evaluate as metric_rows
 from lcrag.evaluation.tables import phase_table, wall_time_table
-from lcrag.files import file_name, write_text
+from lcrag.files import Journal, file_name, write_text
 from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, plan_diversity
+from lcrag.policy import parameter_fingerprint
 from lcrag.policy.config import computation_of
 from lcrag.rewards import Reward
 from lcrag.rewards.matching import holds_answer
@@ -100,45 +105,56 @@ class Evaluation:
     def run_before(self, folder: pathlib.Path, rollouts: Rollouts, params: Any, *, seed: int, console: Console) -> None:
         """Evaluates the policy that a training starts from, if that is wanted, and the reference policies."""
         if self.before:
-            rollouts.set_params(params)
-            self.run(folder, BEFORE, rollouts, seed=seed, console=console)
+            self.run(folder, BEFORE, rollouts, params, seed=seed, console=console)
         for label, reference in self.references.items():
             policy = rollouts.policy
-            rollouts.set_params(load_policy(reference, policy.mesh, computation_of(policy.config)).params)
-            self.run(folder, label, rollouts, seed=seed, name=reference, console=console)
+            other = load_policy(reference, policy.mesh, computation_of(policy.config)).params
+            self.run(folder, label, rollouts, other, seed=seed, name=reference, console=console)
 
     def run(
         self,
         folder: pathlib.Path,
         label: str,
         rollouts: Rollouts,
+        params: PyTree | None = None,
         *,
         seed: int,
         name: str | None = None,
         console: Console | None = None,
     ) -> list[Row]:
-        """Evaluates all questions with every decoding, using the present parameters of the lanes.
+        """Evaluates all questions with every decoding, with some parameters, or those that the lanes have.
+
+        With parameters, a single process saves each answer as it comes in `answers/<label>_<decoding>_saved.jsonl`, and
+        the same evaluation continues from there; the files are removed at the end.
 
         Writes `answers/<label>_<decoding>.jsonl` and, in the format of training, `episodes/<label>_<decoding>.jsonl`
         (later inference runs with the suffix `_run_2`, ...), and adds the rows to `evaluation.json`. The seed of a
         later run's rows is the text "<seed>, run 2", that of rows over several runs "<seed>, runs 1 to 5". The policy
         of the rows is called `name`, by default as that of `rollouts`.
         """
+        identity = ""
+        if params is not None:
+            rollouts.set_params(params)
+            identity = f"{parameter_fingerprint(params)} {records_fingerprint(self.questions)}"
         rows: list[Row] = []
+        saved: list[pathlib.Path] = []
         about = {"model": name or rollouts.policy.name, "split": self.split}
         for decoding, temperature in self.temperatures.items():
             method, samples = f"{label}, {decoding}", []
             for number in range(1, self.decodings[decoding] + 1):
+                path = answers_path(folder, label, decoding, number)
+                saved.append(path.with_name(f"{path.stem}_saved.jsonl"))
                 answered, episodes, seconds = self._ask(
                     rollouts,
                     method,
                     console or make_console(),
+                    saved[-1] if identity else None,
+                    identity,
                     temperature=temperature,
                     seed=seed + number * SEED_OFFSET,
                     max_tokens=self.max_tokens or rollouts.runner.max_tokens,
                 )
                 if is_writer():
-                    path = answers_path(folder, label, decoding, number)
                     write_json_lines(path, map(dataclasses.asdict, answered))
                     write_json_lines(folder / "episodes" / path.name, episodes)
                 measured = metric_rows(
@@ -163,24 +179,69 @@ class Evaluation:
                 rows += diversity_rows(samples, method=method, seed=f"{seed}, runs 1 to {self.runs}", **about)
         if is_writer():
             add_rows(folder, rows)
+            for path in saved:
+                path.unlink(missing_ok=True)
         return rows
 
     def _ask(
-        self, rollouts: Rollouts, title: str, console: Console, **decoding: Any
+        self,
+        rollouts: Rollouts,
+        title: str,
+        console: Console,
+        path: pathlib.Path | None,
+        identity: str,
+        **decoding: Any,
     ) -> tuple[list[Answered], Iterable[dict[str, Any]], float]:
-        """Returns the answers, the rows of the file of episodes, and the seconds that they took."""
-        program = self.program(rollouts)
+        """Returns the answers, the rows of the file of episodes, and the seconds that they took.
+
+        `path` has the answers so far of the evaluation with this identity; those of another one are dropped.
+        """
+        program, journal = self.program(rollouts), None
+        earlier: list[dict[str, Any]] = []
+        if path is not None and jax.process_count() == 1:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            header = {"of": f"{identity} {decoding}"}
+            journal = Journal(path)
+            if journal.rows and journal.rows[0] != header:
+                path.unlink()
+                journal = Journal(path)
+            if not journal.rows:
+                journal.append([header])
+            earlier = journal.rows[1:]
+        try:
+            known = {row["number"]: record_of(row["episode"], self.questions[row["number"]]) for row in earlier}
+            texts: list[list[str]] = [[] for _ in self.questions]
+            for row in earlier:
+                texts[row["number"]] = list(row["passages"])
+            seconds = sum(float(row["seconds"]) for row in earlier)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise UserError(f"{path} has a line that is no saved answer ({error!r}): delete the file") from error
+        if known:
+            done = f"{len(known)} of {len(self.questions)} answers are saved"
+            console.print(f"{title}: {done}, and the others are asked", highlight=False, soft_wrap=True)
         logs: list[list[LoggedSearch]] = [[] for _ in self.questions]
-        programs = [(q, log_searches(program(q), logs[n]), n) for n, q in enumerate(self.questions)]
+        programs = [(q, log_searches(program(q), logs[n]), n) for n, q in enumerate(self.questions) if n not in known]
         rollout = rollouts.begin_unscored(programs, **decoding)
+        total, tokens = len(self.questions), rollouts.written_tokens
         show = progress_display(
-            title, len(programs), unit="question", tokens=rollouts.written_tokens, transient=True, console=console
+            title, total, first=len(known), unit="question", tokens=tokens, transient=True, console=console
         )
+        passages_of = lambda n: [f"{each.title} {each.text}" for search in logs[n] for each in search.passages]  # noqa: E731
         with show as display:
-            for finished, _ in enumerate(rollout.finished, start=1):
+            before = time.monotonic()
+            for finished, record in enumerate(rollout.finished, start=len(known) + 1):
+                if journal is not None:
+                    now = time.monotonic()
+                    row = {"number": record.episode, "seconds": now - before, "episode": episode_json(record)}
+                    journal.append([row | {"passages": passages_of(record.episode)}])
+                    before = now
                 display.update(finished)
             lanes = rollouts.join(rollout)
-        records = [episode.record for episode in in_order(lanes)]
+        asked = {episode.record.episode: episode.record for episode in in_order(lanes)}
+        records = [(known | asked)[n] for n in range(total)]
+        for n in asked:
+            texts[n] = passages_of(n)
+        seconds += max((lane.seconds["rollout"] for lane in lanes), default=0.0)
         rewards: list[dict[str, float]] = [{} for _ in records]
         if self.reward is None:
             check_scored(records, np.array([math.nan if record.failure else 0.0 for record in records]))
@@ -188,10 +249,9 @@ class Evaluation:
             values = reward_values(self.reward, records, np.arange(len(records), dtype=np.int32))
             check_scored(records, values["total"])
             rewards = [{name: float(term[n]) for name, term in values.items()} for n in range(len(records))]
-        texts = [[f"{passage.title} {passage.text}" for search in log for passage in search.passages] for log in logs]
         answered = [_answered(*parts) for parts in zip(records, rollouts.gather(texts), rewards, strict=True)]
         rows = (episode_json(record, rewards=earned) for record, earned in zip(records, rewards, strict=True))
-        return answered, rows, max(lane.seconds["rollout"] for lane in lanes)
+        return answered, rows, seconds
 
 
 def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[str, float]) -> Answered:

@@ -284,7 +284,6 @@ def train(
 
         entered.close()  # everything saved is complete on disk
         if evaluation is not None:
-            rollouts.set_params(learner.params)
-            evaluation.run(run.path, AFTER, rollouts, seed=seed, console=console)
+            evaluation.run(run.path, AFTER, rollouts, learner.params, seed=seed, console=console)
         save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)

@@ -162,7 +162,6 @@ def sft(
         best = learner.take_best(checkpoints)
         console.print(f"the lowest validation loss was that of step {best}", highlight=False)
         if evaluation is not None and rollouts is not None:
-            rollouts.set_params(learner.params)
-            evaluation.run(run.path, AFTER, rollouts, seed=seed, console=console)
+            evaluation.run(run.path, AFTER, rollouts, learner.params, seed=seed, console=console)
         save_policy(run.path / "policy", policy, learner.params)
         report_run(run.path, evaluation, console)

@@ -29,6 +29,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from lcrag.commands.compile import AbstractRun
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING
 from lcrag.evaluation import read_rows
+from lcrag.files import Journal
 from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory, adamw
 from lcrag.learning.learners import Learner
 from lcrag.policy import (
@@ -407,6 +408,37 @@ def test_the_report_is_written_again(finished, tiny, tmp_path):
     shutil.rmtree(output / "answers")
     assert run("report", tiny, output=output) == 0
     assert "Held-out questions" not in (output / "report.md").read_text()
+
+
+def test_an_interrupted_evaluation_continues_with_the_other_questions(tiny, tmp_path, monkeypatch, capsys):
+    bindings = ("Evaluation.temperatures={'sampled': 1.0, 'greedy': 0.0}", "Evaluation.reward=@lengths()")
+    straight, output = tmp_path / "straight", tmp_path / "run"
+    assert run("evaluate", tiny, *bindings, output=straight) == 0
+    append, count, total = Journal.append, itertools.count(1), len(json_lines(straight / "answers/LcRL_greedy.jsonl"))
+
+    def interrupted(self, rows):
+        append(self, rows)
+        if next(count) == total + 6:  # two headers, all answers of the first decoding, and four of the second
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", interrupted)
+        assert run("evaluate", tiny, *bindings, output=output) == 130
+    assert not (output / "evaluation.json").exists()
+    asked = capsys.readouterr().out
+    assert run("evaluate", tiny, *bindings, output=output) == 0
+    asked = capsys.readouterr().out
+    assert f"LcRL, sampled: {total} of {total} answers are saved" in asked
+    assert f"LcRL, greedy: 4 of {total} answers are saved" in asked
+    for name in ("sampled", "greedy"):
+        found, expected = (json_lines(each / "answers" / f"LcRL_{name}.jsonl") for each in (output, straight))
+        assert found == expected
+        assert written_episodes(output, f"LcRL_{name}") == written_episodes(straight, f"LcRL_{name}")
+    rows, others = (read_rows(each / "evaluation.json") for each in (output, straight))
+    assert [repr(row) for row in rows if "seconds" not in row.metric] == [
+        repr(row) for row in others if "seconds" not in row.metric
+    ]
+    assert not list(output.glob("answers/*_saved*"))
 
 
 def test_several_evaluations_share_a_folder(finished, tiny, tmp_path, capsys):
