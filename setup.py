@@ -15,6 +15,8 @@ REQUIREMENTS = [
     "etils[epath]",
     "fastapi",
     "flax==0.12.8",
+    # Reads the files of llama.cpp.
+    "gguf==0.19.*",
     "gin-config==0.5.0",
     "httpx2==2.*",
     "huggingface_hub",

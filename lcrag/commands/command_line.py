@@ -248,6 +248,15 @@ COMMANDS = {
         "--to writes the run's episodes instead (of one step, or of one file of episodes/, if it is given): as\n"
         "trajectories of ATIF 1.8 without loss, or as messages for fine-tuning.",
     ),
+    "convert": Command(
+        function="lcrag.commands.convert:convert",
+        summary="Writes a GGUF file of a Llama, Qwen2 or Qwen3 model as a Hugging Face folder",
+        words="FILE.gguf FOLDER",
+        configured=False,
+        continues=False,
+        options={"--dtype": "of the dequantised weights, float32 or bfloat16; float32"},
+        details="FOLDER, which must be absent or empty, gets weights, configuration, tokenizer and chat template.",
+    ),
     "build": Command(
         function="lcrag.commands.build:build",
         summary="Rebuilds the packaged tokenizer, encoder and policies of the atlas",

@@ -44,6 +44,7 @@ from lcrag.policy.tokenizer import NAMED_TEMPLATES
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+MAX_SHARD_BYTES = 5_000_000_000
 SAMPLES, SAMPLE_BYTES = 16, 1 << 16
 
 # Dtypes that weights may be stored in, by their safetensors codes.
@@ -169,6 +170,36 @@ def write_shard(
         os.fsync(file.fileno())
 
 
+def write_tensors(
+    folder: pathlib.Path,
+    shapes: Mapping[str, tuple[int, ...]],
+    dtype: np.dtype,
+    value_of: Callable[[str], np.ndarray],
+    shard_bytes: int = MAX_SHARD_BYTES,
+    writes: bool = True,
+) -> None:
+    """Writes `model.safetensors`, or shards and their index; `value_of` is called with each name in turn.
+
+    A process that does not write calls it all the same, to take part in gathering the values.
+    """
+    plan = huggingface_hub.split_state_dict_into_shards_factory(
+        {name: shape for name, shape in shapes.items()},
+        get_storage_size=lambda shape: tensor_bytes(shape, dtype),
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=shard_bytes,
+    )
+    for file, names in plan.filename_to_tensors.items():
+        values = map(value_of, names)
+        if writes:
+            write_shard(folder / file, {name: shapes[name] for name in names}, dtype, values)
+        else:
+            for _ in values:
+                pass
+    if writes and plan.is_sharded:
+        weight_map = dict(sorted(plan.tensor_to_filename.items()))
+        write_json(folder / INDEX_FILE, {"metadata": plan.metadata, "weight_map": weight_map})
+
+
 def sampled_fingerprint(folder: pathlib.Path) -> str:
     """Hashes the names and sizes of a folder's weights and 64 KiB at 16 places of each file: 16 hexadecimal digits.
 
@@ -207,7 +238,6 @@ NAMES = {
 }
 # Buffers in old checkpoints, which follow from the configuration.
 UNUSED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
-MAX_SHARD_BYTES = 5_000_000_000
 # Other files of a model, copied from the folder that it was read from.
 COMPANIONS = (
     "tokenizer.json",
@@ -519,29 +549,19 @@ def save_hugging_face(
             raise UserError(f"parameter {path} is {given}, not {expected}: it is of another configuration")
     written = parameter_dtype(flat["embedding"].dtype) if wanted is None else wanted
     stored = stored_parameters(config)
-    plan = huggingface_hub.split_state_dict_into_shards_factory(
-        {name: place.shape for name, place in stored.items()},
-        get_storage_size=lambda shape: tensor_bytes(shape, written),
-        filename_pattern="model{suffix}.safetensors",
-        max_shard_size=shard_bytes,
-    )
+    shapes = {name: place.shape for name, place in stored.items()}
     folder, writes = pathlib.Path(folder), jax.process_index() == 0
     staging = folder / ".writing"
     if writes:
         shutil.rmtree(staging, ignore_errors=True)  # left by a killed writer
         staging.mkdir(parents=True)
+
+    def value_of(name: str) -> np.ndarray:
+        return _host_tensor(flat[stored[name].path], stored[name], written)
+
     try:
-        for file, names in plan.filename_to_tensors.items():
-            values = (_host_tensor(flat[stored[name].path], stored[name], written) for name in names)
-            if writes:
-                write_shard(staging / file, {name: stored[name].shape for name in names}, written, values)
-            else:
-                for _ in values:  # takes part in gathering what the first process writes
-                    pass
+        write_tensors(staging, shapes, written, value_of, shard_bytes, writes)
         if writes:
-            if plan.is_sharded:
-                weight_map = dict(sorted(plan.tensor_to_filename.items()))
-                write_json(staging / INDEX_FILE, {"metadata": plan.metadata, "weight_map": weight_map})
             _write_settings(staging, config, written, tuple(eos_ids))
             save_tokenizer(staging)
             TensorFolder(staging).check({name: place.shape for name, place in stored.items()})
