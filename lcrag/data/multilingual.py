@@ -13,6 +13,7 @@ MMLU's four-option questions in 42 languages, a folder per language with the hub
 `test.csv` or `test.jsonl` with the same columns.
 """
 
+import contextlib
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -52,8 +53,9 @@ from lcrag.data.rows import (
     usable,
 )
 from lcrag.errors import UserError, lookup, typed
+from lcrag.files import readable_folder
 from lcrag.retrieval import Collections, Passage
-from lcrag.retrieval.collections import cache_folder, kept_collections
+from lcrag.retrieval.collections import ENCODER, cache_folder, keep_encoder, kept_collections
 from lcrag.retrieval.encoder import named_encoder
 from lcrag.rewards.text import is_visible
 
@@ -295,10 +297,19 @@ def xquad_collections(
     opened, root = named_encoder(encoder, "xquad_collections.encoder"), dataset_folder("xquad", folder)
     with counted_bad_rows() as bad_rows:
         passages = {language: xquad_passages(root, language, bad_rows) for language in languages}
-    content = records_fingerprint(passage for language in languages for passage in passages[language])
-    return kept_collections(
-        cache_folder() / f"xquad-{content}-{opened.fingerprint()}", opened, languages, passages.__getitem__
-    )
+    # Each language has a folder of its content, so that another choice of languages embeds only what is new. All share
+    # one copy of the encoder.
+    root = cache_folder() / f"xquad-{opened.fingerprint()}"
+    if not readable_folder(root / ENCODER).exists():
+        keep_encoder(root, opened)
+    kept = {}
+    for language in languages:
+        place = root / records_fingerprint(passages[language])
+        place.mkdir(exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            (place / ENCODER).symlink_to(f"../{ENCODER}")
+        kept[language] = kept_collections(place, opened, (language,), passages.__getitem__).collection(language)
+    return Collections(opened, kept)
 
 
 MGSM_LANGUAGES = ("en", "bn", "de", "es", "fr", "ja", "ru", "sw", "te", "th", "zh")

@@ -98,7 +98,7 @@ def test_xor_tydi_has_groups_of_one_language_until_it_is_translated(tiny, tmp_pa
     assert len({e["question_id"] for e in episodes}) == 1
 
 
-def test_xquad_brings_its_own_collections(tiny, tmp_path, files):
+def test_xquad_brings_its_own_collections(tiny, tmp_path, files, monkeypatch):
     for language in ("en", "th"):  # the first three articles are enough
         with gzip.open(prepared(f"xquad/xquad.{language}.json.gz"), "rt") as file:
             content = json.load(file)
@@ -117,6 +117,14 @@ def test_xquad_brings_its_own_collections(tiny, tmp_path, files):
     [[hit]] = opened.search(["Panthers"], ["th"], k=1)
     assert hit.language == "th"
     assert hit.id.split("/")[0] in ("Super Bowl 50", "Warsaw", "Normans")
+    kept = sorted((tmp_path / "cache").rglob("vectors*"))
+    assert len(kept) == 2
+    assert len([path for path in (tmp_path / "cache").rglob("encoder") if not path.is_symlink()]) == 1
+    monkeypatch.setattr("lcrag.retrieval.collections.build_collection", None)  # another choice embeds nothing again
+    for languages in (("th",), ("th", "en"), ("en",)):
+        again = xquad_collections(languages, encoder=str(tiny / "collections" / "encoder"))
+        assert again.languages == tuple(sorted(languages))
+        assert again.content_hashes().items() <= opened.content_hashes().items()
 
 
 def test_hotpotqa_brings_its_own_paragraphs(tiny, tmp_path, files, capsys):
