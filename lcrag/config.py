@@ -11,12 +11,14 @@ import importlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import gin
 
 from lcrag.errors import TRAIL, UserError, closest, one_line
+from lcrag.files import is_remote
 from lcrag.runs.folder import expect_used, parse_statements
 
 PACKAGE = Path(__file__).resolve().parent
@@ -120,6 +122,20 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
         if "." not in name:
             hint = closest(name, used) or "; a parameter is written Name.parameter"
             raise UserError(f"{name} is set, but no binding uses %{name}{hint}")
+
+
+# Reader of a data set -> the data set, whose folder it reads.
+DATA = {f"{name}_questions": name for name in ("mkqa", "xor_tydi", "xquad", "mgsm", "global_mmlu")}
+
+
+def check_data(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:
+    """Checks before anything is loaded that the folders of the data sets are there; see `check_named`."""
+    from lcrag.data.rows import dataset_folder  # with `register`'s imports
+
+    for name in sorted(named.keys() & DATA.keys()):
+        for folder in [value for parameter, value in named[name] if parameter == "folder"] or [None]:
+            if folder is None or (isinstance(folder, str) and not is_remote(folder)):
+                dataset_folder(DATA[name], folder)
 
 
 @contextlib.contextmanager

@@ -146,7 +146,7 @@ def _execute(command: Command, arguments: Arguments) -> None:
         must_be_used=() if "--allow_unused" in given else arguments.bindings,
     )
     if command.builds:
-        check_named(command.function.partition(":")[2], *arguments.words)
+        config.check_data(check_named(command.function.partition(":")[2], *arguments.words))
     if command.shared and not processes.has_joined():
         found = processes.find_processes(given)
         if found is not None:

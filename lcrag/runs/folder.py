@@ -551,18 +551,15 @@ def _split(key: str) -> tuple[str, str, str]:
     return scope, selector.rpartition(".")[2], parameter
 
 
-def check_named(*functions: str) -> None:
+def check_named(*functions: str) -> dict[str, list[tuple[str, Any]]]:
     """Checks before anything is built that no binding of the command line is of something that nothing names.
 
     What `functions` take is named by their bindings, and what this takes by its own bindings. `check_used` is exact,
-    but only after everything is built.
+    but only after everything is built. Returns all that is named, with the parameters and values that are bound.
     """
     config = gin.config_str()
     if re.search("^import ", config, re.MULTILINE):
-        return  # the code of others may call any configurable
-    values: dict[str, list[Any]] = {}
-    for key, value in _values(config, "the configuration").items():
-        values.setdefault(_split(key)[1], []).append(value)
+        return {}  # the code of others may call any configurable
 
     def references(value: Any) -> Iterator[str]:
         if isinstance(value, Reference):
@@ -573,17 +570,23 @@ def check_named(*functions: str) -> None:
             for item in value:
                 yield from references(item)
 
-    named, scopes, waiting = set[str](), set[str](), [*functions, *CALLED]
-    while waiting:
-        scope, name, _ = _split(f"{waiting.pop()}.")
-        scopes |= set(scope.split("/"))
-        if name not in named:
-            named.add(name)
-            waiting += references(tuple(values.get(name, ())))
+    bound = [(*_split(key), value) for key, value in _values(config, "the configuration").items()]
+    named: dict[str, list[tuple[str, Any]]] = {name: [] for name in (*functions, *CALLED)}
+    scopes, unread = {""}, bound
+    while (
+        left := [each for each in unread if each[1] not in named or not set(each[0].split("/")) <= scopes]
+    ) != unread:
+        for _, name, parameter, value in (each for each in unread if each not in left):
+            named[name].append((parameter, value))
+            for scope, other, _ in (_split(f"{reference}.") for reference in references(value)):
+                scopes |= set(scope.split("/"))
+                named.setdefault(other, [])
+        unread = left
     for key in (key for binding in _EXPECTED for key in parse_statements(binding) if "." in key):
         scope, name, _ = _split(key)
-        if name not in named or not set(scope.split("/")) <= {"", *scopes}:
+        if name not in named or not set(scope.split("/")) <= scopes:
             raise _without_effect(key, f"nothing in this configuration names {f'{scope}/' if scope else ''}{name}")
+    return named
 
 
 def _without_effect(key: str, why: str) -> UserError:

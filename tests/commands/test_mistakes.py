@@ -52,6 +52,11 @@ MISTAKES = [
     # Before anything is built: there is no such policy.
     (f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.mkqa_questions.limit=3 {OUTPUT}", "mkqa_questions.limit"),
     (f"evaluate {QUICKSTART} --gin.policy.folder='nowhere' --gin.other/Sampler.slots=3 {OUTPUT}", "other/Sampler"),
+    (
+        f"evaluate {QUICKSTART} --gin.policy.folder='nowhere' --gin.Evaluation.questions=@a/xquad_questions()"
+        f" --gin.a/xquad_questions.folder='gone' {OUTPUT}",
+        "there is no folder gone with the files of xquad",
+    ),
     (f"sft {QUICKSTART} --gin.policy.folder='nowhere' --gin.train.steps=3 {OUTPUT}", "train.steps has no effect"),
     (f"sample Why? {QUICKSTART} --gin.sample.language=3", "sample.language"),
     ("index fi --output_dir=out --gin.index.sources={}", "index"),
