@@ -625,6 +625,7 @@ def _publish(staging: pathlib.Path, folder: pathlib.Path) -> None:
         *folder.glob("model-*-of-*.safetensors"),
     ):
         stale.unlink(missing_ok=True)
+    shutil.rmtree(folder / NAMED_TEMPLATES, ignore_errors=True)  # of the model replaced
     staged = (path for path in staging.rglob("*") if path.is_file())
     for path in sorted(staged, key=lambda path: path.name in (SINGLE_FILE, INDEX_FILE)):
         target = folder / path.relative_to(staging)

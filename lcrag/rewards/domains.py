@@ -6,7 +6,7 @@ A number is read from the last `\boxed{}`, in answers and labels alike:
   not count.
 - Commands that set type (`\textbf{18}`, `\text{18}`, `{\bf 18}`), braces around the number and `$` are removed.
 - `3/4`, `\frac{3}{4}` (`\dfrac`, `\tfrac`) and the mixed `1 3/4` and `1\frac{3}{4}` are fractions; `10^3`, `2 \times
-  10^3` and `2e3` are powers of ten.
+  10^3` and `2e3` are powers of ten, and so are numerals after a number (`2 million`, `3万`; CLDR's of all languages).
 - Commas, spaces, apostrophes and `{,}` before groups of three digits separate thousands: `1,234` is 1234; so do commas
   in the Indian grouping, `12,34,567`. Any other comma is a decimal comma: `3,5` is 7/2. A dot is a decimal point,
   unless a decimal comma or another dot follows it: `1.234,5` and `1.234.567` have thousands.
@@ -40,6 +40,7 @@ import collections
 import dataclasses
 import functools
 import html
+import itertools
 import json
 import re
 import subprocess
@@ -69,6 +70,7 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace opens and closes
 _SWITCHES = re.compile(
     r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|scriptstyle|bf|it|rm|sf|tt|em|bfseries|itshape|tiny|small"
     r"|normalsize|[lL]arge|LARGE|[hH]uge|quad|qquad)(?![A-Za-z])"
+    r"|\\(?:math(?:bf|rm)|text(?:bf)?|boldsymbol|bm)(?=\s*\d)"
     r"|\\[hv]?phantom\s*\{[^{}]*\}|\\[hv]space\*?\s*\{[^{}]*\}|\\color\s*\{[^{}]*\}|\\[!,;: ()\[\]]|~"
 )
 _STYLE = re.compile(
@@ -85,18 +87,21 @@ _QUANTITY = re.compile(r"\d|\\(?:pi|sqrt|[dt]?frac)\b|π")
 _TEXT_BEFORE = re.compile(rf"^\s*{_WORDS}[\s:=]*(?=\S)")
 _DROPPED = re.compile(r"\\%|%|°|\^\{?\\circ\}?|\\(?:degree|text(?:dollar|euro|yen|sterling)|pounds|euro|yen)\b")
 _CURRENCY_SIGN = re.compile(r"\\?(?:(?<![^\W_])[A-Z]{1,3})?\$")
-_CURRENCY = re.compile(rf"(?<![^\W\d_])(?:{'|'.join(sorted(list_currencies()))}|(?:Rs|kr)\b\.?)(?![^\W\d_])")
+_CURRENCY = re.compile(
+    rf"(?<![^\W\d_])(?:{'|'.join(sorted(list_currencies()))}|(?:Rs|kr|Rp|Bs|[KTU][Ss]h)\.?)(?![^\W\d_])"
+)
+_NUMERAL = re.compile(r"(?<=\d)\s*([^\s\d.,;:()$+\-*/^={}\\]+)")
 _BRACES = re.compile(r"(?<![\^_A-Za-z}\\])\{([^{},\\]*|\s*\d{1,3}(?:,\d{3})+\s*)\}")
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{([^{}]*)\}\s*\{([^{}]*)\}|(\d)\s*(\d))")
-_EQUALS = re.compile(r"[=≈≃]|\\(?:approx|simeq|doteq)(?![A-Za-z])")
+_EQUALS = re.compile(r"[=≈≃]|(?<=[^\W\d_])\s*:|\\(?:approx|simeq|doteq)(?![A-Za-z])")
 _SCIENTIFIC = re.compile(
     r"((?<=\d)\s*(?:\\times|\\cdot|[×·*])\s*)?(?<![\d.,])10\s*\^\s*(?:\{\s*(-?\d{1,3})\s*\}|(-?\d{1,3}))"
 )
 # Units that are written with two letters, or with three without a space.
 UNITS = (
     "km hm dm cm mm nm kg mg ml mL cl cL dl dL kl kL hl kW MW kV mV mA Hz kHz MHz GHz Pa kPa hPa kJ MJ kN kB MB GB TB"
-    " mi ft in yd lb lbs oz pt qt gal mph kph kmh min hr hrs sec ms ns us am pm day wk wks mo yr yrs dB mol rad deg bpm"
-    " rpm ha cc pcs kn kr zł Kč st nd rd th"
+    " mi mile ft in yd lb lbs oz pt qt gal mph kph kmh min hr hrs sec ms ns us am pm day wk wks mo yr yrs dB mol rad"
+    " deg bpm rpm ha cc pcs kn kr zł Kč st nd rd th"
 )
 # Words without a sign of arithmetic, other than a variable: a Latin or Greek letter that is no usual unit, or "xy".
 _LATIN = "[A-Za-z]"
@@ -144,7 +149,7 @@ for line in sys.stdin:
 """
 
 LETTERS = "ABCDE"
-_MARKUP = re.compile(r"[*_`$]")
+_MARKUP = re.compile(r"[*_`$\"'“”‘’«»]")
 
 
 def boxed(text: str) -> str | None:
@@ -194,9 +199,9 @@ def number(text: str) -> Fraction | None:
     text = _FRACTION.sub(lambda match: f" {match[1] or match[3]}/{match[2] or match[4]}", _CURRENCY.sub(" ", text))
     text = _SCIENTIFIC.sub(
         lambda match: f"{'' if match[1] else 1}e{match[2] or match[3]}",
-        _unwrapped(_DROPPED.sub(" ", text), _BRACES, lambda match: match[1]),
+        _NUMERAL.sub(_power_of_ten, _unwrapped(_DROPPED.sub(" ", text), _BRACES, lambda match: match[1])),
     )
-    value = _UNIT.sub("", " ".join(re.sub("[()]", "", text).split())).strip().rstrip(".")
+    value = _UNIT.sub("", " ".join(re.sub("[()]", "", text).split())).strip().rstrip(" .。;؛۔।")
     sign = -1 if value.startswith("-") else 1
     value = value[1:].strip() if value.startswith(("-", "+")) else value
     if mixed := _MIXED.fullmatch(value):
@@ -204,7 +209,9 @@ def number(text: str) -> Fraction | None:
         return sign * (whole + Fraction(above, below)) if below else None
     if quotient := _QUOTIENT.fullmatch(value):
         numerator, denominator = (_decimal(part.strip()) for part in quotient.groups())
-        return sign * numerator / denominator if numerator is not None and denominator else None
+        if numerator is None or not denominator or "e" in value:  # half a million is not 1/(2 million)
+            return None
+        return sign * numerator / denominator
     decimal = _decimal(value)
     return None if decimal is None else sign * decimal
 
@@ -216,9 +223,10 @@ def _plain(text: str) -> str:
     text = _SWITCHES.sub(" ", "".join(map(_plain_character, text)))
     text = re.sub(r"(?<![\w)])\*\*([^*]+)\*\*", r"\1", text).strip("*` ")  # Markdown
     if (unit := _TEXT_UNIT.search(text)) and _QUANTITY.search(text, 0, unit.start()):
-        text = text[: unit.start()]
-    if (words := _TEXT_BEFORE.match(text)) and _QUANTITY.search(text, words.end()):
-        text = text[words.end() :]
+        words = re.findall(r"[^\s{}]+", unit[0].partition("{")[2])
+        text = text if words and words[0].casefold() in _numerals() else text[: unit.start()]
+    if (before := _TEXT_BEFORE.match(text)) and _QUANTITY.search(text, before.end()):
+        text = text[before.end() :]
     return _CURRENCY_SIGN.sub(" ", _without_style(text).replace("{,}", ",")).strip()
 
 
@@ -268,6 +276,31 @@ def _plain_character(character: str) -> str:
     return f"^{digits}" if form == "<super>" else digits.translate(_SIGNS)
 
 
+def _power_of_ten(match: re.Match) -> str:
+    """Replaces a numeral after a number, such as "million" or "万", by its power of ten."""
+    powers, word = _numerals(), match[1].casefold()
+    ends = range(len(word), 0, -1) if word[0] > "\u2e80" else [len(word)]  # East Asian units follow without a space
+    end = next((end for end in ends if word[:end] in powers), 0)
+    return f"{powers[word[:end]]} {match[1][end:]}" if end else match[0]
+
+
+@functools.cache
+def _numerals() -> Mapping[str, str]:
+    """Returns CLDR's numerals of all languages with their powers: "e6", or " ?" where languages differ, not English."""
+    powers: dict[str, set[int]] = collections.defaultdict(set)
+    english: dict[str, set[int]] = collections.defaultdict(set)
+    for identifier in (each for each in locale_identifiers() if "_" not in each):
+        styles = Locale.parse(identifier).compact_decimal_formats.values()
+        sizes = (by_size.items() for style in styles for by_size in style.values())
+        for size, form in itertools.chain.from_iterable(sizes):
+            word = form.pattern.replace("0", "").strip(" \u00a0.'").casefold()
+            if re.fullmatch(r"\S{3,}|[\u2e80-\U0003ffff]+", word) and ";" not in word and word not in UNITS.split():
+                for table in (powers, english) if identifier == "en" else (powers,):
+                    table[word].add(len(size) - form.pattern.count("0"))
+    known = {word: " ?" if len(sizes) > 1 else f"e{min(sizes)}" for word, sizes in (powers | english).items()}
+    return {"百": "e2", "千": "e3"} | known  # CLDR's East Asian forms begin at 10,000
+
+
 def _decimal(text: str) -> Fraction | None:
     if separated := _THOUSANDS.fullmatch(text):
         text = text.replace(separated[1] or separated[2], "")
@@ -291,17 +324,18 @@ def option(text: str, letters: str = LETTERS) -> str | None:
     plain = unicodedata.normalize("NFKC", _without_style(text if content is None else content))
     plain = _MARKUP.sub("", plain).strip()
     either = f"[{letters}{letters.lower()}]"
-    # Another option, but not "A" as an article.
-    another, another_large = (rf"(?:{_alternative()}{one}\b[.:)]?(?!\s+[a-z]))" for one in (either, f"[{letters}]"))
+    # Another option, but not a word of one letter, such as the article "A".
+    large = rf"[{letters}]\b[.:)]?(?!\s+[a-z])"
+    another = rf"(?:{_alternative()}(?:{large}|[{letters.lower()}]\b(?!\s*[^\W\d_])))"
     if whole := re.fullmatch(
         rf"\W*({either})(?:\W*|[.:)](?!.*(?:\b[{letters}][.:)]|[(\s]{either}\)))(?!{another}).*)",
         plain,
         re.DOTALL,
     ):
         return whole[1].upper()
-    several = rf"[{letters}]\b(?:[.:)]?{another_large})*"
+    several = rf"[{letters}]\b(?:[.:)]?{another})*"
     named = re.findall(rf"\(({several})|\b(?i:answer|option|choice)\b\W*(?:is\b\W*)?({several})", plain)
-    found = {letter for pair in named for letter in re.findall(rf"(?<![^\W_])[{letters}](?![^\W_])", " ".join(pair))}
+    found = {letter.upper() for pair in named for letter in re.findall(rf"\b{either}\b", " ".join(pair))}
     return found.pop() if len(found) == 1 else None
 
 
@@ -314,7 +348,8 @@ def _alternative() -> str:
         pairs = (patterns[kind]["2"] for kind in ("or", "standard") if kind in patterns)
         words |= {pair.partition("{0}")[2].partition("{1}")[0].strip() for pair in pairs}
     conjunctions = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True) if word)
-    return rf"\s*[(\[]?\s*(?:[,،、/|&+;]\s*(?:(?i:{conjunctions})\s*)?|(?i:{conjunctions})\s*)[(\[]?"
+    conjunction = rf"(?i:{conjunctions})\s*"
+    return rf"\s*[(\[]?\s*(?:[,،、/|&+;]\s*(?:{conjunction})?|{conjunction})(?:(?:maybe|perhaps|possibly)\s+)?[(\[]?"
 
 
 # --- Constraints of instructions ---

@@ -73,6 +73,15 @@ def test_the_last_box():
         ],
         *[(text, 1000) for text in ("10^3", "10^{3}", "10³", "1e3", r"1.0 \times 10^3", r"1\text{,}000", "{1,000}")],
         *[("12,34,567", 1234567), ("–3", -3), (r"-\text{3}", -3), ("-$3", -3), (r"\text{The answer is }3", 3)],
+        *[
+            (text, 2_000_000)
+            for text in ("2 million", r"\$2\text{ million}", "2 миллиона", "200万円", "200만", "২০ লাখ")
+        ],
+        *[
+            (text, 18)
+            for text in ("18。", "answer: 18", r"\mathbf 18", "TSh 18", "Rp 18", "18 min", "18 lei", "18 días")
+        ],
+        *[(text, None) for text in ("1/2 million", "1億2000万", "18 mil")],
         *[(text, None) for text in ("17 or 18", r"1\text{ or }234", r"17 \text{ and } 18", "{1,2}", "18!", "18 - 20")],
     ],
 )
@@ -159,6 +168,7 @@ def test_a_formula_that_cannot_be_computed_is_wrong_and_the_next_is_compared():
             for text in ("(a) or (b)", "A) or B", "Answer: A أو B", "(A) 或 (B)", r"\boxed{A \text{ or } B}")
         ],
         *[(text, "B") for text in (r"\boxed{\textbf{(B)}}", "The answer is B, a city", "Answer: B. A is wrong")],
+        *[(text, None) for text in ("Answer: A or b", "Answer: 'A' or 'B'", "Answer: A, or possibly B")],
         ("Of A, B and D, the answer is D", "D"),
     ],
 )
