@@ -429,7 +429,7 @@ _HIDDEN_TAGS = frozenset(
     "ref references table gallery math chem ce score timeline imagemap inputbox categorytree graph mapframe maplink"
     " templatedata templatestyles syntaxhighlight source section indicator hiero style script includeonly".split()
 )
-_BREAKING_TAGS = frozenset("br p div li dd dt hr center blockquote poem".split())
+_BREAKING_TAGS = frozenset("br p div ul ol dl li dd dt hr h1 h2 h3 h4 h5 h6 center blockquote poem".split())
 # Links to the same article in another language, as dumps had them before Wikidata.
 _INTERLANGUAGE = re.compile(r"(?:[a-z]{2,3}|simple)(?:-[a-z]+)*:(?!\s)")
 # Every wiki has the English words in any case, and its own in capitals or a script without case; `__init__` is text.
@@ -447,9 +447,9 @@ _LINE_TAG = re.compile(
 # What is not closed stays in the text that mwparserfromhell returns: tags, which must look like HTML's or an
 # extension's with attributes, and comments, which MediaWiki hides to the end of the page.
 _HTML_TAGS = (
-    "a abbr b bdi bdo big caption cite code col colgroup data del dfn dl em font h1 h2 h3 h4 h5 h6 i ins kbd mark"
-    " noinclude nowiki ol onlyinclude pre q rb rp rt ruby s samp small span strike strong sub sup tbody td tfoot th"
-    " thead time tr tt u ul var wbr"
+    "a abbr b bdi bdo big caption cite code col colgroup data del dfn em font i ins kbd mark"
+    " noinclude nowiki onlyinclude pre q rb rp rt ruby s samp small span strike strong sub sup tbody td tfoot th"
+    " thead time tr tt u var wbr"
 ).split()
 _LEFT_TAG = re.compile(
     rf"</?({'|'.join((*_HTML_TAGS, *_HIDDEN_TAGS, *_BREAKING_TAGS))}){_ATTRIBUTES}>"
@@ -559,6 +559,8 @@ def _shown(code: Wikicode, hidden: frozenset[str], page: str) -> Iterator[str]:
                     yield "".join(_shown(node.contents, hidden, page)).translate(_SHOWN_MARKUP)
                 elif name not in _HIDDEN_TAGS and node.contents is not None:
                     yield from _shown(node.contents, hidden, page)
+                if name in _BREAKING_TAGS and node.contents:
+                    yield "\n"
 
 
 # Templates that are part of a sentence, by what they show; others (infoboxes, citations, notices) show nothing.
@@ -566,20 +568,25 @@ _PAGE_NAMES = frozenset(("pagename", "fullpagename"))
 _CONVERSIONS = frozenset("convert cvt conversion تحويل রূপান্তর".split())
 _NUMBER_FUNCTIONS = frozenset("formatnum formatnombre formatonúmero formatnúmero zahlenformat".split())
 # Their first argument.
-_FIRST = frozenset("abbr abbrlink big ill nobr nobold nowrap nwr small smaller larger sub sup".split())
-_SECOND = frozenset("lang langue langx llang".split())  # their second, after a language's code
+_FIRST = frozenset(
+    "abbr abbrlink big blockquote ill nobr nobold nowrap nts nwr quote ruby small smaller larger sub sup"
+    " tooltip".split()
+)
+_SECOND = frozenset(("lang", "langue", "langx", "llang", "color", "font color"))  # their second, after a code
 _LAST = frozenset("transl translit transliteration".split())  # their last
 _DATES = re.compile(r"(?:birth|death|start|end) date(?: and age)?|dob|bda")
 _ABOUT = {"as of": "as of", "circa": "c.", "c.": "c."}
 _ALL_ARGUMENTS = frozenset("num nombre unité unite unidad fmtn число liczba".split())  # a number and its unit
 _MARKS = {"ndash": "–", "–": "–", "snd": " – ", "spaced ndash": " – ", "mdash": "—", "nbsp": " ", "'": "'", "=": "="}
+_MARKS |= {"'s": "'s", "en dash": "–", "em dash": "—", "snds": " – ", "okina": "ʻ", "pi": "π"}
+_MONEY = {"us$": "US$", "usd": "US$", "a$": "A$", "c$": "C$", "gbp": "£", "£": "£", "eur": "€", "€": "€", "inr": "₹"}
 _RANGES = {"-": "–", "–": "–", "x": " × ", "by": " × ", "+/-": " ± ", "to": " to ", "and": " and ", "or": " or "}
 _UNITS = {"C": "°C", "F": "°F", "sqmi": "sq mi", "sqft": "sq ft"}
 
 
 def _shown_template(node: nodes.Template, hidden: frozenset[str], page: str) -> str:
     """Returns the text of a template that stands for a number or words of a sentence; empty for another."""
-    name, colon, _ = str(node.name).strip().partition(":")
+    name, colon, _ = _LEFT_COMMENT.sub("", str(node.name)).strip().partition(":")
     name = name.replace("_", " ").casefold()
     if colon:
         return "".join(_shown(node.name, hidden, page)).partition(":")[2] if name in _NUMBER_FUNCTIONS else ""
@@ -594,12 +601,12 @@ def _shown_template(node: nodes.Template, hidden: frozenset[str], page: str) -> 
     if not any(values):
         return _MARKS.get(name, "")
     if name in _CONVERSIONS:
-        return _measure(values)
+        return _measure(values) if values[0] else ""
     if name == "val":
         uncertainty = f" ± {values[1]}" if len(values) > 1 else ""
         power, unit = named.get("e"), named.get("u") or named.get("ul")
         return f"{values[0]}{uncertainty}{f' × 10^{power}' if power else ''}{f' {unit}' if unit else ''}"
-    if name in ("frac", "sfrac"):
+    if name in ("frac", "sfrac", "fraction"):
         whole = values[:-2] if len(values) > 2 else []
         return " ".join([*whole, "/".join(values[-2:] if len(values) > 1 else ["1", *values])])
     if name.startswith("nihongo"):
@@ -611,6 +618,8 @@ def _shown_template(node: nodes.Template, hidden: frozenset[str], page: str) -> 
         return values[-1] if len(values) > 1 else ""
     if _DATES.fullmatch(name):
         return "-".join(itertools.takewhile(str.isdigit, values[:3]))
+    if name in _MONEY:
+        return f"{_MONEY[name]}{values[0]}"
     if name in _ABOUT:
         return f"{_ABOUT[name]} {values[0]}"
     if name in _ALL_ARGUMENTS:
@@ -642,7 +651,7 @@ _HIDDEN_EVERYWHERE = (
 )  # fmt: skip
 # A page that begins with one of these words and a link is a redirect, also in a dump that does not mark it.
 _REDIRECTS = frozenset(
-    word.casefold()
+    word.casefold().replace("\u0307", "")
     for word in (
         "REDIRECT", "تحويل", "OHJAUS", "UUDELLEENOHJAUS", "REDIRECTION", "転送", "リダイレクト", "RINVIA", "RINVIO",
         "RIMANDO", "ПЕРЕНАПРАВЛЕНИЕ", "ПЕРЕНАПР", "重定向", "重新導向", "WEITERLEITUNG", "넘겨주기", "REDIRECCIÓN",
@@ -652,14 +661,19 @@ _REDIRECTS = frozenset(
         "ALIH", "PERADRESAVIMAS", "FIHODINANA", "ELEKEZA", "ПРЕУСМЕРИ", "PREUSMERI", "ПЕРЕНАПРАВЛЕННЯ", "PUSAPUNA",
     )
 )  # fmt: skip
-_REDIRECT = re.compile(r"\s*[#＃]\s?(?P<word>[^\s\[\]{}|:#*;]+)\s*:?\s*\[\[[^\[\]\n]+\]\](?P<rest>.*)", re.DOTALL)
-_NO_TEXT = re.compile(r"(?:\s|\{\{[^{}]*\}\}|\[\[[^\[\]|:]+:[^\[\]]*\]\]|<!--.*?-->)*", re.DOTALL)
+_REDIRECT = re.compile(
+    r"(?:\s|\ufeff|<!--(?:(?!-->).)*-->)*[#＃]\s?(?P<word>[^\s\[\]{}|:#*;]+)\s*:?\s*\[\[[^\[\]\n]+\]\](?P<rest>.*)",
+    re.DOTALL,
+)
+_NO_TEXT = re.compile(r"(?:\s|\{\{[^{}]*\}\}|\[\[[^\[\]|:]+:[^\[\]]*\]\]|<!--(?:(?!-->).)*-->)*", re.DOTALL)
 
 
 def _is_redirect(wikitext: str) -> bool:
     """Returns whether a page is a redirect: by its word in our languages, or as it holds nothing else with text."""
     begins = _REDIRECT.match(wikitext)
-    return bool(begins and (begins["word"].casefold() in _REDIRECTS or _NO_TEXT.fullmatch(begins["rest"])))
+    # the dot of a Turkish İ stays apart
+    word = begins["word"].casefold().replace("\u0307", "") if begins else ""
+    return bool(begins and (word in _REDIRECTS or _NO_TEXT.fullmatch(begins["rest"])))
 
 
 def read_pages(file: io.BufferedIOBase, path: pathlib.Path) -> Iterator[WikiPage]:

@@ -525,7 +525,7 @@ def read_trec(topics: pathlib.Path, qrels: pathlib.Path, language: str, bad_rows
     """
     texts: dict[str, str] = {}
     for number, line in read_lines(topics, bad_rows):
-        key, _, text = map(str.strip, line.partition("\t"))
+        key, _, text = map(trimmed, line.partition("\t"))
         if not key or not text or "\t" in text:
             bad_rows.add(topics, number, "query", "expected a query's id, a tab and the query")
         elif fault := fault_of(text):

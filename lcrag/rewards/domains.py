@@ -61,7 +61,7 @@ from jaxtyping import Bool, Float
 
 from lcrag.errors import UserError, typed
 from lcrag.rewards.terms import Episodes, Term, TermSum, Values
-from lcrag.rewards.text import COMMAS, SENTENCE_MARK, folded, segmented
+from lcrag.rewards.text import COMMAS, INVISIBLE, SENTENCE_MARK, folded, segmented
 
 # --- Numbers and options ---
 
@@ -85,15 +85,18 @@ _TEXT_UNIT = re.compile(
 )
 _QUANTITY = re.compile(r"\d|\\(?:pi|sqrt|[dt]?frac)\b|π")
 _TEXT_BEFORE = re.compile(rf"^\s*{_WORDS}[\s:=]*(?=\S)")
-_DROPPED = re.compile(r"\\%|%|°|\^\{?\\circ\}?|\\(?:degree|text(?:dollar|euro|yen|sterling)|pounds|euro|yen)\b")
+_DROPPED = re.compile(
+    r"\\%|[%٪°]|\^\{?\\circ\}?|\\(?:degree|text(?:dollar|euro|yen|sterling)|pounds|euro|yen)(?![A-Za-z])"
+)
 _CURRENCY_SIGN = re.compile(r"\\?(?:(?<![^\W_])[A-Z]{1,3})?\$")
 _CURRENCY = re.compile(
-    rf"(?<![^\W\d_])(?:{'|'.join(sorted(list_currencies()))}|(?:Rs|kr|Rp|Bs|[KTU][Ss]h)\.?)(?![^\W\d_])"
+    rf"(?<![^\W\d_])(?:{'|'.join(sorted(list_currencies()))}"
+    r"|(?:Rs|[Kk]r|Rp|RM|Kč|zł|Ft|Fr|Tk|Bs|[KTU][Ss]h|DM)\.?)(?![^\W\d_])"
 )
 _NUMERAL = re.compile(r"(?<=\d)\s*([^\s\d.,;:()$+\-*/^={}\\]+)")
 _BRACES = re.compile(r"(?<![\^_A-Za-z}\\])\{([^{},\\]*|\s*\d{1,3}(?:,\d{3})+\s*)\}")
-_FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{([^{}]*)\}\s*\{([^{}]*)\}|(\d)\s*(\d))")
-_EQUALS = re.compile(r"[=≈≃]|(?<=[^\W\d_])\s*:|\\(?:approx|simeq|doteq)(?![A-Za-z])")
+_FRACTION = re.compile(r"\\[cdt]?frac\s*(?:\{([^{}]*)\}|(\d))\s*(?:\{([^{}]*)\}|(\d))")
+_EQUALS = re.compile(r"[=≈≃∼]|(?<=[^\W\d_])\s*:|\\(?:approx|simeq|sim|doteq)(?![A-Za-z])")
 _SCIENTIFIC = re.compile(
     r"((?<=\d)\s*(?:\\times|\\cdot|[×·*])\s*)?(?<![\d.,])10\s*\^\s*(?:\{\s*(-?\d{1,3})\s*\}|(-?\d{1,3}))"
 )
@@ -117,8 +120,19 @@ _DOTTED = re.compile(r"\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}")
 _DECIMAL = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _MIXED = re.compile(r"(\d+) *[+ ] *(\d+)/(\d+)")
 _QUOTIENT = re.compile(r"([^/]+)/([^/]+)")
-# Minus sign and en dash, the Arabic separators.
-_SIGNS = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2010": "-", "\u2012": "-", "\u2796": "-", "\u066b": "."})
+# Minus sign and en dash, the Arabic separators, the signs of fractions and division.
+_SIGNS = str.maketrans(
+    {
+        "\u2212": "-",
+        "\u2013": "-",
+        "\u2010": "-",
+        "\u2012": "-",
+        "\u2796": "-",
+        "\u066b": ".",
+        "\u2044": "/",
+        "\u2215": "/",
+    }
+)
 
 # What is compared as a formula: signs of one, and no words but functions.
 _FORMULA = re.compile(r"[\d+\-*/^=<>|!_\\]|[(\[].*,")
@@ -196,7 +210,7 @@ def number(text: str) -> Fraction | None:
         return None
     # Reduced to ASCII digits and signs, fractions with a slash, and powers of ten with an e.
     text = re.sub(r"\\mu\s*", "μ", _EQUALS.split(_plain(text))[-1])
-    text = _FRACTION.sub(lambda match: f" {match[1] or match[3]}/{match[2] or match[4]}", _CURRENCY.sub(" ", text))
+    text = _FRACTION.sub(lambda match: f" {match[1] or match[2]}/{match[3] or match[4]}", _CURRENCY.sub(" ", text))
     text = _SCIENTIFIC.sub(
         lambda match: f"{'' if match[1] else 1}e{match[2] or match[3]}",
         _NUMERAL.sub(_power_of_ten, _unwrapped(_DROPPED.sub(" ", text), _BRACES, lambda match: match[1])),
@@ -221,7 +235,7 @@ def _plain(text: str) -> str:
     if len(text) > MAX_CHARACTERS:
         return text
     text = _SWITCHES.sub(" ", "".join(map(_plain_character, text)))
-    text = re.sub(r"(?<![\w)])\*\*([^*]+)\*\*", r"\1", text).strip("*` ")  # Markdown
+    text = re.sub(r"(?<![\w)])\*\*([^*]+)\*\*", r"\1", text).strip("*`_\"'“”„‘’«» ")  # Markdown, quotes
     if (unit := _TEXT_UNIT.search(text)) and _QUANTITY.search(text, 0, unit.start()):
         words = re.findall(r"[^\s{}]+", unit[0].partition("{")[2])
         text = text if words and words[0].casefold() in _numerals() else text[: unit.start()]
@@ -267,8 +281,10 @@ def _equal_formulas(pairs: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
 def _plain_character(character: str) -> str:
     """Normalises a character (NFKC): `½` becomes ` 1/2`; a superscript digit becomes a power, which is not a number."""
     form = unicodedata.decomposition(character).partition(" ")[0]
-    if (category := unicodedata.category(character)) in ("Cf", "Sc"):
-        return "$" if category == "Sc" else ""
+    if INVISIBLE.match(character):
+        return ""
+    if unicodedata.category(character) == "Sc":
+        return "$"
     if form == "<fraction>":
         return f" {unicodedata.normalize('NFKC', character)}".replace("\u2044", "/")
     plain = unicodedata.normalize("NFKC", character)
@@ -324,8 +340,8 @@ def option(text: str, letters: str = LETTERS) -> str | None:
     plain = unicodedata.normalize("NFKC", _without_style(text if content is None else content))
     plain = _MARKUP.sub("", plain).strip()
     either = f"[{letters}{letters.lower()}]"
-    # Another option, but not a word of one letter, such as the article "A".
-    large = rf"[{letters}]\b[.:)]?(?!\s+[a-z])"
+    # Another option, but not a word of one letter, such as the article "A"; "A, B and C" names three.
+    large = rf"[{letters}]\b[.:)]?(?!(?!{_alternative()}[{letters}]\b)\s+[a-z])"
     another = rf"(?:{_alternative()}(?:{large}|[{letters.lower()}]\b(?!\s*[^\W\d_])))"
     if whole := re.fullmatch(
         rf"\W*({either})(?:\W*|[.:)](?!.*(?:\b[{letters}][.:)]|[(\s]{either}\)))(?!{another}).*)",
@@ -348,8 +364,8 @@ def _alternative() -> str:
         pairs = (patterns[kind]["2"] for kind in ("or", "standard") if kind in patterns)
         words |= {pair.partition("{0}")[2].partition("{1}")[0].strip() for pair in pairs}
     conjunctions = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True) if word)
-    conjunction = rf"(?i:{conjunctions})\s*"
-    return rf"\s*[(\[]?\s*(?:[,،、/|&+;]\s*(?:{conjunction})?|{conjunction})(?:(?:maybe|perhaps|possibly)\s+)?[(\[]?"
+    between = rf"(?:(?:[,،、/|&+;–-]|(?i:{conjunctions}|nor))\s*){{1,3}}"
+    return rf"\s*[(\[]?\s*{between}(?:(?:maybe|perhaps|possibly)\s+)?[(\[]?"
 
 
 # --- Constraints of instructions ---

@@ -92,7 +92,8 @@ def folded(text: str) -> str:
     """Returns one spelling of all texts that look alike to a reader.
 
     Invisible characters are deleted, texts are compared by Unicode's compatibility caseless match (definition D146:
-    "20 ℃" equals "20 °c"), decimal digits of every script become ASCII ones, and dashes and minus signs "-".
+    "20 ℃" equals "20 °c"), decimal digits of every script become ASCII ones, dashes and minus signs "-", and
+    letters that look like apostrophes "'".
     """
     if text.isascii():
         return text.lower()
@@ -106,7 +107,9 @@ def folded(text: str) -> str:
 def _plain_signs() -> Mapping[int, str]:
     codes = range(128, sys.maxunicode + 1)
     digits = {code: str(value) for code in codes if (value := unicodedata.decimal(chr(code), None)) is not None}
-    return digits | {code: "-" for code in codes if _DASHES.match(chr(code))}
+    # Letters that look like apostrophes (OʼBrien, Hawaiʻi); slashes of fractions (1⁄8); a blank Braille cell.
+    others = dict.fromkeys(map(ord, "ʹʻʼʽ"), "'") | {0x2044: "/", 0x2215: "/", 0x2800: " "}
+    return digits | others | {code: "-" for code in codes if _DASHES.match(chr(code))}
 
 
 def is_visible(text: str) -> bool:

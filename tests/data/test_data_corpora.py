@@ -128,6 +128,9 @@ HIDDEN = frozenset(("file", "category", "luokka"))
         ),
         ("{{lang|fr|chat}}, {{lang-fi|kissa}}, {{transl|ja|neko}}, {{nowrap|a b}}", "chat, kissa, neko, a b"),
         ("{{langx|ja|猫|neko}} (born {{birth date|1815|12|10|df=y}}), {{circa|1900}}", "猫 (born 1815-12-10), c. 1900"),
+        ("{{convert <!-- c -->|5|km}}, {{fraction|1|2}}, {{nts|9}}, {{US$|5}}", "5 km, 1/2, 9, US$5"),
+        ("{{convert|{{#expr:1+1}}|km}}x {{color|red|b}} {{ruby|東|とう}} Hawai{{okina}}i{{'s}}", "x b 東 Hawaiʻi's"),
+        ("<ul><li>a</ul>b<h2>c</h2>d", "a\nb\nc\nd"),
         ('a<ref name="x" b', "a b"),
         ("{{nihongo|Tower|東京タワー|tawā}}, {{nihongo||東京}}", "Tower (東京タワー, tawā), 東京"),
         ("'''{{PAGENAME}}''' 1{{ndash}}2", "Turku 1–2"),
@@ -156,10 +159,14 @@ def test_what_a_reader_sees(source, shown):
 
 
 @pytest.mark.parametrize(
-    "word", ["REDIRECT", "Redirect", "OHJAUS", "تحويل", "перенаправление", "重定向", "넘겨주기", "đổi"]
+    "word", ["REDIRECT", "Redirect", "OHJAUS", "تحويل", "перенаправление", "重定向", "넘겨주기", "đổi", "yönlendirme"]
 )
 def test_redirects_without_their_mark_are_no_articles(word):
-    for text in (f"#{word} [[X]]", f"\n#{word}: [[X#y|z]]\nAn old article.", f"＃{word}[[X]] {{{{R from move}}}}"):
+    for text in (
+        f"#{word} [[X]]",
+        f"\ufeff<!-- x -->\n#{word}: [[X#y|z]]\nAn old article.",
+        f"＃{word}[[X]] {{{{R from move}}}}",
+    ):
         assert read(("X", 0, 1, "", "", text)) == []
     [page] = read(("X", 0, 1, "", "", f"#{word} is no link\n#[[X]]"), ("Y", 0, 2, "", "", "#unknown [[X]] {{x}}"))
     assert page.id == "1"

@@ -420,3 +420,5 @@ def test_bad_judgements_are_named_or_counted(tmp_path, one_bad_row, topics, qrel
     paths[0].write_text("1\ta\n")
     paths[1].write_text("1\t0\tp\t-1\n1\t0\tq\t2\n")
     assert read_trec(*paths, "en", BadRows())[0].grades == {"p": -1, "q": 2}  # grades below zero are read
+    write(paths[0], "1\t\ufeffa\r\n")
+    assert read_trec(*paths, "en", BadRows())[0].text == "a"

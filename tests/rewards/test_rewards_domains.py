@@ -71,6 +71,11 @@ def test_the_last_box():
             (text, 18)
             for text in ("US$18", "R$ 18", "USD 18", "Rs. 18", "18 kr", "₽18", "18₫", "￥18", r"\text{EUR }18")
         ],
+        *[
+            (text, 18)
+            for text in ("١٨٪", "“18”", "__18__", "18\ufe0f", r"\sim 18", r"\pounds18", "18 Ft", "Rp18", "Kč 18")
+        ],
+        *[(text, Fraction(1, 2)) for text in (r"\cfrac{1}{2}", r"\frac1{2}", r"\frac{1}2", "1⁄2", "1∕2")],
         *[(text, 1000) for text in ("10^3", "10^{3}", "10³", "1e3", r"1.0 \times 10^3", r"1\text{,}000", "{1,000}")],
         *[("12,34,567", 1234567), ("–3", -3), (r"-\text{3}", -3), ("-$3", -3), (r"\text{The answer is }3", 3)],
         *[
@@ -167,6 +172,7 @@ def test_a_formula_that_cannot_be_computed_is_wrong_and_the_next_is_compared():
             (text, None)
             for text in ("(a) or (b)", "A) or B", "Answer: A أو B", "(A) 或 (B)", r"\boxed{A \text{ or } B}")
         ],
+        *[(text, None) for text in ("Answer: A, B and C", "Answer: A and/or B", "Answer: A–C", "Answer: A nor B")],
         *[(text, "B") for text in (r"\boxed{\textbf{(B)}}", "The answer is B, a city", "Answer: B. A is wrong")],
         *[(text, None) for text in ("Answer: A or b", "Answer: 'A' or 'B'", "Answer: A, or possibly B")],
         ("Of A, B and D, the answer is D", "D"),

@@ -124,6 +124,9 @@ def test_digits_and_invisible_signs_of_all_of_unicode():
         ("Zusammenarbeit", "Zusammen\u00adarbeit"),
         ("می\u200cخواهم", "میخواهم"),
         ("STRASSE", "straße"),
+        ("O'Brien", "OʼBrien"),
+        ("1/8", "1⁄8"),
+        ("Oulu", "Oulu\u2800"),
     ],
 )
 def test_the_published_normalisation_stays_as_it_was(one, other):
