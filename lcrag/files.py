@@ -1,5 +1,6 @@
 """Files and folders: atomic replacement, digests, JSON, journals, copies of remote files, names, and refused writes."""
 
+import codecs
 import contextlib
 import errno
 import fcntl
@@ -119,7 +120,8 @@ def check_writable(folder: Path) -> None:
             f"{folder} names no bucket: write {folder}//BUCKET/FOLDER, or the absolute path of a folder here"
         )
     try:
-        place = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+        place = next(parent for parent in (folder, *folder.absolute().parents) if os.path.lexists(parent))
+        place.stat()  # a link may lead nowhere, or in a circle
         if any(len(os.fsencode(part)) > os.pathconf(place, "PC_NAME_MAX") for part in folder.parts):
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         if not place.is_dir():
@@ -326,7 +328,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}): copy the file again") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not JSON ({error}): copy or write the file again") from error
     if not isinstance(value, dict):
         raise UserError(f"{path} is not a JSON object: copy or write the file again")
@@ -338,7 +340,7 @@ def read_json_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
 
     An incomplete text after the last newline, which a killed process leaves, is ignored.
     """
-    rows, lines = [], path.read_bytes().split(b"\n")
+    rows, lines = [], path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

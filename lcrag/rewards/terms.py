@@ -1,6 +1,7 @@
 """Rewards as named, weighted terms, followed by adjustments over whole groups."""
 
 import dataclasses
+import functools
 import inspect
 import math
 import traceback
@@ -115,16 +116,22 @@ class TermSum:
             return spread
 
         for adjust in self.adjustments if len(places) else ():
-            adjusted, named = adjust(scored, total[places])
-            total = spread(adjusted)
+            returned = called("total", functools.partial(adjust, scored), total[places])
+            if not (isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping)):
+                raise UserError(
+                    f"an adjustment of the reward returned {excerpt(repr(returned))}: return the adjusted totals and a"
+                    " dict of values by name"
+                )
+            adjusted, named = returned
+            total = spread(checked_values("total", adjusted, scored))
             values |= {name: spread(checked_values(name, value, scored)) for name, value in named.items()}
         return {"total": checked_values("total", total, episodes)} | values
 
 
-def called(name: str, score: Callable[[Episodes], Any], episodes: Episodes) -> Any:
+def called(name: str, score: Callable[[Any], Any], given: Any) -> Any:
     """Returns what a reward term returns; a UserError says where it failed, as it may be a user's own."""
     try:
-        return score(episodes)
+        return score(given)
     except Exception as error:
         if type(error).__module__.startswith("lcrag"):  # says what is wrong itself, or ends the run
             raise

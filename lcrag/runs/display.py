@@ -19,10 +19,17 @@ COMPILED = "/jax/core/compile/backend_compile_duration"  # also reported when a 
 PROVENANCE_STYLES = {"policy": "bold green", "environment": "dim cyan"}
 
 
+class _Console(Console):
+    """Rich's console, which by itself ends the process with status 1 and no word once nobody reads its output."""
+
+    def on_broken_pipe(self) -> None:
+        raise  # noqa: PLE0704, called while the BrokenPipeError is handled
+
+
 def make_console() -> Console:
     """Returns a console for standard output, wide enough for the tables if it is not a terminal."""
-    console = Console(markup=False)  # paths and names may hold what Rich takes for markup: `lr[red]`, `[/]`
-    return console if console.is_terminal else Console(width=120, markup=False)
+    console = _Console(markup=False)  # paths and names may hold what Rich takes for markup: `lr[red]`, `[/]`
+    return console if console.is_terminal else _Console(width=120, markup=False)
 
 
 def size_text(count: float | None) -> str:
@@ -201,14 +208,15 @@ def progress_display(
       tokens: Returns the number of tokens so far, for the rate.
       transient: Whether the live display disappears at the end.
     """
-    console = console or Console(markup=False)
+    console = console or _Console(markup=False)
     display = ProgressDisplay(title, total, first, unit, tokens, console)
     ended = threading.Event()
 
     def print_lines() -> None:
-        while not ended.wait(SECONDS_PER_LINE / 10):
-            if time.monotonic() - display.printed >= SECONDS_PER_LINE:
-                display.say(display.line())
+        with contextlib.suppress(OSError):  # nobody reads them, or the disk is full: the command's next line says so
+            while not ended.wait(SECONDS_PER_LINE / 10):
+                if time.monotonic() - display.printed >= SECONDS_PER_LINE:
+                    display.say(display.line())
 
     with display.compilations:
         if console.is_terminal:

@@ -230,7 +230,7 @@ def read_config(path: Path) -> str:
 def read_provenance(path: Path, *fields: str) -> dict[str, Any]:
     """Reads a `run.json`, which must have a seed and some other fields."""
     about = read_json_object(path)
-    kinds = {"hashes": dict, "command": list, "continued": list, "packages": dict, "devices": list}
+    kinds = {"seed": int, "hashes": dict, "command": list, "continued": list, "packages": dict, "devices": list}
     lost = [name for name in ("seed", *fields) if name not in about]
     lost += [name for name, kind in kinds.items() if not isinstance(about.get(name, kind()), kind)]
     if lost:

@@ -1,7 +1,9 @@
 """The display on a terminal and in a pipe, what it says of compilations, and an episode in colour."""
 
+import errno
 import io
 import time
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,7 @@ from jax import monitoring
 from rich.console import Console
 
 from lcrag.runs import display as displays
-from lcrag.runs.display import COMPILED, LOWERED, EpisodePrinter, hours_and_minutes, progress_display
+from lcrag.runs.display import COMPILED, LOWERED, EpisodePrinter, hours_and_minutes, make_console, progress_display
 
 METRICS = {
     "reward/total": 0.5,
@@ -67,6 +69,23 @@ def test_a_pipe_gets_a_line_at_intervals_while_nothing_is_reported(monkeypatch):
     lines = to.file.getvalue().splitlines()
     assert len(lines) > 1
     assert all(line.startswith("index fi: 12.5 %; 3 passages; ") for line in lines)
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(errno.EPIPE, "Broken pipe"), OSError(errno.ENOSPC, "No space")])
+def test_output_that_cannot_be_written_ends_the_command_and_not_the_thread(error, monkeypatch):
+    monkeypatch.setattr("lcrag.runs.display.SECONDS_PER_LINE", 0.01)
+    in_thread = mock.Mock()
+    monkeypatch.setattr("threading.excepthook", in_thread)
+    broken = io.StringIO()
+    monkeypatch.setattr(broken, "write", mock.Mock(side_effect=error))
+    monkeypatch.setattr("sys.stdout", broken)
+    with progress_display("train", 2) as display:
+        time.sleep(0.1)
+        with pytest.raises(type(error)):
+            display.say("step 1/2")
+    with pytest.raises(type(error)):
+        make_console().print("The report is in run")
+    in_thread.assert_not_called()
 
 
 def test_a_compilation_is_noticed_while_it_runs(monkeypatch):

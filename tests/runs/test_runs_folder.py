@@ -129,10 +129,14 @@ def test_folders_that_are_refused(run, tmp_path):
     thesis = tmp_path / "other" / "thesis.tex"
     thesis.parent.mkdir()
     thesis.write_text("x")
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
     with open_run(run, config=CONFIG, about=ABOUT):  # a lock belongs to an open file, not to a process
         for path, part in (
             (tmp_path / "other", "thesis.tex"),
             (thesis / "run", "cannot write"),
+            (circle, "cannot write"),
+            (circle / "run", "cannot write"),
             (run, "another process"),
         ):
             assert_refused(part, path)
@@ -182,6 +186,8 @@ def test_a_journal_is_continued(tmp_path):
     journal.append([{"c": (1, 2)}])
     assert Journal(path).rows == journal.rows == [{"a": 1}, {"b": "ä"}, {"c": [1, 2]}]
     assert path.read_text() == '{"a": 1}\n{"b": "ä"}\n{"c": [1, 2]}\n'
+    path.write_text(path.read_text(), encoding="utf-8-sig")  # by an editor
+    assert Journal(path).rows == journal.rows
 
 
 @pytest.mark.parametrize("line", ["what", "[1]", "3", "null", "\udcff", "[" * 100_000])
@@ -201,7 +207,11 @@ def test_a_record_of_metrics_has_numbers_and_a_step(tmp_path, line):
 
 
 @pytest.mark.parametrize("name", ["run.json", "config.gin"])
-@pytest.mark.parametrize("content", [b"3", b"{}", b"[]", b"\xff", b"{", b'{"seed": 0, "command": 3, "hashes": {}}'])
+@pytest.mark.parametrize(
+    "content",
+    [b"3", b"{}", b"[]", b"\xff", b"{", b"[" * 100_000, b'{"seed": "0"}', b'{"seed": 0, "command": 3, "hashes": {}}'],
+    ids=lambda content: content[:40],
+)
 def test_a_damaged_record_of_a_run_is_named(run, name, content):
     (run / name).write_bytes(content)
     assert_refused(f"{name}|another run", run)

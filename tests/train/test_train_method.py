@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+from unittest import mock
 
 import jax
 import numpy as np
@@ -87,7 +88,11 @@ def test_a_reward_without_a_total_or_with_an_infinite_weight_or_turn_is_a_mistak
     for weight in (np.nan, lambda step: np.inf):
         with pytest.raises(UserError, match="the weight of the reward term mine is"):
             method(TermSum(terms=(Term("mine", lambda episodes: np.ones(2), weight),))).score(records, 0)
-    given = dataclasses.replace(rewarding([1.0, 1.0]), turn_rewards=lambda episodes: [{0: 1.0}, {0: np.inf}])
+    given = rewarding([1.0, 1.0])
+    for adjusted in (None, np.ones(2), (None, {}), (np.ones(1), {}), (np.ones(2), None), (np.ones(2), {"mine": None})):
+        with pytest.raises(UserError, match="returned"):
+            method(dataclasses.replace(given, adjustments=(mock.Mock(return_value=adjusted),))).score(records, 0)
+    given = dataclasses.replace(given, turn_rewards=lambda episodes: [{0: 1.0}, {0: np.inf}])
     with pytest.raises(UserError, match="of single turns returned inf"):
         method(given).score(records, 0)
 
