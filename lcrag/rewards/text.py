@@ -60,9 +60,8 @@ SENTENCE_MARK = r"[\p{Sentence_Terminal}--[.!?．․]]"
 COMMAS = "".join(chr(code) for code in range(0x10000) if unicodedata.name(chr(code), "").endswith(" COMMA")) + ","
 # What no reader sees: marks of direction, joiners, soft hyphens, variation selectors, fillers.
 INVISIBLE = regex.compile(r"[\p{Cf}\p{Default_Ignorable_Code_Point}]")
-_VISIBLE = regex.compile(
-    r"(?V1)[[\p{L}\p{N}\p{P}\p{S}]--[\p{Default_Ignorable_Code_Point}\u2800]]"
-)  # a blank Braille cell
+# Marks that take space are seen alone (an answer of XOR-TyDi is the Telugu anusvara); a blank Braille cell is not.
+_VISIBLE = regex.compile(r"(?V1)[[\p{L}\p{Mc}\p{N}\p{P}\p{S}]--[\p{Default_Ignorable_Code_Point}\u2800]]")
 _DASHES = regex.compile(r"[\p{Dash}\u02d7\u2796]")  # the last two are minus signs
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -113,7 +112,7 @@ def _plain_signs() -> Mapping[int, str]:
 
 
 def is_visible(text: str) -> bool:
-    """Whether a reader sees anything of a text: a letter, number, sign of punctuation or symbol."""
+    """Whether a reader sees anything of a text: a letter, spacing mark, number, punctuation or symbol."""
     return _VISIBLE.search(text) is not None
 
 
