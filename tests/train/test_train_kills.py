@@ -130,8 +130,10 @@ def test_kills_at_any_moment_change_nothing(tiny, tmp_path, monkeypatch, more, r
 
     started = time.monotonic()
     assert live(tmp_path / "unbroken") == 0
-    longest = time.monotonic() - started
+    longest = time.monotonic() - started  # later runs, whose programs are compiled, may end before they are killed
+    killed = 0
     for output in (tmp_path / f"run_{number}" for number in range(runs)):
-        assert -signal.SIGKILL in [live(output, generator.uniform(0, longest)) for _ in range(kills)]
+        killed += [live(output, generator.uniform(0, longest)) for _ in range(kills)].count(-signal.SIGKILL)
         assert live(output) == 0
         assert_same(output, tmp_path / "unbroken")
+    assert killed
