@@ -5,11 +5,11 @@ configurations that come with lcrag (`gin/` in the repository, `lcrag/gin` in a 
 decorated with `@gin.configurable` where it is defined; `register` imports it.
 """
 
+import codecs
 import contextlib
 import functools
 import importlib
 import logging
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -85,8 +85,6 @@ def register() -> None:
     for made in (*classes, policy.DecoderConfig, policy.RopeScaling, policy.Lora, Computation, Trackers):
         gin.register(made, module="lcrag")
     gin.add_config_file_search_path(str(packaged_folder()))
-    # gin offers no way to replace its first reader, which keeps byte order marks and uses the locale's encoding.
-    gin.config._FILE_READERS[0] = (functools.partial(open, encoding="utf-8-sig"), os.path.isfile)
 
 
 def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be_used: Sequence[str] = ()) -> None:
@@ -166,6 +164,8 @@ def _as_sentence(place: str) -> Iterator[None]:
             packaged = "\n".join((packaged_folder() / name).read_text(encoding="utf-8") for name in packaged_names())
             names = set(re.findall(r"([A-Za-z_]\w*)\.\w+ =", packaged))
             what = f"there is nothing called {unknown['name']}{closest(unknown['name'].rpartition('/')[2], names)}"
+        elif isinstance(error, SyntaxError) and _begins_with_mark(error.filename):
+            what = f"{error.filename} begins with a byte order mark, which gin does not read: save it without one"
         elif isinstance(error, SyntaxError) or "literal" in what:
             what += "; a text needs quotes (NAME.parameter='\"text\"' in a shell), True, False and None a capital"
         elif isinstance(error, TypeError) and "PathLike" in what:  # gin looks for files in Python's packages too
@@ -176,6 +176,10 @@ def _as_sentence(place: str) -> Iterator[None]:
         raise UserError(f"{where}: {one_line(what)}") from error
     finally:
         logging.disable(logging.NOTSET)
+
+
+def _begins_with_mark(name: str | None) -> bool:
+    return name is not None and Path(name).is_file() and Path(name).read_bytes().startswith(codecs.BOM_UTF8)
 
 
 @contextlib.contextmanager

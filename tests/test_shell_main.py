@@ -43,7 +43,7 @@ def folder(tmp_path, monkeypatch):
     """A working directory with a configuration, and commands that call the pretended experiments."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "base.gin").write_text(CONFIG)
-    (tmp_path / "small.gin").write_text("# Less of it.\ninclude 'base.gin'\nSTEPS = 1\n", encoding="utf-8-sig")
+    (tmp_path / "small.gin").write_text("# Less of it.\ninclude 'base.gin'\nSTEPS = 1\n")
     command = main.Command(function="pretended_experiments:pretended_train", summary="Pretends", words="QUESTION")
     monkeypatch.setattr(main, "COMMANDS", {"train": command})
     pretended_experiments.CALLS.clear()

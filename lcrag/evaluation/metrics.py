@@ -364,9 +364,9 @@ def correct_language(answered: Sequence[Answered], languages: Collection[str]) -
        and signs (EUR, ISO 4217); a question in a language that CLDR does not know, such as the constructed ones.
     2. Right: after normalisation ("unicode") it is one of the question's golds. Wrong: it is not, but it is a gold of
        another language's version of the same question. The data decide about names, not a classifier.
-    3. Wrong: its script is none that the question's language is written in anywhere by CLDR (the script of most of its
-       letters, by Unicode; any kana make an answer Japanese). Right: of the run's languages, only the question's has
-       this script as its main one.
+    3. An answer's script is that of most of its letters, by Unicode; any kana make it Japanese. Wrong: by CLDR, no
+       country writes the question's language in this script. Right: of the run's languages, it is the main script of
+       the question's language only.
     4. Not scored: a script that CLDR has no language for, or fewer than 12 letters, where identifiers are unreliable;
        a language that py3langid does not know, or knows in another script (Serbian in Latin letters).
     5. Otherwise py3langid decides among the languages of the run written in that script.

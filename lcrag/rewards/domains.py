@@ -250,7 +250,7 @@ def _without_style(text: str) -> str:
 
 
 def _unwrapped(text: str, wrapped: re.Pattern, content: Callable[[re.Match], str]) -> str:
-    """Replaces matches by their content until there is none."""
+    """Replaces each match by its content, again and again until nothing matches."""
     before = ""
     while before != text:
         before, text = text, wrapped.sub(content, text)

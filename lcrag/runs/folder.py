@@ -572,6 +572,7 @@ def check_named(*functions: str) -> dict[str, list[tuple[str, Any]]]:
 
     bound = [(*_split(key), value) for key, value in _values(config, "the configuration").items()]
     named: dict[str, list[tuple[str, Any]]] = {name: [] for name in (*functions, *CALLED)}
+    called_in: dict[str, set[str]] = {name: {""} for name in named}  # the scopes of each name's references
     scopes, unread = {""}, bound
     while (
         left := [each for each in unread if each[1] not in named or not set(each[0].split("/")) <= scopes]
@@ -581,12 +582,30 @@ def check_named(*functions: str) -> dict[str, list[tuple[str, Any]]]:
             for scope, other, _ in (_split(f"{reference}.") for reference in references(value)):
                 scopes |= set(scope.split("/"))
                 named.setdefault(other, [])
+                called_in.setdefault(other, set()).add(scope)
         unread = left
     for key in (key for binding in _EXPECTED for key in parse_statements(binding) if "." in key):
-        scope, name, _ = _split(key)
+        scope, name, parameter = _split(key)
         if name not in named or not set(scope.split("/")) <= scopes:
             raise _without_effect(key, f"nothing in this configuration names {f'{scope}/' if scope else ''}{name}")
+        # A binding of an inner scope comes before one of an outer scope or of none.
+        inner = {within for within, *same, _ in bound if same == [name, parameter] and within != scope}
+        nearer = {
+            place: next((within for within in inner if _covers(scope, within) and _covers(within, place)), None)
+            for place in called_in[name]
+            if _covers(scope, place)
+        }
+        if nearer and None not in nearer.values():
+            instead = " and ".join(
+                f"{within}/{name}.{parameter}" for within in sorted({*filter(None, nearer.values())})
+            )
+            raise _without_effect(key, f"{instead} comes before it, so bind that")
     return named
+
+
+def _covers(scope: str, within: str) -> bool:
+    """Whether gin uses the bindings of a scope in calls within another one."""
+    return f"{within}/".startswith(scope and f"{scope}/")
 
 
 def _without_effect(key: str, why: str) -> UserError:
@@ -600,9 +619,7 @@ def check_used() -> None:
         scope, name, parameter = _split(key)
         same = {other: parts for other, parts in used.items() if parts[2] == parameter}
         # A binding without a scope, or of an outer one, is used by calls in the scopes within it.
-        fits = (
-            called == name and f"{within}/".startswith(scope and f"{scope}/") for within, called, _ in same.values()
-        )
+        fits = (called == name and _covers(scope, within) for within, called, _ in same.values())
         if not any(fits) and not {(name, ""), (name, parameter)} & _READ:
             hint = f" (used are {', '.join(sorted(same)[:4])})" if same else ""
             raise _without_effect(key, f"nothing that this command built uses it{hint}")

@@ -19,6 +19,8 @@ FILES = {
     "line.gin": "STEPS = 1\ntrain.steps = = 2\n",
     "loop.gin": "include 'loop.gin'\n",
     "macro.gin": "include 'quickstart.gin'\nUNUSED = 1\n",
+    "mark.gin": "\ufeffinclude 'quickstart.gin'\n",
+    "marked.gin": "include 'mark.gin'\n",
 }
 QUESTIONS = "--gin.Evaluation.questions=@jsonl_questions()"
 MISTAKES = [
@@ -28,6 +30,7 @@ MISTAKES = [
     ("train --gin_file=line.gin --output_dir=out", "line.gin"),
     ("train --gin_file=loop.gin --output_dir=out", "loop.gin"),
     ("train --gin_file=macro.gin --output_dir=out", "UNUSED"),
+    ("train --gin_file=marked.gin --output_dir=out", "mark.gin begins with a byte order mark"),
     (f"train {QUICKSTART}", "--output_dir"),
     (f"train {QUICKSTART} --output_dir=good.jsonl", "good.jsonl"),
     (f"train {QUICKSTART} --gin.train.step=3 {OUTPUT}", "step"),
@@ -52,6 +55,11 @@ MISTAKES = [
     # Before anything is built: there is no such policy.
     (f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.mkqa_questions.limit=3 {OUTPUT}", "mkqa_questions.limit"),
     (f"evaluate {QUICKSTART} --gin.policy.folder='nowhere' --gin.other/Sampler.slots=3 {OUTPUT}", "other/Sampler"),
+    (
+        f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.train.evaluation=None"
+        f" --gin.atlas_questions.languages=('fi',) {OUTPUT}",
+        "train/atlas_questions.languages comes before it",
+    ),
     (
         f"evaluate {QUICKSTART} --gin.policy.folder='nowhere' --gin.Evaluation.questions=@a/xquad_questions()"
         f" --gin.a/xquad_questions.folder='gone' {OUTPUT}",

@@ -202,7 +202,7 @@ class EvidenceReader:
 
     @property
     def hashes(self) -> Mapping[str, str]:
-        """Fingerprints of the model's files; empty for a model behind an endpoint."""
+        """Fingerprints of the model's files; empty for an endpoint, whose files are unknown."""
         return getattr(self._model, "hashes", {})
 
     def check(self) -> None:
