@@ -21,6 +21,7 @@ from lcrag.methods.globalrag.rewards import (
     common_subgraph,
     edit_distance,
     globalrag_reward,
+    matched_edit_distance,
     plan_rewards,
     plan_scores,
 )
@@ -64,11 +65,35 @@ def every_matching(first, second, similarity, threshold):
                     yield count, sum(similarity[pair] for pair in pairs)
 
 
-@given(graphs(), graphs(), st.data())
-def test_the_matching_is_the_best_of_all(first, second, data):
+@st.composite
+def similar_graphs(draw):
+    """Two graphs and the similarities of their nodes."""
+    first, second = draw(graphs()), draw(graphs())
     cells = st.sampled_from([0.0, 0.5, 0.7, 0.75, 0.9, 1.0])
     row = st.lists(cells, min_size=second.nodes, max_size=second.nodes)
-    similarity = np.array(data.draw(st.lists(row, min_size=first.nodes, max_size=first.nodes)))
+    return first, second, np.array(draw(st.lists(row, min_size=first.nodes, max_size=first.nodes)))
+
+
+@given(similar_graphs())
+def test_the_distance_under_a_matching_is_networkx_s_with_its_pairs_as_node_match(graphs_and_similarity):
+    first, second, similarity = graphs_and_similarity
+    pairs = common_subgraph(first, second, similarity, 0.7).pairs
+    one, other = networkx_graph(first), networkx_graph(second)
+    for graph in (one, other):
+        networkx.set_node_attributes(graph, {node: node for node in graph}, "number")
+
+    def substitution(node, gold_node):
+        return 0 if (node["number"], gold_node["number"]) in pairs else 1000  # never instead of deletion and insertion
+
+    distance = matched_edit_distance(first, second, pairs)
+    assert distance == networkx.graph_edit_distance(one, other, node_subst_cost=substitution)
+    assert distance >= edit_distance(first, second)
+    assert matched_edit_distance(second, first, [pair[::-1] for pair in pairs]) == distance
+
+
+@given(similar_graphs())
+def test_the_matching_is_the_best_of_all(graphs_and_similarity):
+    first, second, similarity = graphs_and_similarity
     found = common_subgraph(first, second, similarity, 0.7)
     count, total = max(every_matching(first, second, similarity, 0.7))
     assert found.exact
@@ -108,6 +133,7 @@ def test_beyond_the_bound_the_best_found_counts_and_never_more():
 CREEK = {"Q1": ["Whose mouth is Toongabbie Creek?", "#1"], "Q2": ["Into what does #1 flow?", "#2"]}
 RENUMBERED = {"Q7": ["Into what does #3 flow?", "#7"], "Q3": ["Whose mouth is Toongabbie Creek?", "#3"]}
 FLAT_CREEK = CREEK | {"Q2": ["Into what does something flow?", "#2"]}
+UNRELATED = {"Q1": ["Who painted Guernica?", "#1"], "Q2": ["When was #1 born?", "#2"]}
 LONGER = CREEK | {"Q3": ["What is the area of #2?", "#3"]}
 RIGHT = {"Q1": "Parramatta River", "Q2": "Sydney Harbour", "Q3": "55 km2"}
 ANSWERS = {"Q1": ["Parramatta River"], "Q2": ["Sydney Harbour", "Port Jackson"]}
@@ -125,8 +151,9 @@ def words(texts, others):
         (CREEK, RIGHT, (1, 1, 1)),
         (RENUMBERED, {"#3": "the Parramatta river", "#7": "Port Jackson"}, (1, 1, 1)),
         (CREEK, {"Q2": "Sydney"}, (1, 1, (0 + 2 / 3) / 2)),  # a missing sub-answer counts 0 for its question only
-        # Without the edge: one deletion of 3 elements; of the two questions only one can match.
-        (FLAT_CREEK, RIGHT, (math.exp(-1 / 3), 0.5, 0.5)),
+        # Without the edge only one of the two questions can match; the other is deleted and inserted, with its edge.
+        (FLAT_CREEK, RIGHT, (math.exp(-3 / 3), 0.5, 0.5)),
+        (UNRELATED, RIGHT, (math.exp(-6 / 3), 0, 0)),  # the right shape earns nothing by itself
         (LONGER, RIGHT, (math.exp(-2 / 3), 1, 1)),  # a question too many costs structure alone
         *((no_plan, RIGHT, (0, 0, 0)) for no_plan in (None, {}, "no plan", {"Q1": "Who?"}, {"Q1": ["Is #2?", "#1"]})),
     ],
@@ -136,9 +163,21 @@ def test_scores_by_hand(plan, sub_answers, scores):
     assert found == pytest.approx(dict(zip(("structural", "semantic", "subgoal"), scores, strict=True)))
 
 
-def test_the_binary_structure_several_golden_plans_and_mistakes_of_the_caller():
-    assert plan_rewards(FLAT_CREEK, CREEK, {}, ANSWERS, words, structure="binary")["structural"] == 0
-    assert plan_rewards(CREEK, CREEK, {}, ANSWERS, words, structure="binary")["structural"] == 1
+@pytest.mark.parametrize(
+    ("structure", "scores"),
+    [
+        ("graded", (1, math.exp(-1), math.exp(-2), math.exp(-2 / 3))),
+        ("binary", (1, 0, 0, 0)),
+        ("shape", (1, math.exp(-1 / 3), 1, math.exp(-2 / 3))),
+    ],
+)
+def test_the_forms_of_the_structural_reward(structure, scores):
+    for plan, score in zip((CREEK, FLAT_CREEK, UNRELATED, LONGER), scores, strict=True):
+        found = plan_rewards(plan, CREEK, {}, ANSWERS, words, structure=structure)
+        assert found["structural"] == pytest.approx(score)
+
+
+def test_several_golden_plans_and_mistakes_of_the_caller():
     other = {"Q1": ["Into what does Toongabbie Creek's river flow?", "#1"]}
     scores = plan_rewards(CREEK, [other, CREEK], {"Q1": "Parramatta River"}, [{"Q1": "Sydney Harbour"}, ANSWERS], words)
     assert scores == {"structural": 1, "semantic": 1, "subgoal": 0.5}
@@ -205,7 +244,7 @@ def test_the_terms_and_their_sum():
     reward = globalrag_reward(encoder, transition_steps=None)
     rewards = reward(episodes(*BATCH))
     assert encoder.asked == [["Which country has Lima?", "What is the currency of something?"]]  # each text once
-    flat = math.exp(-1 / 3)
+    flat = math.exp(-1)  # one of two questions, and its edge, is deleted and inserted
     assert rewards["squad_exact_match"].tolist() == [1, 1, 0, 0]
     assert rewards["format"].tolist() == [1, 0, 0, 1]
     assert rewards["semantic"].tolist() == [1, 0, 1, 0.5]

@@ -1,7 +1,7 @@
 """GlobalRAG's rewards: the answer, plus annealed rewards for the plan, its sub-questions, sub-answers and format.
 
 Plans are compared with golden ones by structure, sub-questions and sub-answers (sections 3.2.1 and 3.2.2, equations 1
-to 3). Graphs are matched by two depth-first branch-and-bound searches over the assignments of one graph's nodes to the
+to 3). Graphs are matched by depth-first branch-and-bound searches over the assignments of one graph's nodes to the
 other's, best candidates first. After `MAX_EXPLORED` assignments they return the best found so far, which never beats
 the exact result. Two graphs of six nodes need at most 18,703 steps, so results up to that size are always exact.
 """
@@ -9,7 +9,7 @@ the exact result. Two graphs of six nodes need at most 18,703 steps, so results 
 import collections
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import gin
@@ -30,7 +30,7 @@ Compare: TypeAlias = Callable[[Sequence[str | None], Sequence[Sequence[str]]], F
 
 MAX_EXPLORED = 20_000
 PARTS = ("structural", "semantic", "subgoal")
-STRUCTURES = dict.fromkeys(("graded", "binary"))
+STRUCTURES = dict.fromkeys(("graded", "binary", "shape"))
 
 
 class PlanPair(NamedTuple):
@@ -54,7 +54,8 @@ def plan_scores(
       pairs: One entry per episode.
       similarity: Compares canonical sub-questions.
       threshold: Minimum similarity of sub-questions that may match.
-      structure: "graded", exp(-distance / (|V| + |E|)) with the golden graph's counts, or "binary", 1 at distance 0.
+      structure: "graded", exp(-distance / (|V| + |E|)) with the golden graph's counts, equation 1; "binary", 1 at
+        distance 0, as in the authors' code; "shape", as "graded" with a distance that ignores what sub-questions ask.
       compare: Scores sub-answers; called once with all of them.
 
     Returns:
@@ -78,7 +79,10 @@ def plan_scores(
                 )
             graph, gold_graph = graph_of(plan), graph_of(gold.plan)
             matching = common_subgraph(graph, gold_graph, similar, threshold)
-            distance = edit_distance(graph, gold_graph)
+            if structure == "shape":
+                distance = edit_distance(graph, gold_graph)
+            else:
+                distance = matched_edit_distance(graph, gold_graph, matching.pairs)
             size = gold_graph.nodes + len(gold_graph.edges)
             structural = float(distance == 0) if structure == "binary" else math.exp(-distance / size)
             semantic = sum(min(1.0, similar[pair]) for pair in matching.pairs) / gold_graph.nodes
@@ -217,6 +221,18 @@ def common_subgraph(
     return Matching(best, min(explored, max_explored), explored <= max_explored)
 
 
+def matched_edit_distance(first: Graph, second: Graph, pairs: Collection[tuple[int, int]]) -> int:
+    """Returns the graph edit distance where exactly the pairs (node of the first, of the second) may be substituted.
+
+    A pair costs nothing, every other node a deletion or an insertion, and so does every edge that is not between the
+    same pairs in both graphs. The distance of the authors' code, for its mapping.
+    """
+    places = dict(pairs)
+    common = sum((places.get(before), places.get(after)) in second.edges for before, after in first.edges)
+    nodes, edges = first.nodes + second.nodes - 2 * len(places), len(first.edges) + len(second.edges) - 2 * common
+    return nodes + edges
+
+
 @functools.lru_cache(maxsize=1 << 14)  # the shapes of plans repeat
 def edit_distance(first: Graph, second: Graph, max_explored: int = MAX_EXPLORED) -> int:
     """Returns the graph edit distance over insertions and deletions of nodes and edges; labels do not count.
@@ -300,7 +316,7 @@ def globalrag_reward(
       transition_width: Steps in which lambda_t falls by a factor e once it is small. Scale it with T in a shorter run
         (the paper: T / 5), because lambda_t begins at 1 / (1 + exp(-0.9 T / width)).
       threshold: Minimum cosine similarity of sub-questions that may match.
-      structure: "graded" or "binary", as in `plan_scores`.
+      structure: "graded", "binary" or "shape", as in `plan_scores`.
 
     Returns:
       A reward whose values also have "annealing" (lambda_t) and "matches_cut" (share of matches whose search was cut
