@@ -251,6 +251,7 @@ def selection(
             for records in play(left, attempt):
                 journal.append(
                     {"key": each.question.key, "attempt": attempt, "correct": correct, "answer": each.outcome.answer}
+                    | {"context_full": not each.finished}
                     for each, correct in zip(records, right(records, answer), strict=True)
                 )
             make_console().print(f"rollout {attempt}: {len(left)} questions", highlight=False)
@@ -272,6 +273,8 @@ def selection(
             "right_at_first": len(first_right) - wrong,
             "wrong_at_first": wrong,
             "never_right": wrong - len(solved),
+            # Rollouts without an answer because the context had no room: if many, raise the teacher's context.
+            "context_full": sum(row.get("context_full", False) for row in journal.rows),
             "right_in_rollout": dict(sorted(counting.Counter(solved.values()).items())),
             "selected": {reason: reasons[reason] for reason in (rag_r1.WRONG_AT_FIRST, rag_r1.RIGHT_AT_FIRST)},
             "written": {name: len(side) for name, side in sides.items()},

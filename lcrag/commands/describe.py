@@ -270,7 +270,7 @@ def description(command: str) -> dict[str, Any]:
         about |= {"steps": given["steps"], "optimizer": plain(value_of(f"{command}.optimizer"), depth=3)}
         about["objective"] = {"name": "supervised", **plain(vars(given["objective"]))}
     if command == "sft":
-        about["rows"] = {name: plain(given[name]) for name in ("rows", "validation_rows", "rows_per_step")}
+        about["rows"] = {name: plain(given[name]) for name in ("rows", "validation_rows", "rows_per_step", "epochs")}
     elif command == "train":
         critic, episodes = plain(value_of("train.critic"), depth=3), about["episodes_per_step"]
         by_sequence = given["objective"].ratio == "sequence"
@@ -435,9 +435,7 @@ def budgets(method: Method, *, generation: int, context: int, prompt: int | None
     others = inner.values() if isinstance(inner, Mapping) else ()
     settings = max((program_settings(inner) for inner in others if is_program(inner)), key=searches_of, default=given)
     searches, calls = searches_of(settings), settings.get("calls", 0)
-    observed = settings.get("observation_tokens", 0)
-    if "query_tokens" in settings:
-        observed = settings["query_tokens"] * settings.get("queries", 1)
+    observed = settings.get("observation_tokens", 0) * settings.get("queries", 1)  # of every query of a search
     longest = (searches + calls + 1) * generation + searches * observed + (prompt or 0)
     longest += calls * settings.get("response_tokens", 0) + (searches + calls) * markup
     return {

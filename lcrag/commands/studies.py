@@ -551,21 +551,31 @@ WITHOUT = {
     "without_rl": Variant("RAG-R1 w/o RL"),
     "long_sft": Variant("long SFT"),
 }
+# The other half of table 4.
+SINGLE_WITHOUT = {
+    "single_without_sft": Variant("RAG-R1, single query, w/o SFT"),
+    "single_without_selection": Variant("RAG-R1, single query, w/o selection"),
+    "single_without_rl": Variant("RAG-R1, single query, w/o RL"),
+}
 STAGES = ("demonstrations", "sft", "selection")
 MODE_OF = {"long_sft": "from_long_sft", **{mode: mode for mode in MODES}}  # others: several
+MODE_OF |= dict.fromkeys(SINGLE_WITHOUT, "single")
 
 
 def _rag_r1_points(*usual: str) -> Callable[[Settings], list[Point]]:
     """Returns the points of some systems, each after the stages that it needs, one seed after the other."""
 
     def points(settings: Settings) -> list[Point]:
-        names = settings.chosen((*MODES, *WITHOUT, "rag"), usual)
+        names = settings.chosen((*MODES, *WITHOUT, *SINGLE_WITHOUT, "rag"), usual)
+        changes = {mode: variant.bound() for mode, variant in MODES.items()}
+        if settings.experiment == "rag_r1/paper":  # whose SFT is counted in epochs
+            changes["from_long_sft"] = Variant(MODES["from_long_sft"].name, "sft.epochs = 10").bound()
         mode_of = {name: MODE_OF.get(name, "several") for name in names if name != "rag"}
         found = [untrained_point("rag", RAG, settings)] if "rag" in names else []
         for seed in settings.seeds:
             made = {mode: settings.output / "made" / f"{mode}-{seed}" for mode in MODES if mode in mode_of.values()}
             for mode, folder in made.items():
-                bound, (rows, tuned, selection) = MODES[mode].bound(), map(folder.joinpath, STAGES)
+                bound, (rows, tuned, selection) = changes[mode], map(folder.joinpath, STAGES)
                 files = f"demonstration_files.files = ({str(rows / 'rows.jsonl')!r},)"
                 choice = policy_of(tuned), f"selection.demonstrated = {str(rows)!r}"
                 found += [
@@ -576,13 +586,13 @@ def _rag_r1_points(*usual: str) -> Callable[[Settings], list[Point]]:
             for name, mode in mode_of.items():
                 folder = settings.output / "study" / f"{name}-{seed}"
                 _, tuned, selection = map(made[mode].joinpath, STAGES)
-                bound = (*MODES[mode].bound(), *WITHOUT.get(name, Variant()).bound())
-                if name != "without_sft":
+                bound = (*changes[mode], *(WITHOUT | SINGLE_WITHOUT).get(name, Variant()).bound())
+                if not name.endswith("without_sft"):
                     bound = (*bound, policy_of(tuned))
-                if name in ("without_rl", "long_sft"):  # the policy of the SFT as it is
+                if name.endswith(("without_rl", "long_sft")) and name not in MODES:  # the policy of the SFT as it is
                     found.append(settings.point(folder, "evaluate", *bound, seeded(seed), needs=[tuned]))
                     continue
-                questions = selection / ("unfiltered.jsonl" if name == "without_selection" else "train.jsonl")
+                questions = selection / ("unfiltered.jsonl" if name.endswith("without_selection") else "train.jsonl")
                 point = settings.point(
                     folder,
                     "train",
@@ -620,5 +630,8 @@ STUDIES = {
     "rag_r1_single": _rag_r1("RAG-R1's stages, one query at a time", "single"),
     "rag_r1_ablations": _rag_r1(
         "RAG-R1 both ways, without SFT, RL or selection, from long SFT, and RAG", *MODES, *WITHOUT, "rag"
+    ),
+    "rag_r1_single_ablations": _rag_r1(
+        "RAG-R1, one query at a time, without SFT, RL or selection", "single", *SINGLE_WITHOUT
     ),
 }

@@ -276,6 +276,7 @@ class SearchTurns:
     stop: tuple[str, ...] = (closing(SEARCH), closing(ANSWER))  # strings that end a turn
     read: Callable[[str], Any] = parse_action  # the action in the text of a turn; others than searches are for tools
     correction: str = RETHINK  # what answers an invalid action
+    generations: int | None = None  # turns allowed; None: as many as the other limits allow, and the last one
     over: bool = False  # set by a program to allow no further action
     searches: int = 0  # valid ones so far
     invalid: int = 0  # actions so far
@@ -287,9 +288,11 @@ class SearchTurns:
         """Generates until the policy searches. Returns the `SearchAction`, or None once the episode is over.
 
         An invalid action is answered with `correction`. After the last search, or one invalid action too many, the
-        policy has one last turn to answer.
+        policy has one last turn to answer, unless `generations` are used up.
         """
         while self.searches < self.budget and self.invalid < self.invalid_limit and not self.over:
+            if len(self.texts) == self.generations:
+                return None
             self.texts.append((yield Generate(stop=self.stop)))
             match self.read(self.texts[-1]):
                 case Answer(answer):
@@ -303,6 +306,8 @@ class SearchTurns:
                     return search
                 case action:
                     return action
+        if len(self.texts) == self.generations:
+            return None
         self.texts.append((yield Generate(stop=(closing(ANSWER),))))
         self.in_final_turn = True
         self.answer = answer_in(self.texts[-1])

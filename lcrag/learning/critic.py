@@ -58,9 +58,9 @@ class Critic:
         if self.kl_in_reward < 0:
             raise UserError(f"Critic.kl_in_reward is {self.kl_in_reward}: give it a value of 0 or more")
 
-    def with_updates(self, updates: int) -> "Critic":
+    def with_updates(self, updates: int, steps: int) -> "Critic":
         """Return the critic for a run with `updates` updates per step; see `Optimizer`."""
-        return dataclasses.replace(self, optimizer=self.optimizer.with_updates(updates))
+        return dataclasses.replace(self, optimizer=self.optimizer.with_updates(updates, steps))
 
 
 def value_config(config: DecoderConfig) -> DecoderConfig:

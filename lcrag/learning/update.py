@@ -40,7 +40,8 @@ class Optimizer:
 
     transformation: optax.GradientTransformation
     learning_rate: optax.Schedule  # number of the update -> learning rate
-    with_updates: Callable[[int], "Optimizer"]  # updates in each step -> the optimizer whose schedule spans all of them
+    # (updates in each step, steps of the run) -> the optimizer whose schedule spans all updates; `adamw.steps` prevails
+    with_updates: Callable[..., "Optimizer"]
 
 
 @functools.lru_cache(maxsize=32)
@@ -48,7 +49,7 @@ class Optimizer:
 def adamw(
     *,
     learning_rate: float,
-    steps: int,
+    steps: int | None,
     warmup_share: float = 0.0,
     decay: str = "constant",
     weight_decay: float = 0.01,
@@ -60,12 +61,14 @@ def adamw(
     """Build AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with clipping of the global gradient norm.
 
     Args:
-      steps: Steps of the whole run, with one update each unless `Optimizer.with_updates` changes it.
+      steps: Steps of the whole run, with one update each unless `Optimizer.with_updates` changes it; None: as many as
+        the run has.
       warmup_share: Share of the updates in which the rate rises linearly (LcRL: 0.285); that of the first is not 0.
       decay: After warm-up: "constant", or "cosine" (to 0 at the last update).
       weight_decay: Per unit of learning rate; not applied to norms and biases.
     """
-    positive = {"learning_rate": learning_rate, "steps": steps, "gradient_clip": gradient_clip, "epsilon": epsilon}
+    positive = {"learning_rate": learning_rate, "gradient_clip": gradient_clip, "epsilon": epsilon}
+    positive |= {} if steps is None else {"steps": steps}
     for name, value in positive.items():
         if not 0 < value < math.inf:
             raise UserError(f"adamw.{name} is {value}: give it a finite value above 0")
@@ -81,9 +84,11 @@ def adamw(
         # names decide, not ranks: layers are stacked, which makes the scale of a norm a matrix, too
         return jax.tree.map_with_path(lambda path, _: not UNDECAYED.search(jax.tree_util.keystr(path)), params)
 
+    def with_updates(updates_per_step: int, run_steps: int = 1) -> Optimizer:
+        return spanning((run_steps if steps is None else steps) * updates_per_step)
+
     @functools.cache
-    def with_updates(updates_per_step: int) -> Optimizer:
-        updates = steps * updates_per_step
+    def spanning(updates: int) -> Optimizer:
         warmup = round(updates * warmup_share)
         schedule = optax.constant_schedule(learning_rate)
         if decay == "cosine":

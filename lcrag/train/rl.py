@@ -206,10 +206,10 @@ def train(
         learner = Learner(
             policy,
             objective,
-            optimizer.with_updates(updates),
+            optimizer.with_updates(updates, steps),
             layout,
             runner.temperature,
-            critic and critic.with_updates(updates),
+            critic and critic.with_updates(updates, steps),
             parts=updates_per_rollout,
             passes=passes_per_rollout,
         )

@@ -1,6 +1,7 @@
 """Supervised fine-tuning: from rows of demonstrations to the policy with the lowest validation loss."""
 
 import functools
+import math
 import pathlib
 import time
 from typing import Any
@@ -37,7 +38,8 @@ from lcrag.train.steps import (
 
 MAY_CHANGE = (
     *HARDWARE,
-    *("sft.steps", "sft.patience", "adamw.steps", "sft/adamw.steps", "remote_collections.url", "Evaluation.reading"),
+    *("sft.steps", "sft.epochs", "sft.patience", "adamw.steps", "sft/adamw.steps"),
+    *("remote_collections.url", "Evaluation.reading"),
     *("Trackers.names", "Trackers.project", "Trackers.offline"),
 )
 
@@ -48,13 +50,14 @@ def sft(
     output_dir: pathlib.Path,
     *,
     seed: int,  # of the order of the rows
-    steps: int,  # maximum number of updates
     rows_per_step: int,  # an epoch is the number of rows / rows_per_step
+    steps: int | None = None,  # maximum number of updates
+    epochs: float | None = None,  # instead of `steps`: how often each row is learned
     policy: Policy,  # the initial one; its parameters are donated
     rows: RowSource,
     validation_rows: RowSource,
     objective: Supervised,
-    optimizer: Optimizer,  # its `steps` count updates
+    optimizer: Optimizer,  # its `steps` count updates; None: those of the run
     layout: Layout,  # shapes of the packed rows
     chat: Chat,  # how prompts are given to a model with a chat template
     trackers: Trackers,  # where metrics go in addition to metrics.jsonl
@@ -75,9 +78,16 @@ def sft(
         be evaluated, or a diverged run.
       Stopped: a signal came while it learned; the last finished step is saved.
     """
+    if (steps is None) == (epochs is None):
+        raise UserError(
+            f"sft.steps is {steps} and sft.epochs {epochs}: set one of them, the number of updates or of passes over"
+            " the rows"
+        )
     for name, number in (("steps", steps), ("rows_per_step", rows_per_step), ("validate_every", validate_every)):
-        if number < 1:
+        if number is not None and number < 1:
             raise UserError(f"sft.{name} is {number}: it must be 1 or more")
+    if epochs is not None and epochs <= 0:
+        raise UserError(f"sft.epochs is {epochs:g}: it must be above 0")
 
     # --- The rows: whole demonstrations as tokens, of which the policy's own are learned.
     longest = max(layout.row_lengths)
@@ -97,6 +107,9 @@ def sft(
         raise UserError(
             f"there are {len(table)} rows for steps of {rows_per_step}: lower sft.rows_per_step or add rows"
         )
+    if steps is None:
+        steps = math.ceil((epochs or 0) * len(table) / rows_per_step)
+    optimizer = optimizer.with_updates(1, steps)
     drawn = functools.partial(rows_of_step, len(table), seed=seed, size=rows_per_step)
 
     rollouts = None  # of the evaluation

@@ -195,6 +195,7 @@ def test_what_a_selection_is(finished):
         {f"{row['id']}/{row['language']}": row["extra"] for row in json_lines(selected / f"{name}.jsonl")}
         for name in ("train", "validation", "unfiltered")
     )
+    assert report["context_full"] == sum(row["context_full"] for row in rollouts) == 0
     because = [extra["selected_because"] for extra in (*train.values(), *validation.values())]
     assert because.count("wrong at first") == len(solved)
     assert because.count("right at first") == round(0.25 * sum(first.values()))

@@ -79,6 +79,17 @@ def test_an_evaluations_own_settings_are_its_budgets():
     assert of_paper("R-Search", command="evaluate")["budgets"]["passages"] == 5
 
 
+def test_every_query_of_a_search_has_its_own_observation():
+    for queries, longest in ((3, 4 * 3 * 1000 + 5 * 500), (1, 4 * 1000 + 5 * 500)):
+        found = of_paper("RAG-R1", bindings=[f"rag_r1.queries = {queries}"])["budgets"]
+        assert (found["observation_tokens"], found["longest_tokens"]) == (1000 * queries, longest)
+
+
+def test_epochs_of_sft_are_told():
+    found = of_paper("RAG-R1", command="sft", bindings=["demonstration_files.files = ('rows.jsonl',)"])
+    assert (found["steps"], found["rows"]["epochs"]) == (None, 5)
+
+
 def test_a_baseline_is_described_by_its_own_program():
     found = of_paper("R-Search", "baselines/rag.gin", command="evaluate")
     assert (found["program"], found["evaluated_program"]) == ("rag", "rag")

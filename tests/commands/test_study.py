@@ -32,6 +32,7 @@ POINTS = {  # with the usual variants: cold starts and what is not trained, runs
     "rag_r1": (0, 3 + 1),
     "rag_r1_single": (0, 3 + 1),
     "rag_r1_ablations": (1, 9 + 7),
+    "rag_r1_single_ablations": (0, 3 + 4),
     "globalrag": (3 + 3 + 1, 5),
     "translate_r1": (2 + 2, 8),
     "translate_r1_costs": (2, 9),
@@ -135,6 +136,18 @@ def test_every_seed_of_rag_r1_has_its_own_stages():
     assert "policy.folder" not in bound(found["without_sft-0"])
     assert found["without_rl-0"].command == ("evaluate",)
     assert "made/single" in bound(found["single-0"])["policy.folder"]
+    single = {point.folder.name: point for point in points_of("rag_r1_single_ablations")}
+    for name, point in single.items():
+        assert bound(point)["rag_r1.queries"] == 1, name
+        assert point.command == found[name.removeprefix("single_")].command if name.startswith("single_") else True
+    assert "policy.folder" not in bound(single["single_without_sft-0"])
+    assert "made/single" in bound(single["single_without_rl-0"])["policy.folder"]
+    [unfiltered] = bound(single["single_without_selection-0"])["train/jsonl_questions.files"]
+    assert unfiltered.endswith("single-0/selection/unfiltered.jsonl")
+    long, usual = (
+        points_of("rag_r1", f"--only={name}", "--experiment=rag_r1/paper") for name in ("long_sft", "single")
+    )
+    assert [bound(points[1]).get("sft.epochs") for points in (long, usual)] == [10, None]
 
 
 @pytest.fixture

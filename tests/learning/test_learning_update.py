@@ -266,6 +266,14 @@ def test_optimizer_warms_up_decays_and_spares_norms():
             adamw(learning_rate=1.0, steps=4, **settings)
 
 
+def test_a_schedule_without_steps_spans_the_run():
+    settings = {"learning_rate": 1.0, "warmup_share": 0.3, "decay": "cosine"}
+    of_run, bound = adamw(**settings, steps=None), adamw(**settings, steps=5)
+    for update in range(10):
+        rate = of_run.with_updates(2, 5).learning_rate(update)
+        assert rate == bound.with_updates(2, 9).learning_rate(update) == bound.with_updates(2).learning_rate(update)
+
+
 def test_runs_of_equal_settings_share_a_compiled_update():
     config, mesh = tiny_config(), make_mesh(devices=jax.devices()[:1])
     optimizers = [adamw(learning_rate=rate, steps=2).with_updates(2) for rate in (1e-3, 1e-3, 1e-2)]

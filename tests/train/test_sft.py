@@ -66,6 +66,13 @@ def learned(tiny, rows, tmp_path_factory):
     return output
 
 
+def test_epochs_are_passes_over_the_rows(tiny, rows, tmp_path):
+    epochs = ("sft.steps=None", "sft.epochs=1.5", "sft/adamw.steps=None", "sft.evaluation=None")
+    assert sft(tiny, tmp_path / "run", *epochs, rows=rows) == 0
+    metrics = measured(tmp_path / "run")
+    assert metrics[-2]["data/epoch"] < 1.5 <= metrics[-1]["data/epoch"]
+
+
 def saved_policy(folder):
     return (folder / "policy" / "model.safetensors").read_bytes()
 
@@ -192,6 +199,8 @@ def test_a_chat_models_rows_are_in_its_template(tiny, rows, tmp_path):
     [
         (("sft.rows_per_step=25",), "there are 24 rows for steps of 25"),
         (("sft/Layout.rows=3", "policy.mesh=@mesh()"), "Layout.rows is 3 for 8 devices"),
+        (("sft.epochs=2",), "sft.steps is 8 and sft.epochs 2"),
+        (("sft.steps=None",), "set one of them"),
         (("sft/Layout.row_lengths=(20,)",), "tokens, but the longest training row"),
         (("train/demonstration_files.part='test'",), "there is no part 'test'"),
         (("sft.evaluation=@Evaluation()", "sft.method=None"), "sft.evaluation needs a program"),

@@ -18,6 +18,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import gin
 
@@ -51,7 +52,7 @@ from lcrag.episodes.searches import (
     share_out,
 )
 from lcrag.episodes.tags import neutralise
-from lcrag.errors import lookup
+from lcrag.errors import UserError, lookup
 from lcrag.rewards.text import COMMAS, is_visible
 
 _RAG_R1 = (
@@ -85,6 +86,8 @@ def rag_r1_prompt(question: Question, queries: int) -> str:
 
 
 _STYLES = {"full": STYLES["rag_r1"], "atlas": STYLES["atlas"]}
+# How the object is written: on one line in any script, or indented in ASCII as in the authors' code.
+LAYOUTS: dict[str, dict[str, Any]] = {"line": {"ensure_ascii": False}, "authors": {"indent": 2}}
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -99,6 +102,8 @@ def rag_r1(
     route: Route = native_only,
     wording: str = "full",
     observation_tokens: int = 1000,
+    generations: int | None = None,
+    layout: str = "line",
 ) -> Program:
     """RAG-R1's episode: one query at a time, or several in parallel.
 
@@ -110,9 +115,15 @@ def rag_r1(
         text; with more, queries and passages are shown in a JSON object.
       budget: Searches allowed, however many queries each has (the paper: 4 in training, 5 in evaluation).
       passages, observation_tokens: Of each query of a search.
+      generations: Turns of the policy; None: one more than the budget allows. The authors' code evaluates five turns
+        instead of the paper's five searches, so that nothing is read after the fifth.
+      layout: "line", or "authors" for the JSON of the authors' code: indented, other scripts escaped.
     """
     style, correction = lookup(_STYLES, wording, "wording"), RETHINK if wording == "atlas" else TRY_AGAIN
-    turns = SearchTurns(budget, invalid_limit, correction=correction)
+    lookup(LAYOUTS, layout, "layout of rag_r1")
+    if generations is not None and generations < 1:
+        raise UserError(f"rag_r1.generations is {generations}: give the policy one turn or more, or None")
+    turns = SearchTurns(budget, invalid_limit, correction=correction, generations=generations)
     dropped = empty = 0
     with suppress(ContextFull):
         yield Observe(atlas(question) if wording == "atlas" else rag_r1_prompt(question, queries))
@@ -127,7 +138,7 @@ def rag_r1(
             if queries == 1:
                 yield Observe(information(found, style, observation_tokens))
             else:
-                yield Observe(json_information(wanted.asked, found, style, observation_tokens))
+                yield Observe(json_information(wanted.asked, found, style, observation_tokens, layout))
     counts = {
         "dropped_queries": dropped,
         "empty_queries": empty,
@@ -188,6 +199,7 @@ class JsonInformation:
     documents: tuple[Section, ...]  # the passages of each query, in the order of its languages, best first
     style: Style
     query_tokens: int  # maximum number for the documents of one query
+    layout: str = "line"  # a key of `LAYOUTS`
 
     def fit(self, tokenizer: TextTokenizer, room_tokens: int) -> str | None:
         """Returns the block in at most `room_tokens`, every document in at most `query_tokens`; None without room.
@@ -199,7 +211,7 @@ class JsonInformation:
         while total >= len(self.documents):
             shares = zip(self.documents, share_out(total, needs), strict=True)
             documents = [_cut_to(section, share, tokenizer, self.style) for section, share in shares]
-            content = json.dumps({"query": list(self.queries), "documents": documents}, ensure_ascii=False)
+            content = json.dumps({"query": list(self.queries), "documents": documents}, **LAYOUTS[self.layout])
             block = f"{self.style.before}{content}\n{self.style.after}"
             excess = len(tokenizer.encode(block)) - room_tokens  # parts and whole differ by a few tokens
             if excess <= 0:
@@ -227,7 +239,7 @@ def _escaped(text: str) -> str:
 
 
 def json_information(
-    queries: Sequence[str], found: Found | RetrievalFailure, style: Style, query_tokens: int
+    queries: Sequence[str], found: Found | RetrievalFailure, style: Style, query_tokens: int, layout: str = "line"
 ) -> JsonInformation:
     """Returns the observation of the passages of several queries.
 
@@ -242,4 +254,4 @@ def json_information(
             section = section_of(list(itertools.chain.from_iterable(languages)), style, query)
             text = section.text.rstrip("\n") or NOTHING_FOUND.strip()
             documents.append(dataclasses.replace(section, text=text))
-    return JsonInformation(tuple(map(neutralise, queries)), tuple(documents), style, query_tokens)
+    return JsonInformation(tuple(map(neutralise, queries)), tuple(documents), style, query_tokens, layout)
