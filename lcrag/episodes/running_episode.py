@@ -55,10 +55,15 @@ class Chat:
     in the role "tool" where the template has it, else "user": the model's turn is closed and a new one opened, as the
     template writes it. An end of turn that the policy sampled is its own token; otherwise the environment writes it.
     An observation that follows another one begins the model's turn. Without a template nothing is added to any text.
+
+    "messages" promises that the context is the template's text of the whole conversation, and refuses a template that
+    writes earlier turns anew (Qwen3 without thinking removes their empty thoughts). "appended" keeps every turn as it
+    was sampled: after each, what the template writes after the model's latest message in the whole conversation so far
+    is appended, so that sampled tokens and all before them stay as they were when their log-probabilities were taken.
     """
 
     template: bool = True  # whether to use the template of a model that has one
-    turns: Literal["single", "messages"] = "single"
+    turns: Literal["single", "messages", "appended"] = "single"
     system: str | None = None  # the system prompt; None: the template's default
     enable_thinking: bool | None = None  # Qwen3's switch: False begins the answer with an empty thought
 
@@ -66,7 +71,7 @@ class Chat:
         """Raises a UserError if the tokenizer's template does not support a setting."""
         template = tokenizer.chat_template
         asked = [name for name in ("system", "enable_thinking") if getattr(self, name) is not None]
-        asked += ["turns"] if self.turns == "messages" else []
+        asked += ["turns"] if self.turns != "single" else []
         if asked and (template is None or not self.template):
             raise UserError(
                 f"Chat.{asked[0]} is set, but Chat.template is False or the policy has no chat template: remove the"
@@ -78,7 +83,7 @@ class Chat:
             )
         if template is not None and self.template:
             self.opening(tokenizer, _PASSAGE)
-        if self.turns == "messages":
+        if self.turns != "single":
             self.check_messages(tokenizer)
 
     def opening(self, tokenizer: Tokenizer, text: str, system: str | None = None) -> ChatPrompt:
@@ -136,28 +141,37 @@ class Chat:
         return len(self.observation(tokenizer, self.observation_role(tokenizer), "").ids)
 
     def check_messages(self, tokenizer: Tokenizer) -> None:
-        """Raises a UserError unless a conversation written turn by turn has the ids of the whole one."""
+        """Raises a UserError unless a conversation written turn by turn has the ids of the whole one.
+
+        With "appended" turns, only what follows each turn of the model must have the ids that it has in the whole one.
+        """
         role = self.observation_role(tokenizer)
         replies = ("A search.", "<think>\nA thought.\n</think>\n\nA search.", "An answer.")
         start = self.opening(tokenizer, _QUESTION["content"])
         text, ids = start.text, list(start.ids)
         messages = [{"role": "system", "content": self.system}] if self.system is not None else []
         messages.append(_QUESTION)
+        refused = f"Chat.turns is {self.turns!r}, but the model's chat template"
         for reply in replies:
             added = self.observation(tokenizer, role, _PASSAGE)
+            latest = [*messages, _REPLY, {"role": role, "content": _PASSAGE}]
+            if tokenizer.encode_chat(latest, after=_REPLY["content"], **self._options) != added:
+                raise UserError(
+                    f"{refused} writes a message in other words as the conversation goes on: set Chat.turns = 'single'"
+                )
             text += reply + added.text
             ids += [*tokenizer.encode_ordinary(reply, continues=True), *added.ids]
             messages += [{"role": "assistant", "content": reply}, {"role": role, "content": _PASSAGE}]
         whole = tokenizer.encode_chat(messages, **self._options)
         lines = itertools.zip_longest(text.split("\n"), whole.text.split("\n"), fillvalue="")
         differing = next(((one, other) for one, other in lines if one != other), None)
-        refused = "Chat.turns is 'messages', but the model's chat template"
-        if differing:
+        exact = self.turns == "messages"
+        if differing and exact:
             raise UserError(
                 f"{refused} writes earlier turns anew as the conversation goes on: the line {differing[0]!r} becomes"
-                f" {differing[1]!r}; set Chat.turns = 'single', or use a template that keeps every turn"
+                f" {differing[1]!r}; set Chat.turns = 'appended' to keep every turn as it was sampled, or 'single'"
             )
-        if ids != whole.ids or added.ids[0] not in tokenizer.special_tokens.values():
+        if (exact and ids != whole.ids) or added.ids[0] not in tokenizer.special_tokens.values():
             raise UserError(
                 f"{refused} has no control token between turns, so a token could span them: set Chat.turns = 'single'"
             )
@@ -185,7 +199,7 @@ class ContextTokenizer:
     def __init__(self, tokenizer: Tokenizer, chat: Chat, cut_passages: str = MATCHING):
         self._tokenizer, self.cut_passages = tokenizer, cut_passages
         # Of observations in messages: their role, and the token that ends the model's turn before them.
-        self.role = chat.observation_role(tokenizer) if chat.turns == "messages" else None
+        self.role = chat.observation_role(tokenizer) if chat.turns != "single" else None
         self.end_of_turn = chat.end_of_turn(tokenizer) if self.role else None
         self._message = functools.lru_cache(REMEMBERED_TEXTS)(
             functools.partial(chat.observation, tokenizer, self.role or "user")

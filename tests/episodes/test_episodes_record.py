@@ -233,31 +233,43 @@ def dialogue(shown):
     return Outcome(answer=(yield Generate(stop=())))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(turns=st.lists(st.tuples(SAID, st.booleans(), SHOWN), min_size=1, max_size=3), thinks=st.booleans())
-def test_a_dialogue_in_messages_has_the_ids_of_transformers(family, turns, thinks):
-    (name, tokenizer, context, theirs), end = family, family[1].eos_ids[0]
-    assert context.role == ("tool" if name.startswith("Qwen") else "user")
+TURNS = st.lists(st.tuples(SAID, st.booleans(), SHOWN), min_size=1, max_size=3)
+
+
+def play_dialogue(tokenizer, context, turns, thinks):
+    """Plays turns (said, whether its end is sampled, shown); returns the episode and the conversation's messages."""
     episode = RunningEpisode(question(), dialogue([shown for *_, shown in turns]), 0, context, 4000, 16)
     episode.start()
     messages = [{"role": "system", "content": "Search first."}, {"role": "user", "content": "Where is Turku?"}]
-    ends = []
     for said, ended, shown in turns:
         # A thought in Qwen3's own form; of any other its template makes this form.
         said = said.replace("<think>", "") or "a"
         said = f"<think>\nhm\n</think>\n\n{said.strip() or 'a'}" if thinks else said.strip() or "a"
-        ids = [*tokenizer.encode_ordinary(said, continues=True), *[end] * ended]
-        ends.append(ended)
+        ids = [*tokenizer.encode_ordinary(said, continues=True), *tokenizer.eos_ids[:ended]]
         scores = np.full(len(ids), -1, np.float32)
         episode.take_generation()
         episode.sampled(Sampled(np.array(ids, np.int32), scores, said, "eos" if ended else "stop"))
         messages += [{"role": "assistant", "content": said}, {"role": context.role, "content": shown}]
+    return episode, messages
+
+
+def spells_control_tokens(tokenizer, messages) -> bool:
+    """Whether transformers would take a part of a text for a control token."""
     spoken = "".join(message["content"] for message in messages)
-    if not any(token in spoken for token in tokenizer.special_tokens):
+    return any(token in spoken for token in tokenizer.special_tokens)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(turns=TURNS, thinks=st.booleans())
+def test_a_dialogue_in_messages_has_the_ids_of_transformers(family, turns, thinks):
+    (name, tokenizer, context, theirs), end = family, family[1].eos_ids[0]
+    assert context.role == ("tool" if name.startswith("Qwen") else "user")
+    episode, messages = play_dialogue(tokenizer, context, turns, thinks)
+    arrays, ends = episode.transcript.arrays(), [ended for _, ended, _ in turns]
+    if not spells_control_tokens(tokenizer, messages):
         ids = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
-        assert episode.transcript.arrays()["tokens"].tolist() == ids
+        assert arrays["tokens"].tolist() == ids
     # A sampled end of turn is the policy's, and learned; one that the environment wrote is not.
-    arrays = episode.transcript.arrays()
     assert [bool(arrays["by_policy"][arrays["turn"] == 2 * n][-1]) for n in range(len(ends))] == [True] * len(ends)
     assert (arrays["tokens"][arrays["by_policy"]] == end).sum() == sum(ends)
     assert not arrays["log_probabilities"][~arrays["by_policy"]].any()
@@ -320,8 +332,49 @@ def test_a_template_that_cannot_be_followed_is_refused_when_it_is_loaded(tokeniz
 
 
 def test_qwen3_without_thinking_is_refused_because_it_drops_its_empty_thoughts():
-    with pytest.raises(UserError, match="the line '<think>' becomes 'A search.<|im_end|>'".replace("|", r"\|")):
+    with pytest.raises(
+        UserError, match="the line '<think>' becomes 'A search.<|im_end|>'.*'appended'".replace("|", r"\|")
+    ):
         Chat(turns="messages", enable_thinking=False).check(qwen("qwen3"))
+
+
+@pytest.fixture(scope="module", params=["Qwen3 without thinking", "forgetful"])
+def rewriting(request):
+    """Our tokenizer of appended turns for a template that rewrites earlier ones, and transformers' rendering."""
+    forgets = request.param == "forgetful"
+    tokenizer = chat_model(FORGETFUL, "<|im_start|> <|im_end|>", "<|im_end|>") if forgets else qwen("qwen3")
+    chat = Chat(turns="appended", enable_thinking=None if forgets else False)
+    chat.check(tokenizer)
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend, chat_template=tokenizer.chat_template.source
+    )
+    options = {} if forgets else {"enable_thinking": False}
+    return (
+        tokenizer,
+        ContextTokenizer(tokenizer, chat),
+        functools.partial(theirs.apply_chat_template, add_generation_prompt=True, tokenize=False, **options),
+    )
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(turns=TURNS, thinks=st.booleans())
+def test_appended_turns_are_sampled_tokens_and_the_template_after_the_latest(rewriting, turns, thinks):
+    tokenizer, context, render = rewriting
+    episode, messages = play_dialogue(tokenizer, context, turns, thinks)
+    if spells_control_tokens(tokenizer, messages):
+        return
+    text = render(messages[:2])
+    for latest in range(2, len(messages), 2):
+        marked = [*messages[:latest], {"role": "assistant", "content": "\ufdef"}, messages[latest + 1]]
+        text += messages[latest]["content"] + render(marked).rpartition("\ufdef")[2]
+    assert tokenizer.decode(episode.transcript.arrays()["tokens"]) == text
+    sampled = [
+        [*tokenizer.encode_ordinary(message["content"], continues=True), *tokenizer.eos_ids[:ended]]
+        for message, (_, ended, _) in zip(messages[2::2], turns, strict=True)
+    ]
+    arrays = episode.transcript.arrays()
+    for number, ids in enumerate(sampled):
+        assert arrays["tokens"][arrays["turn"] == 2 * number].tolist() == ids
 
 
 @pytest.mark.parametrize("written", ["hm", "", "<search>Peru</search>"])
