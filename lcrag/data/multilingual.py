@@ -14,6 +14,7 @@ MMLU's four-option questions in 42 languages, a folder per language with the hub
 """
 
 import contextlib
+import hashlib
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -236,6 +237,8 @@ def xquad_questions(
     languages: Sequence[str] = XQUAD_LANGUAGES,
     folder: str | None = None,
     test_articles: int = 12,
+    validation_articles: int = 0,
+    held: Mapping[str, float] | None = None,
     limit: int | None = None,
     seed: int = 0,
 ) -> list[Question]:
@@ -246,11 +249,15 @@ def xquad_questions(
     language is dropped in all.
 
     Args:
-      split: train, test, or all.
+      split: train, validation, test, or all.
       folder: Folder of the files; None: `$LCRAG_DATA/xquad`.
-      test_articles: Articles of the test split.
+      test_articles: Articles of the test split; `validation_articles` likewise.
+      held: Of `xquad_collections`, for `extra["native_holds"]`: whether the collection of the question's language holds
+        its paragraph.
       limit: Maximum number of questions, each in all languages; the seed selects them.
     """
+    if held is not None:
+        _check_held(held, languages)
     root = dataset_folder("xquad", folder)
     versions = []  # of each language: id -> paragraph and question
     with counted_bad_rows() as bad_rows:
@@ -259,7 +266,8 @@ def xquad_questions(
             versions.append({q.id: (paragraph, q) for paragraph in paragraphs for q in paragraph.questions})
     shared = in_all(versions)
     articles = dict.fromkeys(versions[0][key][0].passage.title for key in shared)
-    sizes = {"test": test_articles, "train": max(0, len(articles) - test_articles)}
+    sizes = {"test": test_articles, "validation": validation_articles}
+    sizes["train"] = max(0, len(articles) - sum(sizes.values()))
     chosen = set(take_split(articles, split, sizes, seed=seed, what="articles of xquad"))
     questions = [
         Question(
@@ -268,7 +276,8 @@ def xquad_questions(
             language=language,
             text=with_question_mark(question.question),
             answers=question.texts,
-            extra={"passage": paragraph.passage.id},
+            extra={"passage": paragraph.passage.id}
+            | ({} if held is None else {"native_holds": language in xquad_holders(paragraph.passage.id, held)}),
         )
         for key in shared
         if versions[0][key][0].passage.title in chosen
@@ -282,21 +291,58 @@ def xquad_passages(folder: pathlib.Path, language: str, bad_rows: BadRows) -> li
     return [paragraph.passage for paragraph in read_squad(xquad_file(folder, language), bad_rows)]
 
 
+HOME = "home"
+
+
+def xquad_holders(passage: str, held: Mapping[str, float]) -> set[str]:
+    """Returns the languages whose collections hold a paragraph; see `xquad_collections`.
+
+    The draws depend on the names of paragraph and language only, so questions and collections agree in every run.
+    """
+    languages = [language for language in held if language != HOME]
+    home = min(languages, key=lambda language: _draw(f"home of {passage}/{language}"))
+    return {code for code in languages if _draw(f"{passage}/{code}") < held[HOME if code == home else code]}
+
+
+def _draw(key: str) -> float:
+    """A number in [0, 1) from a hash; a checksum's would depend on each other for keys that differ in one place."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:6]) / 2**48
+
+
+def _check_held(held: Mapping[str, float], languages: Sequence[str]) -> None:
+    if missing := sorted({HOME, *languages} - held.keys()):
+        raise UserError(f"the probabilities to hold a paragraph of xquad, {dict(held)}, lack {', '.join(missing)}")
+    if wrong := [name for name, share in held.items() if not 0 <= share <= 1]:
+        raise UserError(f"the probability to hold a paragraph of xquad of {wrong[0]} is {held[wrong[0]]}: use 0 to 1")
+
+
 @gin.configurable
 @typed
 def xquad_collections(
     languages: Sequence[str] = XQUAD_LANGUAGES,
     folder: str | None = None,
     encoder: str | None = None,
+    held: Mapping[str, float] | None = None,
 ) -> Collections:
     """Opens collections of XQuAD's paragraphs, one per language; built on first use and kept in the user's cache.
 
+    With every paragraph in every language a second search never pays. `held` makes collections like those of real
+    languages, each of which covers most of what belongs to it and a part of the rest: every paragraph has a home, one
+    of the languages, and is in each collection with the probability that `held` gives.
+
     Args:
       folder: Folder of XQuAD's files; None: `$LCRAG_DATA/xquad`.
+      held: Language -> the probability that its collection holds a paragraph whose home is another language; "home":
+        that of the home's collection. {"home": 0.9, "en": 0.7, "es": 0.5, "de": 0.5}. None: all hold everything.
     """
+    if held is not None:
+        _check_held(held, languages)
     opened, root = named_encoder(encoder, "xquad_collections.encoder"), dataset_folder("xquad", folder)
     with counted_bad_rows() as bad_rows:
         passages = {language: xquad_passages(root, language, bad_rows) for language in languages}
+    if held is not None:
+        for language, all_of_it in passages.items():
+            passages[language] = [each for each in all_of_it if language in xquad_holders(each.id, held)]
     # Each language has a folder of its content, so that another choice of languages embeds only what is new. All share
     # one copy of the encoder.
     root = cache_folder() / f"xquad-{opened.fingerprint()}"

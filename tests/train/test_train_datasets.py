@@ -14,7 +14,13 @@ from lcrag.atlas.world import atlas_questions
 from lcrag.commands.curate import translations
 from lcrag.config import configure
 from lcrag.data.english import QUESTION_SETS, english_collections, english_questions
-from lcrag.data.multilingual import mkqa_questions, xor_tydi_questions, xquad_collections
+from lcrag.data.multilingual import (
+    mkqa_questions,
+    xor_tydi_questions,
+    xquad_collections,
+    xquad_holders,
+    xquad_questions,
+)
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.errors import UserError
 from lcrag.evaluation import read_rows
@@ -125,6 +131,32 @@ def test_xquad_brings_its_own_collections(tiny, tmp_path, files, monkeypatch):
         again = xquad_collections(languages, encoder=str(tiny / "collections" / "encoder"))
         assert again.languages == tuple(sorted(languages))
         assert again.content_hashes().items() <= opened.content_hashes().items()
+
+
+def test_collections_of_xquad_lack_the_paragraphs_that_its_questions_say(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder, encoder = str(prepared("xquad")), str(tiny / "collections" / "encoder")
+    held, languages = {"home": 0.9, "en": 0.7, "th": 0.5}, ("en", "th")
+    shares = {"en": 0.8, "th": 0.7}  # half of the paragraphs are at home
+    opened = xquad_collections(languages, folder, encoder, held)
+    questions = xquad_questions("all", languages, folder, held=held)
+    for code in languages:
+        held_here = {hit.id for hit in opened.search(["x"], [code], k=240)[0]}
+        assert len(held_here) / 240 == pytest.approx(shares[code], abs=0.09)  # three standard deviations
+        of_code = [question for question in questions if question.language == code]
+        assert all((question.extra["passage"] in held_here) == question.extra["native_holds"] for question in of_code)
+    both = sum(len(xquad_holders(f"{number}", held)) == 2 for number in range(4000)) / 4000
+    assert both == pytest.approx(0.5 * (0.9 * 0.5 + 0.9 * 0.7), abs=0.02)  # drawn independently
+    sizes = {"test_articles": 12, "validation_articles": 4}
+    splits = [xquad_questions(name, ("en",), folder, **sizes) for name in ("train", "validation", "test")]
+    articles = [{question.extra["passage"].split("/")[0] for question in split} for split in splits]
+    assert [len(titles) for titles in articles] == [32, 4, 12]
+    assert len(set.union(*articles)) == 48
+    for wrong in ({"home": 0.9, "en": 0.7}, {"home": 0.9, "en": 0.7, "th": 2.0}):
+        with pytest.raises(UserError, match="th"):
+            xquad_questions("all", languages, folder, held=wrong)
+        with pytest.raises(UserError, match="th"):
+            xquad_collections(languages, folder, encoder, wrong)
 
 
 def test_hotpotqa_brings_its_own_paragraphs(tiny, tmp_path, files, capsys):
