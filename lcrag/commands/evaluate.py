@@ -37,7 +37,8 @@ def evaluate(
         "mixed_f1",
         "correct_language",
         "searches",
-        "retrieval_rounds",
+        "answer_retrieved",
+        "answer_shown",
     ),
 ) -> None:
     """Evaluates a policy without training; writes `evaluation.json`, answers and episodes, and prints a table.

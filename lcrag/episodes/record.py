@@ -51,7 +51,9 @@ class EpisodeRecord:
     program waited for searches), retrieval_failures (requests that failed after every retry), generations,
     policy_tokens, length_stops (generations that ended without a stop), context_full (1 if the context had no room for
     the next observation or generation), empty_turns (generations without text), completions and completion_tokens
-    (outside the dialogue, by any model; not among generations and policy_tokens), and what the program counted.
+    (outside the dialogue, by any model; not among generations and policy_tokens), answer_retrieved (1 if a search
+    returned a passage that holds a gold answer) and answer_shown (1 if, moreover, a gold answer is in what the policy
+    or another model was given to read, after cuts), and what the program counted.
     """
 
     question: Question

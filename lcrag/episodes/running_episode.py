@@ -19,6 +19,7 @@ from lcrag.episodes.programs import (
     Complete,
     ContextFull,
     FittedText,
+    FoundPassages,
     Generate,
     GenerationFailed,
     GenerationFailure,
@@ -32,8 +33,10 @@ from lcrag.episodes.programs import (
 )
 from lcrag.episodes.record import PROMPT_TURN, EpisodeRecord, SideCompletion, Turn, Wait
 from lcrag.episodes.searches import MATCHING
+from lcrag.episodes.tags import neutralise
 from lcrag.errors import UserError, typed
 from lcrag.policy import ChatPrompt, Tokenizer
+from lcrag.rewards.matching import holds_answer
 from lcrag.sampling import Sampled
 
 # --- Environment text ---
@@ -257,7 +260,7 @@ class ContextTokenizer:
 NOT_FINITE = GenerationFailure("the policy gave probabilities that are not finite: its weights are damaged")
 COUNTERS = (
     *("searches", "retrieval_failures", "generations", "policy_tokens", "length_stops", "context_full"),
-    *("completions", "completion_tokens", "retrieval_rounds", "empty_turns"),
+    *("completions", "completion_tokens", "retrieval_rounds", "empty_turns", "answer_retrieved", "answer_shown"),
 )
 
 
@@ -471,11 +474,21 @@ class RunningEpisode(SlotOwner):
         if isinstance(answer, RetrievalFailure):  # shown to the policy, which goes on, but not learned from
             self.counts["retrieval_failures"] += 1
             self._failure = self._failure or f"a search failed: {answer.reason}"
+        elif isinstance(answer, FoundPassages) and not self.counts["answer_retrieved"]:
+            hits = (hit for languages in answer for passages in languages for hit in passages)
+            held = holds_answer((f"{hit.title} {hit.text}" for hit in hits), self.question.answers)
+            self.counts["answer_retrieved"] = int(held)
         self._run()
 
     def record(self, policy_version: int = 0) -> EpisodeRecord:
         """Returns the record of the finished episode."""
         assert self.outcome is not None
+        if self.counts["answer_retrieved"]:  # a question may name its own answer
+            asked = neutralise(self.question.text)
+            prompts = (*self.transcript.opening, *(each.prompt for each in self._completions))
+            observed = (turn.text for turn in self.transcript.turns if turn.by == "environment")
+            texts = itertools.chain(observed, (prompt.replace(asked, " ") for prompt in prompts))
+            self.counts["answer_shown"] = int(holds_answer(texts, self.question.answers))
         return EpisodeRecord(
             question=self.question,
             prompt=self.transcript.prompt,

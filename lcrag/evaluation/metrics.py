@@ -42,6 +42,8 @@ class Answered:
     sampled_tokens: int | None = None  # including completions outside the dialogue; None if unknown
     total_tokens: int | None = None  # of all contexts: sampled, prompts and observations; None if unknown
     answer_retrieved: bool | None = None  # whether a retrieved passage contains a gold answer; None if unknown
+    answer_shown: bool | None = None  # whether a gold is in what the policy was shown of these passages
+    unanswered: str = ""  # why there is no answer, a key of `UNANSWERED`; empty with an answer or if unknown
     plan: str | None = None  # canonical text of the policy's plan; None without a plan
     domain: str = ""  # empty for data sets with one way of answering
     tier: str = ""  # tier of its language; empty for data sets without tiers
@@ -174,6 +176,8 @@ METRIC_NAMES = {
     "sampled_tokens": "sampled tokens",
     "total_tokens": "tokens in all",
     "score_per_log_token": "score per log token",
+    "answer_retrieved": "gold retrieved",
+    "answer_shown": "gold shown",
     "failures_without_passage": "failures without a passage",
     "plan_diversity": "distinct plans",
     "reward": "reward",
@@ -183,6 +187,17 @@ METRIC_NAMES = {
     "failed": "failed episodes",
     "unscored": "not judged",
 }
+# Why an episode gave no answer, as tables say it; a metric's name is "unanswered/<key>".
+UNANSWERED = {
+    "no_tag": "no `<answer>` tag",
+    "not_closed": "`<answer>` not closed",
+    "empty": "`<answer>` empty",
+    "not_accepted": "an answer that the method does not accept",
+    "searched": "a search after the last one allowed",
+    "nothing_written": "nothing written",
+    "context_full": "context full",
+}
+RETRIEVED = ("answer_retrieved", "answer_shown")
 EFFICIENCY = "score_per_log_token"
 EFFICIENCY_INPUTS = ("squad_exact_match", "squad_f1", "total_tokens")
 # Metrics that score only some answers: rows and tables give the number, and the value is missing if it is 0.
@@ -208,10 +223,12 @@ def question_metrics(
       `squad_accuracy` (the answer contains a gold). `mixed_f1`, in which each character of a script without spaces is a
       word (MLQA): `squad_f1` is 0 for 天气很好 against 天气好. `correct_language` (see there), `searches`,
       `retrieval_rounds`, `sampled_tokens`, `total_tokens` (prompts and observations too), `reward`, `tool_calls`,
-      `tool_rate` (1 if the tool was called), `answered` (1 if there is an answer) and, where some episode failed or was
-      not judged, `failed` and `unscored`; all others are NaN for a failed episode. `failures_without_passage`
-      (GlobalRAG, appendix B): 1 for a wrong answer (exact match below 1) without any retrieved passage that contains a
-      gold, else 0; NaN for right answers, and for all of a method that never searched.
+      `tool_rate` (1 if the tool was called), `answered` (1 if there is an answer) and, where some episode gave none for
+      this reason, failed or was not judged, `unanswered/<reason>`, `failed` and `unscored` over all episodes; all
+      others are NaN for a failed episode. Of methods that search: `answer_retrieved` (1 if a retrieved passage contains
+      a gold), `answer_shown` (1 if the policy also saw a gold within its budgets of tokens), and
+      `failures_without_passage` (GlobalRAG, appendix B): 1 for a wrong answer (exact match below 1) without any
+      retrieved passage that contains a gold, else 0; NaN for right answers.
     """
     answers, golds = [question.answer for question in answered], [question.golds for question in answered]
 
@@ -220,6 +237,7 @@ def question_metrics(
 
     right, calls, failed = rewards.squad_exact_match(answers, golds), field("tool_calls"), field("failed") > 0
     searched = any(question.searches for question in answered)
+    held = {name: field(name) if searched else np.full(len(answered), np.nan) for name in RETRIEVED}
     metrics = {
         "c3_recall": rewards.c3_recall(answers, golds),
         "c3_recall_bergen": rewards.c3_recall_bergen(answers, golds),
@@ -231,16 +249,19 @@ def question_metrics(
         "squad_accuracy": rewards.squad_accuracy(answers, golds),
         "correct_language": correct_language(answered, languages),
         **{name: field(name) for name in ("searches", "retrieval_rounds", "sampled_tokens", "total_tokens")},
-        "failures_without_passage": np.where((right < 1) & searched, 1.0 - field("answer_retrieved"), np.nan),
+        **held,
+        "failures_without_passage": np.where(right < 1, 1.0 - held["answer_retrieved"], np.nan),
         "reward": field("reward"),
         "tool_rate": np.where(np.isnan(calls), np.nan, calls > 0),
         "tool_calls": calls,
         "answered": np.array([is_visible(answer or "") for answer in answers], float),
     }
-    failures = {name: field(name) for name in ("failed", "unscored")}
-    return {
-        **{name: np.where(failed, np.nan, values) for name, values in metrics.items()},
-        **{name: values if values.any() else np.full(len(values), np.nan) for name, values in failures.items()},
+    metrics = {name: np.where(failed, np.nan, values) for name, values in metrics.items()}
+    occurring = {name: field(name) for name in ("failed", "unscored")}
+    for reason in UNANSWERED:
+        occurring[f"unanswered/{reason}"] = np.array([question.unanswered == reason for question in answered], float)
+    return metrics | {
+        name: values if values.any() else np.full(len(values), np.nan) for name, values in occurring.items()
     }
 
 

@@ -14,7 +14,7 @@ import rich.text
 from jaxtyping import Float, Int
 
 from lcrag.errors import UserError
-from lcrag.evaluation.metrics import COUNTED, METRIC_NAMES, Place, Row, mean_over_seeds
+from lcrag.evaluation.metrics import COUNTED, METRIC_NAMES, UNANSWERED, Place, Row, mean_over_seeds
 from lcrag.evaluation.significance import NORMAL, Estimate
 from lcrag.files import read_metrics_file
 
@@ -376,7 +376,10 @@ def method_table(
     header = ("", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
     counts = sorted({row.count for row in rows if (row.split, row.language) == place and row.metric == metrics[0]})
     asked = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
-    note = f"{place_name(place)}; {asked} answers a line. {INTERVAL}{judged_note(metrics)}"
+    note = f"{place_name(place)}; {asked} questions a line. {INTERVAL}{judged_note(metrics)}"
+    for method in methods if "answered" in metrics else ():
+        said = unanswered_note({row.metric: row for key, row in index.items() if key[:2] == (method, place)})
+        note += said and f" {method}: {said}"
     return Table(title=title, header=header, sections=(lines,), note=note)
 
 
@@ -391,7 +394,7 @@ def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
     tables = []
     for (method, dataset), same in parts.items():
         index = {((row.split, row.language), row.metric): row for row in same}
-        shown = [metric for metric in metrics if any(row.metric == metric for row in same)]
+        shown = [metric for metric in metrics if metric != "answered" and any(row.metric == metric for row in same)]
         whole = same[0].split.partition("/")[0]  # the names of all its subsets begin with it
         places = list(dict.fromkeys((row.split, row.language) for row in same if row.metric in shown))
         groups = [(whole, name) for name in PLACE_NAMES if (whole, name) in places]
@@ -402,10 +405,13 @@ def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
             lines = []
             for place in section:
                 values = [index.get((place, metric)) for metric in shown]
+                answered = index.get((place, "answered"))
                 count = max(row.count for row in values if row is not None)
-                lines.append((Cell(place_name(place)), Cell(f"{count:,}"), *(Cell(value_text(row)) for row in values)))
+                asked = f"{count:,}" if answered is None else value_text(answered)
+                lines.append((Cell(place_name(place)), Cell(asked), *(Cell(value_text(row)) for row in values)))
             sections += [tuple(lines)] if lines else []
-        note = INTERVAL + judged_note(shown)
+        reasons = unanswered_note({metric: row for (place, metric), row in index.items() if place == (whole, "all")})
+        note = INTERVAL + judged_note(shown) + (reasons and f" {reasons}")
         if seconds := index.get(((whole, "all"), "seconds_per_question")):
             note += f" {seconds.value:.3f} seconds a question."
         for metric, said in (
@@ -415,7 +421,8 @@ def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
             if counted := index.get(((whole, "all"), metric)):
                 number = round(counted.value * counted.count)
                 note += f" {number:,} of {counted.count:,} episodes {said.format('is' if number == 1 else 'are')}."
-        header = ("", "answers", *(METRIC_NAMES[metric] for metric in shown))
+        known = any(row.metric == "answered" for row in same)
+        header = ("", "answered" if known else "questions", *(METRIC_NAMES[metric] for metric in shown))
         title = f"{method}: {dataset}, {whole}"
         tables.append(Table(title=title, header=header, sections=tuple(sections), note=note))
     return tables
@@ -430,11 +437,24 @@ def place_name(place: Place) -> str:
 
 
 def value_text(row: Row | None, interval: bool = True) -> str:
-    """Returns a value, half the width of its 95 % interval, and for `COUNTED` metrics the number of scored answers."""
+    """Returns a value, half the width of its 95 % interval, and for `COUNTED` metrics the number of scored answers.
+
+    Of `answered` it returns "28 of 30".
+    """
     if row is None:
         return "–"
+    if row.metric == "answered":
+        return f"{round(row.value * row.count):,} of {row.count:,}"
     half = _half(NORMAL * row.standard_error) if interval else ""
     return f"{_number(row.value)}{half}{f' ({row.count:,})' if row.metric in COUNTED else ''}"
+
+
+def unanswered_note(rows: Mapping[str, Row]) -> str:
+    """Returns a sentence on why episodes gave no answer, from the rows of a place by metric; empty if all did."""
+    reasons = {said: rows.get(f"unanswered/{name}") for name, said in UNANSWERED.items()}
+    counts = (f"{said} ({round(row.value * row.count):,})" for said, row in reasons.items() if row)
+    said = ", ".join(counts)
+    return said and f"Not answered: {said}."
 
 
 def judged_note(metrics: Iterable[str]) -> str:

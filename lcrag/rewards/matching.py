@@ -207,6 +207,7 @@ def _answers(sizes: Int[np.ndarray, " answers"]) -> Int[np.ndarray, " texts"]:
     return np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
+@functools.lru_cache(2**12)  # the episodes of a question are given the same passages
 def _word_forms(text: str) -> list[str]:
     """Returns the words of a folded text between spaces: with punctuation deleted, and with punctuation as spaces."""
     text = folded(text)

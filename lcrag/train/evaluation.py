@@ -17,8 +17,8 @@ from rich.console import Console
 
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question, records_fingerprint
 from lcrag.episodes import EpisodeRecord, episode_json
-from lcrag.episodes.programs import LoggedSearch, log_searches
 from lcrag.episodes.record import record_of
+from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, closing, opening
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import (
     Answered,
@@ -40,7 +40,7 @@ from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, pl
 from lcrag.policy import parameter_fingerprint
 from lcrag.policy.config import computation_of
 from lcrag.rewards import Reward
-from lcrag.rewards.matching import holds_answer
+from lcrag.rewards.text import is_visible
 from lcrag.runs import is_writer, read_configured, write_json_lines
 from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.folder import CONFIG, RUN, read_provenance
@@ -210,37 +210,31 @@ class Evaluation:
             earlier = journal.rows[1:]
         try:
             known = {row["number"]: record_of(row["episode"], self.questions[row["number"]]) for row in earlier}
-            texts: list[list[str]] = [[] for _ in self.questions]
-            for row in earlier:
-                texts[row["number"]] = list(row["passages"])
             seconds = sum(float(row["seconds"]) for row in earlier)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise UserError(f"{path} has a line that is no saved answer ({error!r}): delete the file") from error
         if known:
             done = f"{len(known)} of {len(self.questions)} answers are saved"
             console.print(f"{title}: {done}, and the others are asked", highlight=False, soft_wrap=True)
-        logs: list[list[LoggedSearch]] = [[] for _ in self.questions]
-        programs = [(q, log_searches(program(q), logs[n]), n) for n, q in enumerate(self.questions) if n not in known]
+        programs = [(q, program(q), n) for n, q in enumerate(self.questions) if n not in known]
         rollout = rollouts.begin_unscored(programs, **decoding)
         total, tokens = len(self.questions), rollouts.written_tokens
         show = progress_display(
             title, total, first=len(known), unit="question", tokens=tokens, transient=True, console=console
         )
-        passages_of = lambda n: [f"{each.title} {each.text}" for search in logs[n] for each in search.passages]  # noqa: E731
         with show as display:
             before = time.monotonic()
             for finished, record in enumerate(rollout.finished, start=len(known) + 1):
                 if journal is not None:
                     now = time.monotonic()
-                    row = {"number": record.episode, "seconds": now - before, "episode": episode_json(record)}
-                    journal.append([row | {"passages": passages_of(record.episode)}])
+                    journal.append(
+                        [{"number": record.episode, "seconds": now - before, "episode": episode_json(record)}]
+                    )
                     before = now
                 display.update(finished)
             lanes = rollouts.join(rollout)
         asked = {episode.record.episode: episode.record for episode in in_order(lanes)}
         records = [(known | asked)[n] for n in range(total)]
-        for n in asked:
-            texts[n] = passages_of(n)
         seconds += max((lane.seconds["rollout"] for lane in lanes), default=0.0)
         rewards: list[dict[str, float]] = [{} for _ in records]
         if self.reward is None:
@@ -249,13 +243,13 @@ class Evaluation:
             values = reward_values(self.reward, records, np.arange(len(records), dtype=np.int32))
             check_scored(records, values["total"])
             rewards = [{name: float(term[n]) for name, term in values.items()} for n in range(len(records))]
-        answered = [_answered(*parts) for parts in zip(records, rollouts.gather(texts), rewards, strict=True)]
+        answered = [_answered(*parts) for parts in zip(records, rewards, strict=True)]
         rows = (episode_json(record, rewards=earned) for record, earned in zip(records, rewards, strict=True))
         return answered, rows, seconds
 
 
-def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[str, float]) -> Answered:
-    """Returns the answer of an episode, with the passages that it retrieved and its rewards by term, if it has any."""
+def _answered(record: EpisodeRecord, rewards: Mapping[str, float]) -> Answered:
+    """Returns the answer of an episode, with its rewards by term, if it has any."""
     question, counts, plan = record.question, record.counts, record.outcome.extra.get("plan")
     total, extra = rewards.get("total"), question.extra
     # The parts of its data set that a question belongs to: where its fact is, kind, domain and tier.
@@ -274,13 +268,15 @@ def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[s
         dataset=question.dataset,
         language=question.language,
         answer=record.outcome.answer,
+        unanswered=unanswered(record),
         golds=question.answers,
         searches=counts["searches"],
         retrieval_rounds=counts["retrieval_rounds"],
         subsets=tuple(subsets),
         sampled_tokens=counts["policy_tokens"] + counts["completion_tokens"],
         total_tokens=len(record.tokens) + sum(side.prompt_tokens + side.tokens for side in record.completions),
-        answer_retrieved=holds_answer(passages, question.answers),
+        answer_retrieved=_whether(counts.get("answer_retrieved")),
+        answer_shown=_whether(counts.get("answer_shown")),
         plan=None if plan is None else json.dumps(plan, ensure_ascii=False),
         domain=question.domain,
         tier=question.tier,
@@ -289,6 +285,26 @@ def _answered(record: EpisodeRecord, passages: Sequence[str], rewards: Mapping[s
         failed=record.failure is not None,
         unscored=record.failure is None and total is not None and math.isnan(total),
     )
+
+
+def _whether(count: int | None) -> bool | None:
+    return None if count is None else bool(count)
+
+
+def unanswered(record: EpisodeRecord) -> str:
+    """Returns why an episode gave no answer, a key of `UNANSWERED`; empty if it gave one, or failed."""
+    if record.failure is not None or is_visible(record.outcome.answer or ""):
+        return ""
+    texts = [turn.text for turn in record.turns if turn.by == "policy"] or [""]
+    if record.counts["context_full"]:
+        return "context_full"
+    if not any(map(is_visible, texts)):
+        return "nothing_written"
+    _, opened, last = texts[-1].rpartition(opening(ANSWER))
+    if opened:
+        content, closed, _ = last.partition(closing(ANSWER))
+        return "not_closed" if not closed else "not_accepted" if is_visible(content) else "empty"
+    return "searched" if closing(SEARCH) in last or closing(TOOL_CALL) in last else "no_tag"
 
 
 # --- Its files ---
@@ -335,7 +351,8 @@ PAPERS = "c3_recall_bergen"  # LcRL's tables; before and after are compared by t
 REWARDED = ("reward", "tool_rate", "tool_calls")  # instead of METRICS, if answers are rewarded by their domains
 COSTS = (
     *("squad_exact_match", "squad_f1", "mixed_f1", "retrieval_rounds"),
-    *("sampled_tokens", "total_tokens", "score_per_log_token", "failures_without_passage"),
+    *("sampled_tokens", "total_tokens", "score_per_log_token"),
+    *("answer_retrieved", "answer_shown", "failures_without_passage"),
 )
 SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
 
@@ -433,10 +450,10 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
         )
         for decoding in (evaluation.temperatures if evaluation.before else ())
     ]
-    every = metrics if evaluation.reward is not None else (PAPERS, *metrics)
+    every = ("answered", *(() if evaluation.reward is not None else (PAPERS,)), *metrics)
     by_policy = [
         method_table(rows, f"{title}, all languages", list(names.values()), columns, (split, "all"))
-        for title, columns in (("Every policy", every), ("What answers cost", COSTS))
+        for title, columns in (("Every policy", every), ("What searches find and answers cost", COSTS))
     ]
     plans = {names[key]: [plan_diversity(answers[key])] for key, answered in runs.items() if len(answered) > 1}
     diversity = diversity_table(plans, "Plans of right answers")

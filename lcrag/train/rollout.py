@@ -8,7 +8,6 @@ With the same number of lanes and devices, a run is therefore bit-identical on a
 import dataclasses
 import functools
 import itertools
-import json
 import pickle
 import queue
 import threading
@@ -287,13 +286,6 @@ class Rollouts:
         elif rollout.failure is not None:
             raise rollout.failure
         return sorted(itertools.chain(*results), key=lambda result: result.lane)
-
-    def gather(self, texts: Sequence[Sequence[str]]) -> list[Sequence[str]]:
-        """Returns for each program the texts that its lane collected; `texts` are those of this process's lanes."""
-        if self.lane_count == 1:
-            return list(texts)
-        parts = allgather_bytes("what the searches found", json.dumps(texts).encode())
-        return [max(versions, key=len) for versions in zip(*map(json.loads, parts), strict=True)]
 
 
 def assign_lanes(groups: Sequence[Coupled], count: int) -> list[int]:

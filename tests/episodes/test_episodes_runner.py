@@ -51,6 +51,8 @@ from lcrag.episodes.runner import (
 )
 from lcrag.episodes.running_episode import NOT_FINITE
 from lcrag.errors import UserError
+from lcrag.methods.baselines.rag import rag
+from lcrag.methods.lcrl import hierarchical_search
 from lcrag.policy import initialise, log_probabilities
 from lcrag.sampling import Sampler, SamplerConfig
 
@@ -125,6 +127,29 @@ def test_an_end_of_sequence_that_did_not_end_the_episode_is_dropped(texts):
     assert record.counts["policy_tokens"] == record.by_policy.sum() == np.count_nonzero(record.log_probabilities)
     policy = [turn.text for turn in record.turns if turn.by == "policy"]
     assert record.counts["empty_turns"] == policy.count("")
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "expected"),
+    [
+        ("Lima is the capital.", "Capital of Peru?", (1, 1)),
+        ("Quito is the capital.", "Capital of Peru?", (0, 0)),
+        ("Quito is in the north. " * 9 + "Lima is in the south.", "Capital of Peru?", (1, 0)),
+        ("Quito is in the north. " * 9 + "Lima is in the south.", "Is Lima the capital of Peru?", (1, 0)),
+    ],
+)
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_gold_is_retrieved_and_shown_unless_it_is_cut_away(text, asked, expected, opens):
+    """In the prompt of RAG or in an observation."""
+    r = runner(searches_then_answers, cut_passages="end", search=lambda queries, *_: [[hit("Peru", "en", text)]])
+    about = question(text=asked)
+    settings = {"observation_tokens": 90, "passages": 1}
+    if opens:
+        program = rag(about, ("en",), wording="atlas", **settings)
+    else:
+        program = hierarchical_search(about, ("en",), prompt="atlas", style="atlas", budget=1, **settings)
+    (record,) = r.run([(about, program, 0)])
+    assert (record.counts["answer_retrieved"], record.counts["answer_shown"]) == expected
 
 
 def test_sampled_ids_are_never_encoded_again():

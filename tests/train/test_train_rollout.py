@@ -1,5 +1,6 @@
 """Rollouts on lanes: who samples what, that all of it comes back in order; dynamic sampling; and evaluations."""
 
+import functools
 import json
 import os
 import subprocess
@@ -21,6 +22,8 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Abandoned, Completion, Generate, GenerationFailure, Observe, Outcome, Retrieve, Runner
 from lcrag.errors import UserError
 from lcrag.evaluation import place_tables, read_rows
+from lcrag.evaluation.metrics import UNANSWERED
+from lcrag.methods.lcrl import hierarchical_search
 from lcrag.methods.r_search import answer_from_evidence
 from lcrag.policy import initialise, make_mesh
 from lcrag.runs.display import ProgressDisplay
@@ -263,6 +266,7 @@ def test_answers_say_what_they_cost_and_rows_are_of_one_or_of_several_inference_
     answers = [read_answers(answers_path(tmp_path, "policy", "sampled", number)) for number in range(1, 5)]
     for own in answers:
         assert [each.answer_retrieved for each in own] == [False, True, False]
+        assert not any(each.answer_shown for each in own)
         assert all(each.total_tokens > each.sampled_tokens > 1 for each in own)
     plans = {each.plan for own in answers for each in own}
     assert plans == {PLANS[0], PLANS[2], None}
@@ -278,6 +282,34 @@ def test_answers_say_what_they_cost_and_rows_are_of_one_or_of_several_inference_
     assert (plans.method, plans.seed) == ("policy, sampled", "0, runs 1 to 4")
     assert plans.value == pytest.approx(2 / plans.count)
     assert plans.count == 3
+
+
+WRITTEN = {
+    "": "<search>Oslo</search><answer>Oslo</answer>",
+    "no_tag": "The answer is Oslo.",
+    "not_closed": "<answer>Oslo",
+    "empty": "<answer> </answer>",
+    "not_accepted": "<answer>Oslo<think></answer>",
+    "searched": "<search>Oslo</search>",
+    "nothing_written": " ",
+    "context_full": "What? " * 40,
+}
+
+
+def test_the_table_says_how_many_questions_were_answered_and_why_not(tmp_path):
+    asked = [Question(id=name, dataset="d", language="en", text=f"{name}?", answers=("Oslo",)) for name in WRITTEN]
+    by_text = {question.text: question.id for question in asked}
+    write = lambda context, generation: WRITTEN[by_text[context.partition("\n")[0]]]  # noqa: E731
+    program = functools.partial(hierarchical_search, prompt="atlas", style="atlas", budget=1, invalid_limit=1)
+    evaluation = Evaluation(questions=asked, temperatures={"greedy": 0.0})
+    rows = evaluation.run(tmp_path, "p", scripted_rollouts(program, write), seed=0, console=Console(quiet=True))
+    found = read_answers(answers_path(tmp_path, "p", "greedy"))
+    assert [each.unanswered for each in found] == list(WRITTEN)
+    [table] = place_tables(rows, ("exact_match",))
+    [[_, answered, _]] = table.sections[0]
+    assert (table.header[1], answered.text) == ("answered", "1 of 8")
+    assert all(f"{said} (1)" in table.note for said in UNANSWERED.values())
+    assert {row.value for row in rows if row.metric == "unanswered/no_tag"} == {1 / 8}
 
 
 ASKED = [Question(id=str(n), dataset="d", language="en", text=f"Question {n}?", answers=("Lima",)) for n in range(4)]
