@@ -1,5 +1,6 @@
 """What the files of experiments, baselines and platforms say, and what is left of an experiment under a baseline."""
 
+import dataclasses
 import inspect
 
 import gin
@@ -96,13 +97,44 @@ def test_independent_groups_have_the_prompts_and_episodes_of_coupled_ones(sample
     assert len(independent.prompts(independent.table(questions)[:found])) == episodes
 
 
-@pytest.mark.parametrize("experiment", [*PAPERS, *ATLAS])
+# Runs that end before the schedule of their rate, with the rate of their last update.
+ENDS_EARLIER = {"lcrl/paper.gin": 0.79e-6}
+
+
+@pytest.mark.parametrize("experiment", ENDS_EARLIER)
+def test_a_run_may_end_in_the_warm_up_of_a_longer_schedule(experiment):
+    found = composed("train", experiment)
+    updates = found["updates_per_rollout"]
+    rate = found["optimizer"].with_updates(updates).learning_rate(found["steps"] * updates - 1)
+    assert float(rate) == pytest.approx(ENDS_EARLIER[experiment], rel=0.01)
+
+
+@pytest.mark.parametrize("experiment", sorted({*PAPERS, *ATLAS} - ENDS_EARLIER.keys()))
 def test_steps_is_the_length_of_the_run_and_of_its_schedule(experiment):
     short, longer = (composed("train", experiment, bindings=[f"STEPS = {steps}"]) for steps in (20, 40))
     assert (short["steps"], longer["steps"]) == (20, 40)
     updates = short["updates_per_rollout"]
     rates = [each["optimizer"].with_updates(updates).learning_rate for each in (short, longer)]
     assert float(rates[0](updates * 15)) == pytest.approx(float(rates[1](updates * 30)), rel=0.1)
+
+
+@pytest.mark.parametrize("experiment", ["lcrl/paper.gin", "r_search/paper.gin", "globalrag/paper.gin"])
+def test_ppo_keeps_the_kl_and_all_else_of_an_experiment(experiment):
+    own, ppo = composed("train", experiment), composed("train", experiment, "objective/ppo.gin")
+    kl = own["objective"].kl_coefficient
+    assert kl > 0
+    assert (ppo["critic"].kl_in_reward, ppo["objective"].kl_coefficient) == (kl, 0.0)
+    assert dataclasses.replace(ppo["objective"], kl_coefficient=kl) == own["objective"]
+    for name in ("questions_per_step", "updates_per_rollout", "passes_per_rollout", "steps"):
+        assert ppo[name] == own[name]
+    assert (ppo["method"].samples, ppo["method"].coupling) == (own["method"].samples, own["method"].coupling)
+
+
+def test_r_searchs_ppo_has_one_sample_and_a_longer_warm_up_of_the_critic():
+    found = composed("train", "r_search/paper.gin", "r_search/ppo.gin")
+    rate = found["critic"].optimizer.learning_rate
+    assert (found["method"].samples, found["updates_per_rollout"]) == (1, 1)
+    assert float(rate(8)) < 1e-5 == pytest.approx(float(rate(10)))  # 0.05 of 195 steps
 
 
 def test_the_value_model_learns_at_the_papers_rate_except_on_the_atlas():

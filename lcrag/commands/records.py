@@ -40,6 +40,8 @@ RENAMED = {
     "train.most_rollouts": "train.max_rollouts",
     "train.most_skipped_in_a_row": "train.max_consecutive_skips",
 }
+# Options of commands in docs/results whose values the gin files give since then.
+BOUND_SINCE = ("--gin.PolicyGradient.aggregation='sequence_mean'", "--gin.Critic.kl_in_reward=0.0")
 DAMAGES = (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError)  # of a JSON file
 
 

@@ -216,15 +216,13 @@ def untrained_point(name: str, variant: Variant, settings: Settings) -> Point:
 
 METRICS = "--gin.compare_runs.metrics="
 # --- LcRL: tables 1 and 2, figures 3 to 6.
-# PPO with the same prompts, samples, aggregation and KL; advantages come from a value model.
-PPO = ("PolicyGradient.aggregation = 'sequence_mean'", "Critic.kl_in_reward = 0.0")
 ABLATIONS = {
     "no_penalty": Variant("LcRL w/o Lc reward", "language_coupled.weight = 0.0"),
     "exact_match": Variant("LcRL w/o c3Recall", "language_coupled.answer = 'exact_match'"),
     # The samples of one prompt share a baseline, as in plain GRPO.
     "independent_groups": Variant("LcRL w/o Lc rollout", "Method.baseline = 'prompt'"),
     "native_only": Variant("LcRL w/o multi-language rollout", "hierarchical_search.route = @native_only"),
-    "ppo": Variant("LcRL with PPO", *PPO, files=("objective/ppo.gin",)),
+    "ppo": Variant("LcRL with PPO", files=("objective/ppo.gin",)),
 }
 # Not in the paper's table.
 MORE_ABLATIONS = {
@@ -391,7 +389,7 @@ LCRL_STUDIES = {
 SEARCH_R1_REWARD = ("Method.reward = @answer_only()", "answer_only.answer = 'squad_exact_match'")
 R_SEARCH = {
     "grpo": Variant(start="grpo"),
-    "ppo": Variant("R-Search with PPO", *PPO, files=("objective/ppo.gin",), start="grpo"),
+    "ppo": Variant("R-Search with PPO", files=("objective/ppo.gin",), start="grpo"),
     "unrewarded": Variant(  # evidence is written and judged, and neither its quality nor its form is rewarded
         "R-Search, evidence not rewarded",
         "r_search_reward.evidence_weight = 0.0",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lcrag.commands.command_line import Arguments, whole_number
-from lcrag.commands.records import as_now, read_record, record_files
+from lcrag.commands.records import BOUND_SINCE, as_now, read_record, record_files
 from lcrag.commands.studies import STUDIES, Point, Settings, Study
 from lcrag.errors import UserError, closest, without_secrets
 
@@ -83,7 +83,7 @@ def _check_records(records: Path, points: Sequence[Point], settings: Settings) -
     of_record = {point.record: point for point in points}
     for path in record_files(records):
         record = read_record(path)
-        command = [as_now(word) for word in record["command"]]
+        command = [as_now(word) for word in record["command"] if word not in BOUND_SINCE]
         if "sft" not in command[1:2] and f"--gin_file={settings.experiment}.gin" not in command:
             raise UserError(
                 f"{path} is a record of another experiment than {settings.experiment}.gin: give another folder as"

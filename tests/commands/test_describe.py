@@ -73,6 +73,23 @@ def test_a_papers_file_is_described_without_its_weights_and_data(method, prompts
     assert any("policy" in sentence for sentence in found["lacking"])
 
 
+@pytest.mark.parametrize(
+    ("files", "bindings"),
+    [
+        (("lcrl/paper.gin",), ()),
+        (("r_search/paper.gin",), ()),
+        (("r_search/paper.gin", "r_search/ppo.gin"), ()),
+        (("baselines/published/search_r1.gin",), ()),
+        (
+            ("baselines/published/search_r1.gin", "objective/ppo.gin"),
+            ("Method.samples = 1", "train.updates_per_rollout = 2"),
+        ),
+    ],
+)
+def test_an_update_of_search_r1s_trainer_has_256_episodes(files, bindings):
+    assert described("train", PLATFORM, *files, bindings=bindings)["episodes_per_update"] == 256
+
+
 def test_an_evaluations_own_settings_are_its_budgets():
     found = of_paper("R-Search")
     assert [found[name]["passages"] for name in ("budgets", "evaluated_budgets")] == [3, 5]
@@ -109,7 +126,7 @@ def test_learning_is_told_in_numbers():
     found = of_paper("LcRL", "objective/dr_grpo.gin", bindings=["PolicyGradient.constant_length = 72"])
     assert (found["objective"]["aggregation"], found["objective"]["constant_length"]) == ("constant", 72)
     assert found["advantages"] == {"baseline": "coupled", "normalise_std": False, "min_std": 0.0}
-    assert (found["steps"], found["updates_per_step"]) == (1005, 2)
+    assert (found["steps"], found["updates_per_step"]) == (225, 6)
     assert found["optimizer"]["adamw"].items() >= {"learning_rate": 1e-6, "steps": 1005, "decay": "constant"}.items()
     found = described("sft", "quickstart.gin", "baselines/sft.gin")
     assert (found["rows"]["rows"], found["objective"]["aggregation"]) == ("golden_answers", "token_mean")

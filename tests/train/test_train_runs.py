@@ -59,7 +59,7 @@ KINDS = {
         ("objective/ppo.gin",),
         3,
         *("train.checkpoint_every=1", "train.updates_per_rollout=2", "train.passes_per_rollout=2"),
-        *("PolicyGradient.importance_cap=2.0", "adamw.steps=12"),
+        *("PolicyGradient.importance_cap=2.0", "adamw.steps=12", "KL_COEFFICIENT=1e-3"),
     ),
     "lora": (
         ("model/lora.gin",),
