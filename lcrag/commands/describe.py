@@ -38,7 +38,7 @@ from lcrag.runs import check_used, mark_used
 from lcrag.runs.display import make_console, size_text
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes
-from lcrag.train.steps import check_rows
+from lcrag.train.steps import check_rows, known_of
 
 DESCRIBED = ("train", "sft", "evaluate", "sample")
 MODELS = ("local_model", "question_encoder", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")
@@ -355,7 +355,7 @@ def description(command: str) -> dict[str, Any]:
 def _check_rewarded(reward: Any, questions: Sequence[Question]) -> None:
     """Checks that a reward can score the questions; its models may be absent."""
     for question in questions if isinstance(reward, TermSum) else ():
-        reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", question.extra)
+        reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", known_of(question))
 
 
 def _training_step(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:

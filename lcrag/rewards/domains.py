@@ -21,7 +21,7 @@ compares them: `9 \times 2` is 18, `1+x^2` is `x^2+1`. It reads formulas only: b
 for the set {3, 5} and `1 000` for a product, and reads no digits, units or currencies outside ASCII. A formula that
 needs more than `CPU_SECONDS` is wrong.
 
-The letter of an option is read from the last `\boxed{}`, or from the whole answer without one. Ignoring markup and
+The letter of an option, A to J, is read from the last `\boxed{}`, or from the whole answer without one. Ignoring markup and
 surrounding punctuation, either the text is the letter alone (`B`, `(b)`, `**B**`), or it begins with the letter and
 `.`, `:` or `)` (`B. Paris`) and no other option follows in that form; otherwise exactly one letter must be in
 parentheses or follow the English words "answer", "option" or "choice". An answer that names two options counts as none,
@@ -162,7 +162,9 @@ for line in sys.stdin:
     print(int(same), flush=True)
 """
 
-LETTERS = "ABCDE"
+LETTERS = "ABCDEFGHIJ"  # Nemotron-CrossThink, the paper's source, has up to ten options
+# The word "I", which names no option, unlike "I is right", "I and J".
+_PRONOUN = r"(?!I\b,?\s+(?!(?:is|and|or)\b)[a-z])"
 _MARKUP = re.compile(r"[*_`$\"'“”‘’«»]")
 
 
@@ -328,7 +330,7 @@ def _decimal(text: str) -> Fraction | None:
 
 
 def multiple_choice(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> Float[np.ndarray, " answers"]:
-    """Returns 1 where the chosen option is a golden letter, else 0."""
+    """Returns 1 where the chosen option is a golden letter, else 0. Other golds than `LETTERS` match nothing."""
     chosen = [option(answer or "") for answer in answers]
     wanted = [{gold.strip().upper() for gold in own} for own in golds]
     return np.array([letter in own for letter, own in zip(chosen, wanted, strict=True)], float)
@@ -344,12 +346,12 @@ def option(text: str, letters: str = LETTERS) -> str | None:
     large = rf"[{letters}]\b[.:)]?(?!(?!{_alternative()}[{letters}]\b)\s+[a-z])"
     another = rf"(?:{_alternative()}(?:{large}|[{letters.lower()}]\b(?!\s*[^\W\d_])))"
     if whole := re.fullmatch(
-        rf"\W*({either})(?:\W*|[.:)](?!.*(?:\b[{letters}][.:)]|[(\s]{either}\)))(?!{another}).*)",
+        rf"\W*(?!(?i:i\.e|e\.g)\.)({either})(?:\W*|[.:)](?!.*(?:\b[{letters}][.:)]|[(\s]{either}\)))(?!{another}).*)",
         plain,
         re.DOTALL,
     ):
         return whole[1].upper()
-    several = rf"[{letters}]\b(?:[.:)]?{another})*"
+    several = rf"{_PRONOUN}[{letters}]\b(?:[.:)]?{another})*"
     named = re.findall(rf"\(({several})|\b(?i:answer|option|choice)\b\W*(?:is\b\W*)?({several})", plain)
     found = {letter.upper() for pair in named for letter in re.findall(rf"\b{either}\b", " ".join(pair))}
     return found.pop() if len(found) == 1 else None
@@ -666,18 +668,22 @@ SCORERS: Mapping[str, Scorer] = {
 }
 
 
+JUDGED = ("instruction_following", "summarisation", "translation")  # domains whose texts a judge scores
+
+
 @typed
-def domain_reward(judge: Judge | None = None, retries: int = RETRIES) -> TermSum:
+def domain_reward(judge: Judge | None = None, retries: int = RETRIES, stand_in: bool = True) -> TermSum:
     """Returns Translate-R1's task reward: each episode is scored by the domain of its question, in [0, 1].
 
     Args:
-      judge: Scores summaries, translations and the fluency of answers to instructions; None: chrF for the first two,
-        heuristics for fluency.
+      judge: Scores summaries, translations and the fluency of answers to instructions.
+      stand_in: Whether without a judge chrF scores the first two, and heuristics fluency. chrF is no measure of
+        faithful paraphrases, so the paper's run sets this to False: questions of these domains then need a judge.
       retries: Further requests where the judge gives no score; an episode that it never scores has the reward NaN.
 
     Returns:
-      A reward that names "total" and "domain" (the total before any adjustment). It rejects questions without a domain
-      and instructions without constraints.
+      A reward that names "total" and "domain" (the total before any adjustment). It rejects questions without a domain,
+      options whose golden answer is no letter, instructions without constraints, and what it cannot judge.
     """
     if retries < 0:
         raise UserError(f"domain_reward.retries is {retries}: set it to 0 or more")
@@ -702,8 +708,20 @@ def domain_reward(judge: Judge | None = None, retries: int = RETRIES) -> TermSum
         return scores
 
     def check(name: str, known: Mapping[str, Any]) -> None:
-        if _domain(name, known) == "instruction_following":
+        domain = _domain(name, known)
+        if domain in JUDGED and judge is None and not stand_in:
+            raise UserError(
+                f"the question {name} is of the domain {domain}, which a judge scores, and domain_reward.judge is not"
+                " set: add --gin_file=judge/endpoint.gin or judge/local.gin, or set domain_reward.stand_in to True"
+            )
+        if domain == "instruction_following":
             read_constraints(known.get("constraints"), name)
+        for gold in known.get("answers", ()) if domain == "multiple_choice" else ():
+            if gold.strip().upper() not in [*LETTERS]:
+                raise UserError(
+                    f"the golden answer {gold[:40]!r} of the question {name} is no option's letter, {LETTERS[0]} to"
+                    f" {LETTERS[-1]}, so no answer could be right: correct it"
+                )
 
     models = {} if judge is None else {"judge": judge}
     return TermSum(terms=(Term("domain", score),), models=models, checks=(check,))

@@ -86,7 +86,10 @@ class TermSum:
     turn_rewards: Callable[[Episodes], Sequence[Mapping[int, float]]] | None = None
 
     def check(self, name: str, known: Mapping[str, Any]) -> None:
-        """Raises a UserError if the `Question.extra` of the question `name` lacks data that a term needs."""
+        """Raises a UserError if a term cannot score the question `name`.
+
+        `known` is its `Question.extra`, with its golden answers as `answers`.
+        """
         for check in self.checks:
             check(name, known)
 

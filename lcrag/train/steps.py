@@ -89,12 +89,17 @@ def check_models(models: Iterable[object]) -> None:
         getattr(model, "check", lambda: None)()
 
 
+def known_of(question: Question) -> dict[str, Any]:
+    """Returns what a reward's check of a question is given; see `TermSum.check`."""
+    return {"answers": question.answers} | question.extra
+
+
 def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None:
     """Checks before sampling that a reward can score every question and that its models can be loaded."""
     if isinstance(reward, TermSum):
         check_models(reward.models.values())
         for question in questions:
-            reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", question.extra)
+            reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", known_of(question))
 
 
 def check_rows(layout: Layout, context: int, mesh: AnyMesh) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from lcrag.commands.describe import PAPERS, SILENT, description, plain, shown, value_of
 from lcrag.config import configure
+from lcrag.errors import UserError
 from lcrag.main import run
 
 PLATFORM = "platform/h100_8.gin"
@@ -138,6 +139,23 @@ def test_a_method_without_collections_searches_none():
     found = of_paper("Translate-R1")
     assert (found["collections"], found["budgets"]["searches"]) == (None, 0)
     assert any("Runner.translator" in sentence for sentence in found["lacking"])
+
+
+def test_the_judge_of_translate_r1_is_a_difference_until_it_is_named_and_its_domains_are_refused(tmp_path):
+    judge = ["judge/EndpointCompleter.model = 'a judge'"]
+    for files, bindings, value in (((), [], None), (("judge/endpoint.gin",), judge, "@CompletionJudge()")):
+        differing = {row["setting"]: row for row in of_paper("Translate-R1", *files, bindings=bindings)["differences"]}
+        assert differing["domain_reward.judge"]["value"] == value
+        assert "domain_reward.stand_in" not in differing
+    summary = {"id": "1", "language": "en", "question": "An article.", "answers": ["A summary."]}
+    (tmp_path / "own.jsonl").write_text(json.dumps(summary | {"extra": {"domain": "summarisation"}}))
+    own = [f"{part}/jsonl_questions.files = ({str(tmp_path / 'own.jsonl')!r},)" for part in ("train", "held_out")]
+    with pytest.raises(UserError, match="domain summarisation, which a judge scores"):
+        of_paper("Translate-R1", bindings=own)
+    own.append("train.questions_per_step = 1")
+    of_paper("Translate-R1", "judge/endpoint.gin", bindings=[*judge, *own])
+    found = of_paper("Translate-R1", bindings=[*own, "domain_reward.stand_in = True"])["differences"]
+    assert "domain_reward.stand_in" in [row["setting"] for row in found]
 
 
 @pytest.mark.parametrize("method", PAPERS)

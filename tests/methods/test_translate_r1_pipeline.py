@@ -152,6 +152,9 @@ def test_the_share_of_natural_language(text, least, most):
     assert least <= natural_language_share(text) <= most
 
 
+TO_K = "\n".join(["Which of these is a planet?", *(f"{letter}. the planet {letter}" for letter in "ABCDEFGHIJK")])
+
+
 @pytest.mark.parametrize(
     ("text", "answer", "domain", "cause"),
     [
@@ -161,6 +164,10 @@ def test_the_share_of_natural_language(text, least, most):
         (CHOICE, "A", "multiple_choice", ""),
         (CHOICE.replace("D. a stone", "D."), "A", "multiple_choice", "no options A to D"),
         (CHOICE, "E", "multiple_choice", "the answer is no option"),
+        (TO_K, "J", "multiple_choice", ""),
+        (TO_K, "K", "multiple_choice", "the answer is no option"),
+        ("so " * 900, "x", "summarisation", ""),
+        (CHOICE.replace("a stone", "a stone " * 300), "A", "multiple_choice", ""),
         ("1 + 1 = ?\nA. one\nB. two\nC. three\nD. four", "B", "multiple_choice", "too little natural language"),
     ],
 )

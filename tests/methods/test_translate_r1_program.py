@@ -173,6 +173,10 @@ def test_a_response_has_no_tags_but_its_own_and_is_cut_to_its_tokens():
         (["<think>x</think>"], None),
         (["  "], None),
         (["<think>x</think>so<answer> B </answer>"], "B"),
+        # An earlier thought that a call left open does not void a later one that is closed.
+        (["<think>so <tool_call>", "<think>then</think> \\boxed{4}"], "\\boxed{4}"),
+        (["<think>so <think>then</think> 4"], "4"),
+        (["<think>so</think> <tool_call>", "<think>then it is 4"], None),
         # A thought that no turn finishes leaves no answer.
         (["<think>so <tool_call>", "it is \\boxed{4}"], None),
         (["<think>so <tool_call>", "then</think> \\boxed{4}"], "\\boxed{4}"),

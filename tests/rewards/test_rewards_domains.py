@@ -166,7 +166,23 @@ def test_a_formula_that_cannot_be_computed_is_wrong_and_the_next_is_compared():
         *[(text, "B") for text in ("(b)", "**B**", "Ｂ", "B) Paris", r"\boxed{\text{B}}", "The answer is B.")],
         (r"not A: \boxed{D. Berlin}", "D"),
         ("It must be (A), since the others are wrong", "A"),
-        *[(text, None) for text in ("A cat", "A. or B.", "(A) or (B)", "F", r"\boxed{}")],
+        *[(text, None) for text in ("A cat", "A. or B.", "(A) or (B)", "K", r"\boxed{}")],
+        *[(text, "J") for text in ("j", "(J)", "J. Jupiter", r"\boxed{J}", "Answer: J", "The answer, I think, is (J)")],
+        *[(text, "I") for text in ("I", "(I)", "I. Iron", r"\boxed{\text{I}}", "The answer is I", "Option I is right")],
+        *[
+            (text, None)
+            for text in (
+                "I think so",
+                "(I am not sure)",
+                "Answer: I and J",
+                "Answer: I do not know",
+                "i.e. iron, e.g. iron",
+            )
+        ],
+        *[
+            (text, "B")
+            for text in ("(B), I think", "Answer: B, and I am sure", "I would say (B)", "Answer: B. I checked it")
+        ],
         *[(text, None) for text in ("Answer: A or B", "Answer: A, B", "Answer: A/B", "Answer: A (or B)", "(A) or B")],
         *[
             (text, None)
@@ -339,6 +355,26 @@ def test_questions_that_cannot_be_scored_are_rejected():
     for domain in ("", "poetry", "instruction_following"):
         with pytest.raises(UserError, match="question 'The mayor"):
             domain_reward()(episodes(domain, ["1"], [("1",)]))
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_run_without_a_stand_in_needs_a_judge_for_what_is_judged(domain):
+    known = {"domain": domain, "constraints": [{"kind": "no_commas"}], "answers": ("A",)}
+    for reward in (domain_reward(), domain_reward(ScriptedJudge(""), stand_in=False)):
+        reward.check("1", known)
+    if domain in ("mathematics", "multiple_choice"):
+        domain_reward(stand_in=False).check("1", known)
+    else:
+        with pytest.raises(UserError, match=f"question 1 is of the domain {domain}, .*judge/endpoint.gin"):
+            domain_reward(stand_in=False).check("1", known)
+
+
+def test_a_golden_option_is_a_letter_from_a_to_j():
+    for gold in ("A", "j "):
+        domain_reward().check("1", {"domain": "multiple_choice", "answers": (gold,)})
+    for gold in ("K", "AB", "Paris", ""):
+        with pytest.raises(UserError, match="question 1 is no option's letter"):
+            domain_reward().check("1", {"domain": "multiple_choice", "answers": ("A", gold)})
 
 
 def test_weights_may_follow_the_step():

@@ -26,6 +26,7 @@ from lcrag.evaluation.tables import Cell, Table
 from lcrag.methods.translate_r1.texts import (
     DOMAINS,
     LABEL,
+    MATHEMATICS,
     MULTIPLE_CHOICE,
     TRANSLATION,
     Domain,
@@ -42,7 +43,7 @@ from lcrag.methods.translate_r1.texts import (
     versions_of,
 )
 from lcrag.models.completers import LOCAL, ChatEndpoint, user_message
-from lcrag.rewards.domains import chrf, length_ratio, repetition_ratio
+from lcrag.rewards.domains import LETTERS, chrf, length_ratio, repetition_ratio
 from lcrag.sampling import SamplingParameters
 
 # --- The models that translate and judge ---
@@ -226,7 +227,7 @@ class Thresholds:
     """Thresholds of the stages (Translate-R1, appendix L)."""
 
     natural_language: float = 0.8  # minimum share of natural language in a source
-    characters: int = 2000  # a source must be shorter
+    characters: int = 2000  # a mathematical problem must be shorter; the paper limits no other domain
     repetition: float = 0.3  # maximum repetition ratio of a translation's 10-grams of characters
     min_length: float = 0.2  # minimum and maximum ratio of a translation's length to its source's, in characters
     max_length: float = 3.0
@@ -250,14 +251,14 @@ def unfit_source(question: Question, domain: Domain, thresholds: Thresholds) -> 
 
     The share of natural language is that of the question without its options, which may be numbers.
     """
-    if len(question.text) >= thresholds.characters:
+    if domain is MATHEMATICS and len(question.text) >= thresholds.characters:
         return "too long"
     stem = question.text
     if domain is MULTIPLE_CHOICE:
         options = split_options(question.text)
         if options is None or len(options.texts) < 4 or not all((options.stem, *options.texts.values())):
             return "no options A to D"
-        if not set(question.answers) <= set(options.texts):
+        if not set(question.answers) <= {*options.texts} & {*LETTERS}:
             return "the answer is no option"
         stem = options.stem
     return "" if natural_language_share(stem) >= thresholds.natural_language else "too little natural language"

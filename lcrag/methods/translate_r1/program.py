@@ -6,9 +6,7 @@ another one.
 
 import collections
 import dataclasses
-import itertools
 import json
-import re
 from collections.abc import Collection, Generator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -317,13 +315,14 @@ def translate_r1(
 def final_text(texts: Sequence[str]) -> str | None:
     """Returns the answer in the policy's last text, without its reasoning; None if there is none.
 
-    That is the content of the last answer tags or, without them, the text after the last closed thought. Where a
-    thought of any turn was never finished, text without answer tags may be part of it, and is no answer.
+    That is the content of the last answer tags or, without them, the text after the last closed thought. Where the
+    latest thought, of this or an earlier turn, is still open, text without answer tags may be part of it, and is no
+    answer.
     """
     if (answer := answer_in(texts[-1])) is not None:
         return answer
-    tags = re.findall(f"{opening(THINK)}|{closing(THINK)}", "\n".join(texts))
-    unfinished = any(pair == (opening(THINK),) * 2 for pair in itertools.pairwise([*tags, opening(THINK)]))
+    _, tag, after = "\n".join(texts).rpartition(opening(THINK))
+    unfinished = tag and closing(THINK) not in after
     return None if unfinished else texts[-1].rpartition(closing(THINK))[2].strip() or None
 
 
