@@ -21,8 +21,8 @@ compares them: `9 \times 2` is 18, `1+x^2` is `x^2+1`. It reads formulas only: b
 for the set {3, 5} and `1 000` for a product, and reads no digits, units or currencies outside ASCII. A formula that
 needs more than `CPU_SECONDS` is wrong.
 
-The letter of an option, A to J, is read from the last `\boxed{}`, or from the whole answer without one. Ignoring markup and
-surrounding punctuation, either the text is the letter alone (`B`, `(b)`, `**B**`), or it begins with the letter and
+The letter of an option, A to J, is read from the last `\boxed{}`, or from the whole answer without one. Ignoring markup
+and surrounding punctuation, either the text is the letter alone (`B`, `(b)`, `**B**`), or it begins with the letter and
 `.`, `:` or `)` (`B. Paris`) and no other option follows in that form; otherwise exactly one letter must be in
 parentheses or follow the English words "answer", "option" or "choice". An answer that names two options counts as none,
 also if the second follows a comma, a slash or a conjunction: `Answer: A or B` (CLDR's "and" and "or" in all languages).
