@@ -6,81 +6,87 @@ from pathlib import Path
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-# TensorFlow 2.21 breaks ScaNN's bindings (undefined absl symbols), hence the pin.
+# What should work, so that other JAX libraries fit beside lcrag; constraints.txt has the versions that were tested.
 REQUIREMENTS = [
     "absl-py",
-    "babel==2.18.*",
+    "babel>=2.18,<3",
     "beartype",
     "cachetools",
     "etils[epath]",
     "fastapi",
-    "flax==0.12.8",
+    "flax>=0.12,<0.13",
     # Reads the files of llama.cpp.
-    "gguf==0.19.*",
-    "gin-config==0.5.0",
-    "httpx2==2.*",
+    "gguf>=0.19,<0.20",
+    "gin-config>=0.5,<0.6",
+    "httpx2>=2,<3",
     "huggingface_hub",
-    "jax==0.10.2",
-    "jaxtyping==0.3.*",
+    "jax>=0.10,<0.11",
+    "jaxtyping>=0.3,<0.4",
     "jinja2>=3.1",
     # Compares formulas of answers; its reader of LaTeX is latex2sympy2_extended, on sympy.
-    "math-verify==0.9.*",
+    "math-verify>=0.9,<0.10",
     "matplotlib",
-    "mwparserfromhell==0.7.*",
+    "mwparserfromhell>=0.7,<0.8",
     "numpy>=2,<3",
-    "optax==0.2.8",
-    "orbax-checkpoint==0.12.8",
-    "py3langid==0.4.*",
+    "optax>=0.2.8,<0.3",
+    "orbax-checkpoint>=0.12,<0.13",
+    "py3langid>=0.4,<0.5",
     "pyarrow",
-    "pydantic==2.*",
+    "pydantic>=2,<3",
     # Unicode's scripts, line breaks and invisible characters.
     "regex",
     "rich",
-    "sacrebleu==2.6.*",
+    "sacrebleu>=2.6,<3",
     "safetensors",
-    "scann==1.4.2",
+    "scann>=1.4.2,<1.5",
     "scipy",
     "sentencepiece",
-    "seqio==0.0.20",
+    "seqio>=0.0.20,<0.1",
     "tenacity",
-    "tensorflow-text==2.20.*",
-    "tensorflow==2.20.*",
+    # TensorFlow 2.21 breaks ScaNN's bindings (undefined absl symbols).
+    "tensorflow-text>=2.20,<2.21",
+    "tensorflow>=2.20,<2.21",
     "tokenizers",
-    "transformers==5.23.*",
+    "transformers>=5.23,<6",
     # The service's time limits extend its HTTP/1.1 protocol.
-    "uvicorn==0.54.*",
+    "uvicorn>=0.54,<0.55",
     "zhconv",
 ]
 
+# Orbax asks Google Cloud Storage whether a bucket has folders.
+STORAGE = "google-cloud-storage"
 EXTRAS = {
-    # libtpu, which compiles for TPUs that need not be there; its licence is that of Google Cloud.
-    "tpu": ["jax[tpu]==0.10.2"],
-    # Runs in Google Cloud Storage: Orbax asks it whether a bucket has folders.
-    "gcs": ["google-cloud-storage"],
+    "cpu": [],
+    "cuda": ["jax[cuda12]", STORAGE],
+    # libtpu, which also compiles for TPUs that need not be there; its licence is that of Google Cloud.
+    "tpu": ["jax[tpu]", STORAGE],
+    # Runs in Google Cloud Storage without an accelerator.
+    "gcs": [STORAGE],
     # Beam keeps protobuf at version 6; newer sentencepiece demands version 7 without saying so to pip.
-    "beam": ["apache-beam==2.77.*", "sentencepiece<0.2.3"],
+    "beam": ["apache-beam>=2.77,<3", "sentencepiece<0.2.3"],
     # The client of endpoints that translate.
-    "endpoint": ["openai==3.*"],
+    "endpoint": ["openai>=3,<4"],
     # The client of a distributed vector engine: lcrag.retrieval.qdrant.
-    "qdrant": ["qdrant-client==1.*"],
+    "qdrant": ["qdrant-client>=1,<2"],
     # The SDK of the protocol by which agents call the tool.
-    "mcp": ["mcp==2.*"],
+    "mcp": ["mcp>=2,<3"],
     # Trackers that get the metrics of a run: Trackers.names = ("tensorboard", "wandb").
     "wandb": ["wandb"],
     "test": [
         # Pydantic models of Harbor's trajectory format; Harbor itself needs Python 3.12.
         "atif==1.7.0",
         "hypothesis",
-        "mcp==2.*",
+        "mcp>=2,<3",
         "mypy",
-        "networkx==3.*",
-        "openai==3.*",
+        "networkx>=3,<4",
+        "openai>=3,<4",
         "pytest",
         "pytest-xdist",
         "pytrec-eval-terrier",
-        "qdrant-client==1.*",
+        "qdrant-client>=1,<2",
         "requests",
         "ruff",
+        # Exactly this version installs without CUDA.
         "torch==2.13.0",
     ],
 }
@@ -100,9 +106,23 @@ setup(
     name="lcrag",
     version="0.1.0",
     description="Teach language models to search, in any language: JAX/TPU-native reinforcement learning",
-    python_requires=">=3.11",
+    long_description=Path("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    author="The lcrag authors",
+    license="Apache-2.0",
+    license_files=["LICENSE", "NOTICE", "lcrag/atlas/weights/LICENSE.unicode.txt", "lcrag/atlas/weights/LICENSES.md"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
+    keywords="jax flax reinforcement-learning retrieval-augmented-generation multilingual grpo search-agents",
+    python_requires=">=3.11,<3.14",
     packages=find_packages(include=["lcrag", "lcrag.*"]),
-    package_data={"lcrag": [f"**/*.{suffix}" for suffix in ("html", "json", "md", "safetensors", "txt")]},
+    package_data={"lcrag": [f"**/*.{suffix}" for suffix in ("html", "json", "md", "safetensors", "txt", "typed")]},
     cmdclass={"build_py": BuildWithConfigurations},
     install_requires=REQUIREMENTS,
     extras_require=EXTRAS,

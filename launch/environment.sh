@@ -1,5 +1,6 @@
 # Makes `.venv` ready; source it from the repository's root, then call `prepare_environment EXTRA`,
-# EXTRA being empty or the name of an extra of setup.py. Installing is skipped while setup.py is unchanged.
+# EXTRA being empty or the name of an extra of setup.py. Installing is skipped while setup.py and the tested versions
+# in constraints.txt are unchanged.
 
 supported_python() {
   "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' >/dev/null 2>&1
@@ -30,11 +31,12 @@ make_virtual_environment() {
   fi
 }
 
-# One line for the content of setup.py and the interpreter.
+# One line for the content of setup.py and constraints.txt, and the interpreter.
 installation_stamp() {
   .venv/bin/python -c '
 import hashlib, pathlib, sys
-print(hashlib.sha256(pathlib.Path("setup.py").read_bytes() + sys.version.encode()).hexdigest())'
+files = b"".join(pathlib.Path(name).read_bytes() for name in ("setup.py", "constraints.txt"))
+print(hashlib.sha256(files + sys.version.encode()).hexdigest())'
 }
 
 prepare_environment() {
@@ -46,7 +48,8 @@ prepare_environment() {
     return
   fi
   echo "Installing lcrag${extra:+[$extra]} into .venv (a few minutes the first time)"
-  .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}" || return 2
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+    --editable ".${extra:+[$extra]}" || return 2
   echo "$stamp" >".venv/lcrag-installed-${extra:-plain}"
 }
 

@@ -4,6 +4,7 @@ Everything that can be checked without importing JAX is checked first. `lcrag.co
 """
 
 import importlib
+import importlib.metadata
 import io
 import logging
 import os
@@ -40,6 +41,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     place: Path | str | None = None  # where the command writes
     continues = False
     try:
+        if list(argv) == ["--version"]:
+            print(f"lcrag {importlib.metadata.version('lcrag')}", flush=True)
+            return 0
         arguments = parse(argv)
         if arguments.command is None:
             print(general_help(COMMANDS), flush=True)

@@ -1,15 +1,18 @@
 """What an installed package holds, and the scripts that install it."""
 
+import importlib.metadata
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from lcrag.config import packaged_names
 
 ROOT = Path(__file__).resolve().parents[1]
+FILES = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE")
 SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "launch").glob("*.sh"))]
 
 
@@ -17,7 +20,7 @@ SCRIPTS = [ROOT / ".ci" / "run", *sorted((ROOT / "launch").glob("*.sh"))]
 def installed(tmp_path_factory):
     """A folder into which a wheel of this package is installed; built from a copy, which keeps build folders out."""
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
-    for name in ("setup.py", "pyproject.toml", "MANIFEST.in"):
+    for name in FILES:
         shutil.copy(ROOT / name, source)
     for name in ("gin", "lcrag"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -32,6 +35,38 @@ def test_a_wheel_holds_every_file_and_all_configurations(installed):
     assert packaged_names(installed / "lcrag" / "gin") == packaged_names()
     paths = [path.relative_to(ROOT) for path in (ROOT / "lcrag").rglob("*") if path.is_file()]
     assert not [path for path in paths if path.suffix != ".pyc" and not (installed / path).is_file()]
+
+
+def test_what_is_installed_says_what_it_is(installed):
+    (distribution,) = importlib.metadata.distributions(path=[str(installed)])
+    about = distribution.metadata
+    licence = about["License-Expression"] or about["License"]  # the latter is of older setuptools
+    assert (licence, about["Author"], about["Version"]) == (
+        "Apache-2.0",
+        "The lcrag authors",
+        "0.1.0",
+    )
+    assert about.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
+    licences = {Path(name).name for name in about.get_all("License-File")}
+    assert licences == {"LICENSE", "NOTICE", "LICENSE.unicode.txt", "LICENSES.md"}
+    assert "Copyright 2026 The lcrag authors" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+    extras = set(about.get_all("Provides-Extra"))
+    assert {"cpu", "cuda", "tpu", "test"} <= extras
+    needed = [Requirement(text) for text in distribution.requires or ()]
+    of_extra = {
+        extra: {str(r.name) for r in needed if r.marker and r.marker.evaluate({"extra": extra})} for extra in extras
+    }
+    assert of_extra["cuda"] == of_extra["tpu"] == {"jax", "google-cloud-storage"}
+
+
+def test_the_tested_versions_are_those_that_setup_py_asks_for(installed):
+    (distribution,) = importlib.metadata.distributions(path=[str(installed)])
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    tested = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    for requirement in map(Requirement, distribution.requires or ()):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": "test"}):
+            known = requirement.name in tested or requirement.name == "sentencepiece"  # two extras need different ones
+            assert known and requirement.specifier.contains(tested.get(requirement.name, "0.2.3")), requirement
 
 
 def test_licences_ship_with_the_weights(installed):

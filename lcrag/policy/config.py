@@ -194,9 +194,15 @@ def make_mesh(
     if data == -1:
         data = max(1, len(devices) // (fsdp * tensor))
     if data * fsdp * tensor != len(devices):
+        mend = "change the mesh bindings"
+        if len(devices) < data * fsdp * tensor and all(getattr(device, "platform", "") == "cpu" for device in devices):
+            mend += (
+                "; this JAX sees no accelerator: for NVIDIA GPUs install lcrag[cuda], for TPUs lcrag[tpu], or take a"
+                " platform for CPUs, platform/laptop.gin"
+            )
         raise UserError(
             f"a mesh of data={data} x fsdp={fsdp} x tensor={tensor} needs {data * fsdp * tensor} devices,"
-            f" but {len(devices)} are present: change the mesh bindings"
+            f" but {len(devices)} are present: {mend}"
         )
     return Mesh(np.asarray(devices).reshape(data, fsdp, tensor), MESH_AXES)
 
