@@ -47,7 +47,7 @@ MODULES = """
     commands.benchmark commands.build commands.compile commands.curate commands.describe commands.evaluate
     commands.export commands.index commands.report commands.sample
     commands.serve
-    curation.playing curation.rows
+    curation.players curation.playing curation.rows
     data.constructed data.english data.multilingual data.questions data.rows
     episodes.searches
     methods.baselines.d_rag methods.baselines.rag methods.baselines.searches

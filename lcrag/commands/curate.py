@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import gin
 from rich import table as rich_table
 
-from lcrag.curation.playing import KEPT, VERDICTS, Teacher, right, verdict
+from lcrag.curation.playing import ADMITTED, KEPT, VERDICTS, Teacher, right, verdict
 from lcrag.data.questions import QUOTAS, Question, records_fingerprint, tier_of
 from lcrag.data.rows import question_row
 from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
@@ -151,6 +151,8 @@ def demonstrations(
     collections: SearchableCollections,
     teacher: Teacher,
     answer: str = "exact_match",
+    segmented: bool = True,
+    keep_unknown: bool = False,
     temperature: float = 0.0,
     batch: int = 256,
 ) -> None:
@@ -161,6 +163,8 @@ def demonstrations(
 
     Args:
       answer: Name of the answer reward that decides whether an answer is correct.
+      segmented: Whether an episode is cut into pairs of history and next step (RAG-R1); otherwise it is one row.
+      keep_unknown: Whether episodes that end with the admission that nothing was found are kept too.
       batch: Questions that are run concurrently and written together.
     """
     parts = questions, program, collections, teacher
@@ -175,8 +179,8 @@ def demonstrations(
                 for record, correct in zip(records, right(records, answer), strict=True)
             )
         episodes = journal.rows
-        kept = [episode for episode in episodes if episode["verdict"] == KEPT]
-        rows = [row for episode in kept for row in rag_r1.segments(episode)]
+        kept = [each for each in episodes if each["verdict"] in ((KEPT, ADMITTED) if keep_unknown else (KEPT,))]
+        rows = [row for episode in kept for row in (rag_r1.segments if segmented else rag_r1.whole)(episode)]
         write_json_lines(folder / "rows.jsonl", rows)
         verdicts = counting.Counter(episode["verdict"] for episode in episodes)
         kinds = counting.Counter(row["kind"] for row in rows)

@@ -1,6 +1,7 @@
 """Plays episode programs with a text writer in the policy's place, judges the trajectories, and holds the teachers.
 
-The records have the same form as episodes of the policy. Writers are a chat model, an oracle and the golden answers.
+The records have the same form as episodes of the policy. Writers are a chat model, an oracle and the golden answers;
+`players` has more.
 """
 
 import dataclasses
@@ -11,6 +12,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import gin
 import numpy as np
 
+from lcrag.atlas.facts import UNKNOWN
 from lcrag.data.questions import Question
 from lcrag.episodes import (
     Chat,
@@ -29,7 +31,7 @@ from lcrag.episodes import (
     Translator,
     Turn,
 )
-from lcrag.episodes.programs import Found
+from lcrag.episodes.programs import Found, answer_language
 from lcrag.episodes.runner import answer_batch, answer_translations
 from lcrag.episodes.running_episode import ContextTokenizer, PendingRequest, RunningEpisode, derived_seed
 from lcrag.errors import UserError, lookup, typed
@@ -147,8 +149,9 @@ def play(
 
 KEPT = "kept"
 CONTEXT_FULL, NO_ANSWER, WRONG = "the context was full", "no answer", "a wrong answer"
+ADMITTED = "an admitted unknown"  # the answer is the word for unknown
 INVALID, TOO_MANY, EMPTY = "an invalid action", "a query too many", "an empty query"
-VERDICTS = (KEPT, WRONG, NO_ANSWER, CONTEXT_FULL, INVALID, TOO_MANY, EMPTY)
+VERDICTS = (KEPT, WRONG, ADMITTED, NO_ANSWER, CONTEXT_FULL, INVALID, TOO_MANY, EMPTY)
 
 
 def right(records: Sequence[EpisodeRecord], answer: str) -> list[bool]:
@@ -157,6 +160,11 @@ def right(records: Sequence[EpisodeRecord], answer: str) -> list[bool]:
     answers = [folded(record.outcome.answer or "") for record in records]
     scores = reward(answers, [[*map(folded, record.question.answers)] for record in records])
     return [score >= 1.0 for score in scores.tolist()]
+
+
+def unknown_in(language: str) -> str:
+    """Returns the answer that admits that nothing was found, in English for a language without the word."""
+    return UNKNOWN.get(language, UNKNOWN["en"])
 
 
 def verdict(record: EpisodeRecord, correct: bool) -> str:
@@ -169,7 +177,7 @@ def verdict(record: EpisodeRecord, correct: bool) -> str:
     if record.outcome.answer is None:
         return NO_ANSWER
     if not correct:
-        return WRONG
+        return ADMITTED if record.outcome.answer == unknown_in(answer_language(record.question)) else WRONG
     if record.outcome.invalid_actions:
         return INVALID
     if record.outcome.counts.get("dropped_queries"):
@@ -222,13 +230,14 @@ def oracle_writer(oracle: AtlasOracle) -> TextWriter:
     """Returns the text writer of an oracle, which writes only dialogues, no completions."""
 
     def write(question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
-        _check_dialogue(question, request)
+        check_dialogue(question, request)
         return oracle.next_text(question, [(turn.by, turn.text) for turn in turns])
 
     return write
 
 
-def _check_dialogue(question: Question, request: Generate | Complete) -> None:
+def check_dialogue(question: Question, request: Generate | Complete) -> None:
+    """Raises a UserError for a completion outside the dialogue."""
     if isinstance(request, Complete):
         raise UserError(
             f"the program of question {question.dataset}/{question.id} ({question.language}) completes prompts outside"
@@ -251,7 +260,7 @@ class GoldenAnswers:
             raise UserError(f"the template {self.template!r} of golden answers has no place {PLACE} for the answer")
 
     def __call__(self, question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
-        _check_dialogue(question, request)
+        check_dialogue(question, request)
         return self.template.replace(PLACE, golden_answer(question))
 
 
@@ -348,13 +357,19 @@ def rule_based_teacher(
 ) -> WritingTeacher:
     """Returns a teacher that follows rules, and therefore gives the same text for the same question."""
 
-    def writer(temperature: float) -> TextWriter:
-        if temperature:
-            raise UserError(f"the atlas's oracle does not sample at a temperature of {temperature:g}: set it to 0")
-        return oracle_writer(oracle)
-
-    encoder = context_tokenizer(tokenizer, chat)
+    writer, encoder = greedy(oracle_writer(oracle), "the atlas's oracle"), context_tokenizer(tokenizer, chat)
     return WritingTeacher(writer=writer, tokenizer=encoder, context=context, hashes={"world": world_fingerprint})
+
+
+def greedy(writer: TextWriter, name: str) -> Callable[[float], TextWriter]:
+    """Returns the writer for a temperature of 0, and a UserError for any other."""
+
+    def at(temperature: float) -> TextWriter:
+        if temperature:
+            raise UserError(f"{name} does not sample at a temperature of {temperature:g}: set it to 0")
+        return writer
+
+    return at
 
 
 @gin.configurable

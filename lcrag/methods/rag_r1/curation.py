@@ -24,7 +24,10 @@ from lcrag.errors import UserError, typed
 from lcrag.methods.rag_r1.program import parallel_queries, quoted
 
 # What a row's history ends with, and its target.
-KINDS = ("question_to_answer", "question_to_search", "information_to_search", "information_to_answer", "completion")
+KINDS = (
+    *("question_to_answer", "question_to_search", "information_to_search", "information_to_answer"),
+    *("completion", "episode"),
+)
 WRONG_AT_FIRST, RIGHT_AT_FIRST = "wrong at first", "right at first"
 _OPENING = ("dataset", "question_id", "language", "prompt", "system", "opening")
 
@@ -48,6 +51,17 @@ def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
             kind = f"{'information' if history else 'question'}_to_{target}"
             rows.append({**opening, "kind": kind, "turns": [*history, {"by": "policy", "text": turn["text"]}]})
         history.append({**turn, "learn": False})
+    return rows + _completions(episode)
+
+
+def whole(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Makes one row of an episode (as JSON), and one of each completion outside its dialogue."""
+    opening = {name: episode[name] for name in _OPENING if name in episode}
+    return [{**opening, "kind": "episode", "turns": episode["turns"]}, *_completions(episode)]
+
+
+def _completions(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
+    opening, rows = {name: episode[name] for name in _OPENING if name in episode}, []
     for completion in episode.get("completions", ()):
         if completion["model"] is None:  # the policy's; without the system message of the dialogue
             prompt = completion["prompt"]
