@@ -5,6 +5,8 @@ import dataclasses
 import gzip
 import json
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +25,9 @@ from lcrag.methods.globalrag.plans import (
     golden_plans,
     parse_plan,
     plan_of,
+    published_golden_plans,
     substituted,
+    united,
     with_decomposition,
     with_own_plan,
     with_own_plans,
@@ -53,7 +57,6 @@ BAD = {
     "bad_placeholder": tuple(f'{{"Q1": ["Who?", "{name}"]}}' for name in ("#2", "1", "", "#01", "#1 ", "Q1")),
     "unknown_reference": tuple(f'{{"Q1": ["Who is {name}?", "#1"]}}' for name in ("#2", "#0", "#01", "#11")),
     "cyclic": (
-        '{"Q1": ["Who is #1?", "#1"]}',
         '{"Q1": ["Who is #2?", "#1"], "Q2": ["Who is #1?", "#2"]}',
         '{"Q1": ["Who?", "#1"], "Q2": ["#1 of #4?", "#2"], "Q3": ["#2?", "#3"], "Q4": ["#3?", "#4"]}',
     ),
@@ -120,29 +123,32 @@ def test_any_text_or_object_is_a_plan_or_has_a_fault(read_and_value):
         assert error.fault in FAULTS
 
 
-QUOTING = {"Q1": ["Who sang the #1 hit of 1969?", "#1"], "Q2": ["Where was #1 born?", "#2"]}
-SHORT_WORDS = {"Q1": ["Which song reached #1 in 1969?", "#1"], "Q2": ["Who lived with #1 in 1970?", "#2"]}
-
-
 @pytest.mark.parametrize(
-    ("question", "written", "is_quoted"),
+    ("question", "sub_question", "edges"),
     [
-        ("Where was the singer of the #1 hit of 1969 born?", QUOTING, True),
-        ("Where was the singer of the # 1 hit of 1969 born?", QUOTING, False),
-        ("Where was the singer of the #2 hit of 1969 born?", QUOTING, False),
-        # A word of one or two letters counts only after the same word too.
-        ("Who lived with the singer that reached #1 in 1969?", SHORT_WORDS, True),
-        ("Who lived with the singer that hit #1 in 1969?", SHORT_WORDS, False),
+        # In Q1 itself it is no reference, whatever the question says, and wherever it stands.
+        ("", ("Q1", "Who sang the #1 song of 1969?"), [("Q1", "Q2")]),
+        ("", ("Q1", "Which song reached #1?"), [("Q1", "Q2")]),
+        # In another it is one, unless the question has it before the same word
+        ("Where was the singer of the #1 hit of 1969 born?", ("Q2", "Who wrote the #1 hit of 1969?"), []),
+        ("Where was the singer of the # 1 hit of 1969 born?", ("Q2", "Who wrote the #1 hit of 1969?"), [("Q1", "Q2")]),
+        ("Where was the singer of the #2 hit of 1969 born?", ("Q2", "Who wrote the #1 hit of 1969?"), [("Q1", "Q2")]),
+        # (one of one or two letters counts only after the same word too)
+        ("Who lived with the singer that reached #1 in 1969?", ("Q2", "What reached #1 in 1969?"), []),
+        ("Who lived with the singer that reached #1 in 1969?", ("Q2", "Who lived with #1 in 1970?"), [("Q1", "Q2")]),
+        # or after the same word, at the end of the sub-question.
+        ("Who lived with the singer that reached #1 in 1969?", ("Q2", "Which song reached #1?"), []),
+        ("Who lived with the singer that reached #1 in 1969?", ("Q2", "Who lived with #1?"), [("Q1", "Q2")]),
+        ("Who came before the heir of #1 in 1969?", ("Q2", "Who was the heir of #1?"), [("Q1", "Q2")]),
     ],
 )
-def test_a_number_quoted_from_the_question_is_no_reference(question, written, is_quoted):
-    if not is_quoted:
-        with pytest.raises(BadPlan, match="cyclic"):
-            plan_of(written, question)
-        return
+def test_a_quoted_number_is_no_reference(question, sub_question, edges):
+    key, text = sub_question
+    written = {"Q1": ["Who?", "#1"], "Q2": ["Where was #1 born?", "#2"]} | {key: [text, f"#{key[1:]}"]}
     plan = plan_of(written, question)
-    assert plan.edges == (("Q1", "Q2"),)
-    assert plan.questions["Q1"] == written["Q1"][0].replace("#1", "# 1")
+    assert list(plan.edges) == edges
+    is_quoted = key == "Q1" or not edges
+    assert plan.questions[key] == (text.replace("#1", "# 1") if is_quoted else text)
     assert plan_of(plan.as_object()) == plan
 
 
@@ -204,6 +210,73 @@ def test_a_question_without_a_plan_is_its_own():
         with_own_plans([dataclasses.replace(question, extra={"plan": {}})])
 
 
+def test_equal_plans_are_one_with_the_answers_of_all():
+    other = changed(GRAPH, "Q2", "query", to="Where did #1 grow up?")
+    again = changed(GRAPH, "Q2", "answer", to=["Ohio", "Cincinnati"])
+    for graph in (GRAPH, other, again):
+        graph["Q1"]["answer"], graph["Q2"]["supports"] = ["Steven Spielberg"], ["Spielberg"]
+    both = changed(GRAPH, "Q2", "answer", to=["Cincinnati", "Cincinnati, Ohio", "Ohio"])
+    assert united([GRAPH, other, again]) == [both, other]
+
+
+# The rows that the authors' README and reward show: JSON lines with a question, and a trainer's with a prompt. Parquet
+# adds the keys of longer plans.
+PUBLISHED = {
+    "question": "What is the population of the #1 city of Daniela Scalia?",
+    "golden_answers": ["265,000"],
+    "metadata": {
+        "hop": "2hop",
+        "plan": {
+            "Q1": ["What is the #1 city of Daniela Scalia?", "<A1>"],
+            "Q2": ["What is the population of <A1>?", "<A2>"],
+            "Q3": None,
+        },
+        "graph": [
+            {"Q1": {"answer": "Verona"}, "Q2": {"answer": "265,000"}, "Q3": None},
+            {"Q1": {"answer": "Verona, Italy"}, "Q2": {"answer": "265,000"}, "Q3": None},
+        ],
+    },
+}
+NODE = {"previous": ["Q1"], "query": "What is the population of Verona?", "tag": "<A2>"}
+TEMPLATES = changed(PUBLISHED, "metadata", "plan", to=None)
+TEMPLATES["metadata"]["graph"] = {
+    "Q1": {"answer": ["Verona", "Verona, Italy"], "template": "What is the #1 city of Daniela Scalia?"},
+    "Q2": NODE | {"answer": "265,000", "template": "What is the population of <A1>?"},
+}
+TRAINED = {
+    "data_source": "hotpotqa",
+    "prompt": [{"role": "user", "content": f"Step 1: ...\nQuestion:{PUBLISHED['question']}\n"}],
+    "reward_model": {"ground_truth": {"target": ["265,000"]}, "style": "rule"},
+    "metadata": PUBLISHED["metadata"],
+}
+
+
+@pytest.mark.parametrize("row", [PUBLISHED, TEMPLATES, TRAINED])
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_the_authors_rows_load(row, ending, tmp_path):
+    path = tmp_path / f"train.{ending}"
+    if ending == "parquet":
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
+    else:
+        path.write_text(json.dumps(row) + "\n")
+    [question] = published_golden_plans([path])
+    assert (question.text, question.answers) == (PUBLISHED["question"], ("265,000",))
+    [golden] = golden_plans(question.extra)
+    city = "What is the # 1 city of Daniela Scalia?"  # a number of theirs is no reference
+    assert golden.plan.questions == {"Q1": city, "Q2": "What is the population of #1?"}
+    assert golden.plan.edges == (("Q1", "Q2"),)
+    assert golden.answers == {"Q1": ("Verona", "Verona, Italy"), "Q2": ("265,000",)}
+
+
+def test_bad_rows_of_the_authors_are_named(tmp_path):
+    cyclic = changed(PUBLISHED, "metadata", "plan", "Q1", to=["Where is <A2>?", "<A1>"])
+    unanswered = changed(PUBLISHED, "metadata", "graph", to=[{"Q1": {"answer": "Verona"}}])
+    for row, problem in ((cyclic, "cyclic"), (unanswered, "answer of Q2"), ({}, "question")):
+        (tmp_path / "bad.jsonl").write_text(f"{json.dumps(row)}\n")
+        with pytest.raises(UserError, match=f"line 1, field .*{problem}"):
+            published_golden_plans([tmp_path / "bad.jsonl"])
+
+
 ROW = {
     "id": "2hop__1_2",
     "question": "Where was the director of Jaws born?",
@@ -227,7 +300,7 @@ def row(number, *steps):
 
 ONE, TWO = ROW["question_decomposition"]
 BAD_ROWS = {
-    "cyclic": row(2, ONE, TWO | {"question": "Where was #2 born?"}),
+    "cyclic": row(2, ONE | {"question": "Jaws and #2"}, TWO),
     "unknown reference": row(3, ONE, TWO | {"question": "Where was #3 born?"}),
     "inconsistent order": row(4, ONE | {"question": "Jaws and not #2"}, TWO | {"question": "What is Jaws 2?"}),
     "another answer": row(5, ONE, TWO | {"answer": "Ohio"}),
@@ -277,6 +350,6 @@ def test_unusable_decompositions_are_counted_by_cause_or_end_the_reading(tmp_pat
     questions, bad_rows = read(tmp_path, ROW, *BAD_ROWS.values(), BAD_ROWS["cyclic"] | {"id": "2hop__9"}, skip=True)
     assert [question.id for question in questions] == ["2hop__1_2"]
     assert bad_rows.causes == dict.fromkeys(BAD_ROWS, 1) | {"cyclic": 2}
-    assert "line 2, field question_decomposition: cyclic: Q2 needs Q2" in bad_rows.summary()
+    assert "line 2, field question_decomposition: cyclic: Q1 needs Q2 needs Q1" in bad_rows.summary()
     with pytest.raises(UserError, match="line 2, field question_decomposition: cyclic: .* with --skip_bad_rows"):
         read(tmp_path, ROW, BAD_ROWS["cyclic"])

@@ -182,7 +182,7 @@ def test_several_golden_plans_and_mistakes_of_the_caller():
     scores = plan_rewards(CREEK, [other, CREEK], {"Q1": "Parramatta River"}, [{"Q1": "Sydney Harbour"}, ANSWERS], words)
     assert scores == {"structural": 1, "semantic": 1, "subgoal": 0.5}
     with pytest.raises(ValueError, match="cyclic"):
-        plan_rewards(CREEK, {"Q1": ["#1?", "#1"]}, {}, {"Q1": "x"}, words)
+        plan_rewards(CREEK, {"Q1": ["#2?", "#1"], "Q2": ["#1?", "#2"]}, {}, ANSWERS, words)
 
 
 def test_a_batch_scores_as_its_episodes_do_alone():

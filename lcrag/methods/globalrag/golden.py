@@ -53,6 +53,7 @@ from lcrag.methods.globalrag.plans import (
     placeholder,
     plan_of,
     substituted,
+    united,
     with_own_plan,
 )
 from lcrag.retrieval.passages import Hit
@@ -226,14 +227,13 @@ def graph_of(record: EpisodeRecord) -> GoldenGraph:
 def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, Any]]) -> list[GoldenQuestion]:
     """Returns the questions with at least one kept trajectory, in the order given.
 
-    `rows` are trajectories with `key`, `verdict` and, if kept, `graph`; of a question's equal plans the first counts.
+    `rows` are trajectories with `key`, `verdict` and, if kept, `graph`; a question's equal plans are united.
     """
-    graphs: dict[str, dict[tuple[str, ...], GoldenGraph]] = defaultdict(dict)
+    graphs: dict[str, list[GoldenGraph]] = defaultdict(list)
     for row in rows:
         if row["verdict"] == KEPT:
-            queries = tuple(node["query"] for node in row["graph"].values())
-            graphs[row["key"]].setdefault(queries, row["graph"])
-    return [(question, list(graphs[question.key].values())) for question in questions if question.key in graphs]
+            graphs[row["key"]].append(row["graph"])
+    return [(question, united(graphs[question.key])) for question in questions if question.key in graphs]
 
 
 def curation_report(
@@ -375,8 +375,10 @@ class PlanTeacher:
         written = [text for by, text in turns if by == "policy"]
         if not written:
             if in_share(question.coupling, self.careless, self.seed):
-                cyclic = f"{plan.questions[keys[0]]} {placeholder(keys[-1])}"
-                plan = QuestionPlan({**plan.questions, keys[0]: cyclic})
+                first, last = keys[0], keys[-1] if len(keys) > 1 else "Q2"
+                questions = {**plan.questions, first: f"{plan.questions[first]} {placeholder(last)}"}
+                questions.setdefault(last, placeholder(first))  # a question over one fact has no other
+                plan = QuestionPlan(questions)
             return f"<think> {question.text}</think><plan> {plan.as_json()}</plan>"
         known = _known(question, turns)
         resolved = [place for place, text in enumerate(written) if "</subAnswer>" in text]

@@ -4,8 +4,9 @@ A plan is one strict JSON object of sub-questions with placeholders for their an
 
   {"Q1": ["What is the most populous city of the USA?", "#1"], "Q2": ["Who was the first mayor of #1?", "#2"]}
 
-`#1` in the question of Q2 is the answer of Q1, so Q2 depends on Q1: a plan is a directed acyclic graph. A `#n` that a
-sub-question quotes from the whole question ("the #1 hit") is ordinary text, and gets a space when the plan is read.
+`#1` in the question of Q2 is the answer of Q1, so Q2 depends on Q1: a plan is a directed acyclic graph. A `#n` in the
+question of Qn itself ("the #1 song of 1969"), or one that a sub-question quotes from the whole question, is ordinary
+text, and gets a space when the plan is read.
 
 Questions carry golden plans in `extra`, in one of two forms; `previous` and `supports` are optional:
 
@@ -15,23 +16,28 @@ Questions carry golden plans in `extra`, in one of two forms; `previous` and `su
   sub_answers: {"#1": ["Steven Spielberg"], "#2": ["Cincinnati"]}
 
 The first is what `lcrag curate golden_plans` writes, one or several graphs per question; the second is a single plan as
-a policy writes it. `with_own_plan` and `with_decomposition` make golden plans without a teacher.
+a policy writes it. `with_own_plan` and `with_decomposition` make golden plans without a teacher, and
+`published_golden_plans` reads the authors' training questions.
 """
 
 import dataclasses
 import functools
 import graphlib
 import json
+import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from contextlib import suppress
+from typing import Annotated, Any, TypeAlias
 
 import gin
+import pydantic
 
-from lcrag.data.questions import Question
-from lcrag.data.rows import UnusableQuestion
+from lcrag.data.questions import Question, trimmed
+from lcrag.data.rows import Row, Text, UnusableQuestion, counted_bad_rows, read_rows
 from lcrag.errors import UserError, typed
-from lcrag.rewards.text import folded
+from lcrag.files import local_files
+from lcrag.rewards.text import folded, is_visible
 
 # What can be wrong with a plan, in the order of the checks.
 FAULTS = (
@@ -52,6 +58,8 @@ NO_STEPS, NO_ANSWER, ANOTHER_ANSWER = "no decomposition", "no sub-answer", "anot
 MAX_QUESTIONS = 16  # golden plans have at most about 6; the limit bounds the cost of matching
 _KEY = re.compile(r"Q[1-9][0-9]{0,3}")
 _REFERENCE = re.compile(r"#([0-9]+)")
+_DIGIT_AFTER = re.compile("#(?=[0-9])")
+_PUBLISHED = re.compile("<A([0-9]+)>")
 
 GoldenGraph: TypeAlias = dict[str, dict[str, Any]]  # {Qn: {"query", "answer", "previous", "supports"}}
 
@@ -139,7 +147,7 @@ def parse_plan(text: str, question: str = "") -> QuestionPlan:
 def plan_of(value: object, question: str = "") -> QuestionPlan:
     """Builds a plan from a decoded JSON object `{"Q1": ["...", "#1"], ...}`; raises `BadPlan`.
 
-    What it quotes of the `question` that it is for is no reference.
+    What it quotes of the `question` that it is for is no reference, nor is the placeholder of Qn in Qn itself.
     """
     if not isinstance(value, Mapping):
         raise BadPlan("not_an_object", "the plan is not an object of questions")
@@ -156,14 +164,20 @@ def plan_of(value: object, question: str = "") -> QuestionPlan:
 
     in_question = [around(match) for match in _REFERENCE.finditer(question)]
 
-    def spaced_if_quoted(match: re.Match[str]) -> str:
-        # A quote has the same word after it; a word of one or two letters counts only after the same word too.
+    def is_quoted(match: re.Match[str]) -> bool:
+        """Whether a `#n` is of the question: the same word is after it, or before it at the end of a sub-question.
+
+        A word of one or two letters counts only if the word on the other side is the same too.
+        """
         number, before, after = around(match)
-        quoted = any(
-            (number, after) == (other, other_after) and (len(after) > 2 or before == other_before)
+        return any(
+            number == other
+            and (
+                (after == other_after and (len(after) > 2 or before == other_before))
+                or (not after and len(before) > 2 and before == other_before)
+            )
             for other, other_before, other_after in in_question
         )
-        return f"# {number}" if quoted else match[0]
 
     questions = {}
     for key, entry in value.items():
@@ -174,7 +188,11 @@ def plan_of(value: object, question: str = "") -> QuestionPlan:
             raise BadPlan("bad_entry", f"{key} is not a list of a question and a placeholder")
         if pair[1] != placeholder(key):
             raise BadPlan("bad_placeholder", f"the placeholder of {key} is {pair[1]!r}, not {placeholder(key)}")
-        questions[key] = _REFERENCE.sub(spaced_if_quoted, pair[0].strip())
+        text = pair[0].strip()
+        for match in reversed([*_REFERENCE.finditer(text)]):
+            if match[0] == pair[1] or is_quoted(match):
+                text = f"{text[: match.start()]}# {text[match.end() - len(match[1]) :]}"
+        questions[key] = text
     plan = QuestionPlan(questions)
     for key, names in plan.dependencies.items():
         if unknown := [name for name in names if name not in plan.questions]:
@@ -253,6 +271,22 @@ def graph_with_answers(
     }
 
 
+def united(graphs: Iterable[GoldenGraph]) -> list[GoldenGraph]:
+    """Returns the golden graphs of a question, equal plans as one with the answers and supports of all."""
+    by_plan: dict[tuple[str, ...], GoldenGraph] = {}
+    for graph in graphs:
+        queries = tuple(node["query"] for node in graph.values())
+        known = by_plan.setdefault(queries, graph)
+        if known is graph:
+            continue
+        both = {
+            name: {key: list(dict.fromkeys((*node[name], *graph[key][name]))) for key, node in known.items()}
+            for name in ("answer", "supports")
+        }
+        by_plan[queries] = {key: node | {name: both[name][key] for name in both} for key, node in known.items()}
+    return list(by_plan.values())
+
+
 def with_own_plan(question: Question) -> Question:
     """Returns a one-hop question with itself as its only sub-question; one with a golden plan stays as it is.
 
@@ -260,7 +294,7 @@ def with_own_plan(question: Question) -> Question:
     """
     if golden_plans(question.extra):
         return question
-    plan = {"Q1": [re.sub("#(?=[0-9])", "# ", question.text), "#1"]}
+    plan = {"Q1": [_DIGIT_AFTER.sub("# ", question.text), "#1"]}
     extra = question.extra | {"plan": plan, "sub_answers": {"#1": list(question.answers)}}
     return dataclasses.replace(question, extra=extra)
 
@@ -273,6 +307,79 @@ def with_own_plans(questions: Sequence[Question]) -> list[Question]:
         return [with_own_plan(question) for question in questions]
     except ValueError as error:
         raise UserError(f"a golden plan of the questions cannot be used: {error}; correct it in their file") from error
+
+
+class _Node(Row):
+    answer: str | list[str] | None = None
+    template: str | None = None
+
+
+class _Metadata(Row):
+    plan: dict[str, list[str] | None] | None = None  # {"Q1": ["What is the birth city of Daniela Scalia?", "<A1>"]}
+    graph: dict[str, _Node | None] | list[dict[str, _Node | None]]
+
+    def golden_graph(self) -> GoldenGraph:
+        """Returns its graph in our form, with the answers of several graphs united; raises a `ValueError`."""
+        graphs = [self.graph] if isinstance(self.graph, dict) else self.graph
+        queries = {key: entry[0] for key, entry in (self.plan or {}).items() if entry}
+        answers: dict[str, dict[str, None]] = {}
+        for graph in graphs:
+            for key, node in graph.items():
+                if node is None:  # Parquet has a column for every key of the file
+                    continue
+                queries.setdefault(key, node.template or "")
+                given = [node.answer] if isinstance(node.answer, str) else node.answer or []
+                answers.setdefault(key, {}).update(dict.fromkeys(filter(is_visible, map(trimmed, given))))
+        # A `#1` of theirs is text, and <A1> the placeholder.
+        texts = {key: _PUBLISHED.sub(r"#\1", _DIGIT_AFTER.sub("# ", query)) for key, query in queries.items()}
+        golden = {key: {"query": text, "answer": list(answers.get(key, ()))} for key, text in texts.items()}
+        golden_graph(golden)
+        return golden
+
+
+class PublishedRow(Row):
+    """A row of the authors' training questions; files for the trainer have `prompt` and `reward_model`."""
+
+    question: Text
+    golden_answers: Annotated[list[Text], pydantic.Field(min_length=1)]
+    metadata: _Metadata
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def of_trainer(cls, row: Any) -> Any:
+        """Takes question and answers of a row for the trainer from the prompt and the reward's truth."""
+        if isinstance(row, Mapping) and "question" not in row and "prompt" in row:
+            with suppress(LookupError, TypeError, AttributeError):
+                asked = row["prompt"][-1]["content"].rpartition("Question:")[2]
+                row = {**row, "question": asked, "golden_answers": row["reward_model"]["ground_truth"]["target"]}
+        return row
+
+
+@gin.configurable
+@typed
+def published_golden_plans(files: Sequence[str | pathlib.Path], dataset: str = "globalrag") -> list[Question]:
+    """Returns the authors' training questions with their golden plans (github.com/CarnegieBin/GlobalRAG).
+
+    In their rows a placeholder is `<A1>`, `template` is a sub-question with placeholders, and a list of graphs differs
+    in answers alone. An id is the row's number in all files.
+
+    Args:
+      files: Files of JSON lines or Parquet, also in an object store.
+    """
+    questions: list[Question] = []
+    with counted_bad_rows() as bad_rows:
+        for path in map(local_files, files):
+            for line, row in read_rows(path, PublishedRow, bad_rows):
+                try:
+                    extra = {"golden_plans": [row.metadata.golden_graph()]}
+                except ValueError as error:
+                    cause = error.fault.replace("_", " ") if isinstance(error, BadPlan) else ""
+                    bad_rows.add(path, line, "metadata", str(error), cause=cause)
+                    continue
+                answers = tuple(dict.fromkeys(row.golden_answers))
+                names = {"id": str(len(questions) + 1), "dataset": dataset, "language": "en"}
+                questions.append(Question(**names, text=row.question, answers=answers, extra=extra))
+    return questions
 
 
 @gin.configurable
