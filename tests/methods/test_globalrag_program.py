@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import program_scripts
 import pytest
@@ -12,7 +13,7 @@ from support import tiny_tokenizer
 from lcrag.data.questions import Question
 from lcrag.episodes import TRY_AGAIN, Generate, Observe, Retrieve
 from lcrag.episodes.tags import TAGS
-from lcrag.methods.globalrag.plans import FAULTS, parse_plan
+from lcrag.methods.globalrag.plans import parse_plan
 from lcrag.methods.globalrag.program import PLAN_FAULTS, globalrag, read_episode
 from lcrag.retrieval.passages import Hit
 
@@ -96,10 +97,11 @@ def test_every_cause_of_a_bad_plan_is_counted_alone(fault):
     """The answer counts all the same; the sub-answers are those of no question; the format looks at tags only."""
     outcome, _ = drive(FIRST.replace(f"<plan> {PLAN} </plan>", BAD_PLANS[fault]), SECOND, LAST)
     assert outcome.answer == "sol"
-    nothing = {"plan": None, "plan_fault": fault, "sub_answers": {}, "well_formed": fault in FAULTS}
+    formed = fault not in ("missing", "malformed")
+    nothing = {"plan": None, "plan_fault": fault, "sub_answers": {}, "well_formed": formed}
     assert outcome.extra | nothing == outcome.extra
     counts = {"plan": 0, f"plan_{fault}": 1, "sub_questions": 0, "sub_answers": 0, "unknown_sub_answers": 2}
-    tags = {"well_formed": fault in FAULTS, "malformed_tags": fault == "malformed"}
+    tags = {"well_formed": formed, "malformed_tags": fault == "malformed"}
     assert occurred(outcome) == counted(**counts, **tags)
 
 
@@ -116,7 +118,7 @@ MALFORMED = {"malformed_sub_answers": 1, "malformed_tags": 1, "well_formed": 0}
 @pytest.mark.parametrize(
     ("change", "sub_answers", "counts"),
     [
-        ((LAST, "<think>so</think><answer>sol</answer>"), {"Q1": "Peru"}, {"well_formed": 0, "malformed_tags": 1}),
+        ((LAST, "<think>so</think><answer>sol</answer>"), {"Q1": "Peru"}, {"malformed_tags": 1}),
         (("#2 =", "#3 ="), {"Q1": "Peru"}, {"unknown_sub_answers": 1}),
         (("#2 =", "#1 ="), {"Q1": "sol"}, {"repeated_sub_answers": 1}),
         (("#2 = sol", "the sol"), {"Q1": "Peru"}, {"malformed_sub_answers": 1}),
@@ -142,15 +144,16 @@ FORM = f"{FIRST}|{SECOND}|{LAST}"
         (("", ""), True),
         (("<think>Two steps.</think>\n", ""), False),  # no thought before the plan
         (("<think>So the sol.</think>", "<think> </think>"), False),
-        (("<think>Lima</think>", ""), False),  # nor in a sub-plan
-        (("<think>It says Peru.</think> ", ""), True),  # only one is asked for
+        (("<think>Lima</think>", ""), True),  # one thought of a sub-plan is enough
         (("<subAnswer>#2 = sol</subAnswer>", ""), False),
         (("<search>Peru currency</search>", "|"), False),  # a sub-plan without a search
-        (("</subPlan>\n<subPlan>", ""), False),  # two searches and two sub-answers in one
+        (("</subPlan>\n<subPlan>", ""), True),  # two searches and two sub-answers in one
         (("</subPlan>", ""), False),
-        (("<answer> sol </answer>", "<answer></answer><answer>sol</answer>"), False),
-        (("The sol.", "The <think>sol."), False),
-        (("The sol.", "<information>sol</information>"), False),  # made up
+        (("<answer> sol </answer>", "<answer></answer>"), False),
+        # What else is written is no matter, but information that the policy makes up is none.
+        (("The sol.", "The <think>sol."), True),
+        (("The sol.", "<information>sol</information>"), True),
+        (("<search>Peru currency</search>", "<information>sol</information>|"), False),
         (("<answer>", "It is <answer>"), True),
     ],
 )
@@ -162,13 +165,31 @@ def test_the_format(change, formed):
     assert counts["well_formed"] == formed
 
 
+PARTS = [f"<{tag}>x</{tag}>" for tag in ("think", "plan", "search", "subAnswer", "answer")]
+
+
+@given(st.lists(st.sampled_from([*PARTS, "<subPlan>", "</subPlan>", "".join(PARTS)]), max_size=16).map("".join))
+def test_the_format_is_that_of_the_authors_check(written):
+    """A thought right before the plan and the answer, and all parts in every sub-plan of a transcript."""
+    texts = [text for text in re.split("(?<=</search>)", written) if text]
+    shown = [number for number, text in enumerate(texts) if text.endswith("</search>")]
+    transcript = written.replace("</search>", "</search><information>y</information>")
+    sub_plans = re.findall("<subPlan>.*?</subPlan>", transcript)
+    expected = (
+        "</think><plan>" in transcript
+        and "</think><answer>" in transcript
+        and sub_plans != []
+        and all(f"<{tag}>" in each for each in sub_plans for tag in ("think", "search", "information", "subAnswer"))
+    )
+    assert read_episode(texts, shown)[0]["well_formed"] == expected
+
+
 def test_limits_of_searches_and_invalid_actions():
     beyond = "<search>more</search><think>well</think><answer>sol</answer>"
     outcome, requests = drive(*[FIRST, SECOND, SECOND, SECOND], beyond)
     assert outcome.counts["valid_searches"] == 4
     assert outcome.counts["searches_beyond_budget"] == 1
     assert outcome.answer == "sol"
-    assert not outcome.extra["well_formed"]
     assert [r.stop for r in requests if isinstance(r, Generate)] == [("</search>", "</answer>")] * 4 + [("</answer>",)]
     outcome, requests = drive("hm", "<search></search>", LAST, invalid_limit=2)
     assert outcome.invalid_actions == requests.count(Observe(TRY_AGAIN)) == 2
@@ -188,4 +209,3 @@ def test_whatever_is_written_has_an_outcome(texts, shown):
     assert counts["plan"] + sum(counts[f"plan_{fault}"] for fault in PLAN_FAULTS) == 1
     assert min(counts.values()) >= 0
     assert counts["sub_answers"] == len(extra["sub_answers"])
-    assert not (extra["well_formed"] and counts["malformed_tags"])

@@ -143,7 +143,11 @@ def read_episode(
     sub_answers = dict(known)
 
     marks = tag_marks(texts, shown)
-    well_formed = _FORM.fullmatch(marks) is not None
+    # Section 3.2.4, as in the authors' code: the parts are there, whatever else is written.
+    sub_plans = re.findall(r"\(([^)]*)\)", marks)
+    parts = {_BOXES[THINK], _BOXES[SEARCH], _SHOWN, _BOXES[SUB_ANSWER]}
+    planned, concluded = (_BOXES[THINK] + _BOXES[name] in marks for name in (PLAN, ANSWER))
+    well_formed = planned and concluded and bool(sub_plans) and all(parts <= {*each} for each in sub_plans)
     unpaired = re.sub(r"\(([^()]*)\)", r"\1", marks)
     extra = {
         "plan": plan.as_object() if plan else None,
@@ -170,13 +174,10 @@ def read_episode(
 _TAG = re.compile(rf"<(/?)({'|'.join(TAGS)})>")
 _BOXES = {THINK: "t", PLAN: "p", SEARCH: "s", SUB_ANSWER: "a", ANSWER: "A"}
 _SHOWN, _MALFORMED = "i", "x"
-# The format (section 3.2.4): thoughts, the plan, sub-plans (thoughts, an answered search, a sub-answer), thoughts, the
-# answer; nothing is malformed.
-_FORM = re.compile(r"t+p(t*\(t+si(t*si)*t*a\))+t+A")
 
 
 def tag_marks(texts: Sequence[str], shown: Collection[int]) -> str:
-    """Returns all tag pairs in order, one character each, on which the format is checked.
+    """Returns all tag pairs in order, one character each, in which the parts of the format are found.
 
     t(hink), p(lan), s(earch), a (sub-answer), A(nswer), brackets for the tags of sub-plans, i for information shown by
     the environment, and x for anything malformed: a stray tag, an empty pair, a tag of another method, or information
