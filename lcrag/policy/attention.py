@@ -63,7 +63,7 @@ Keys: TypeAlias = Float[Array, "slots time kv_heads width"]
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values of every slot and layer, or of one layer, for compilers that copy a layer out of a stack (GPUs).
+    """Keys and values of every slot and layer, or of one layer, for compilers that copy a layer out of a stack.
 
     Decoding reads the last two axes contiguously.
     """

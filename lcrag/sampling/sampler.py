@@ -18,6 +18,7 @@ from jaxtyping import Array
 
 from lcrag.errors import UserError, typed
 from lcrag.policy import AnyMesh, DecoderConfig, TokenIds, Tokenizer, logical_sharding, make_mesh, replicated
+from lcrag.policy.config import accelerator_of
 from lcrag.sampling.choice import StopTable, text_until_stop
 from lcrag.sampling.slots import CONTINUES, DecodeReport, LayersForm, SamplerForm, SlotParameters, compiled_functions
 
@@ -90,8 +91,9 @@ class SamplerConfig:
       decode_rows: Numbers of slots to compile `decode` for, in addition to all slots: a block computes the smallest
         that fits the sampling slots, and continues with fewer as slots finish. It copies their contexts first.
       append_rows: Numbers of slots to compile `append` for, over all devices; empty: 8, and all slots. Slots are
-        split over them with the least padding. Memory for a chunk grows with rows x tokens x context.
-      append_tokens: Chunk lengths to compile `append` for; texts are cut into them with the least padding.
+        split over them at the least cost. Memory for a chunk grows with rows x tokens x context.
+      append_tokens: Chunk lengths to compile `append` for; texts are cut into them at the least cost, which is that of
+        padding and of reading the parameters once more for each chunk.
       gather_parameters: Whether every device along the mesh axis "fsdp" holds all parameters. Otherwise each decode
         step gathers them, which takes longer than reading them; set it wherever they fit.
       layers: Whether the sampler keeps each layer's parameters and cache "apart" or "stacked"; see `SamplerForm`.
@@ -148,6 +150,8 @@ class SamplerStatistics:
 
 # --- The sampler ---
 
+CPU_TOKENS_PER_READ = 24.0  # 30 layers, 576 wide, in float32 on two cores: 29 ms a call and 1.3 ms a token
+
 
 class Sampler:
     """Samples many contexts at once in a fixed number of device slots; contexts persist across turns.
@@ -192,6 +196,10 @@ class Sampler:
         self._waiting: dict[int, SamplingParameters] = {}
         self._eos = self._put(np.asarray(tokenizer.eos_ids, np.int32))
         self._min_finished_share = settings.min_finished_share
+        # Reading the parameters for a call of `append` takes as long as computing this number of tokens: a token needs
+        # two operations for each parameter, which has two bytes.
+        one = accelerator_of(mesh.devices.flat[0])
+        self._tokens_per_call = one.flops_per_second / one.bytes_per_second if one else CPU_TOKENS_PER_READ
 
     def _per_share(self, rows: Iterable[int]) -> list[int]:
         return sorted({-(-min(each, self.slots) // self._shares) for each in rows})
@@ -239,8 +247,11 @@ class Sampler:
         started = time.monotonic()
         self._lengths[list(dropping)] -= 1
         pieces: dict[int, list[TokenIds]] = {}
+        together = min(max(map(len, self._by_share(entries))), self._append_rows[-1])  # slots that share a call
         for slot, ids in entries.items():
-            ends = itertools.accumulate(_split(len(ids), tuple(self._append_tokens)))
+            ends = itertools.accumulate(
+                _split(len(ids), tuple(self._append_tokens), self._tokens_per_call / max(1, together))
+            )
             pieces[slot] = [ids[begin:end] for begin, end in itertools.pairwise([0, *ends])]
         for index in range(max(map(len, pieces.values()), default=0)):
             now = {slot: each[index] for slot, each in pieces.items() if index < len(each)}
@@ -248,7 +259,7 @@ class Sampler:
                 slots = [slot for slot, ids in now.items() if _bucket(self._append_tokens, len(ids)) == size]
                 shares = self._by_share(slots)
                 first = 0
-                for rows in _split(max(map(len, shares)), tuple(self._append_rows)):
+                for rows in _split(max(map(len, shares)), tuple(self._append_rows), self._tokens_per_call / size):
                     part = {slot: now[slot] for share in shares for slot in share[first : first + rows]}
                     self._append(part, dropping if index == 0 else ())
                     first += rows
@@ -397,19 +408,19 @@ def _bucket(sizes: Sequence[int], needed: int) -> int:
 
 
 @functools.cache
-def _split(count: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Splits a number of rows or tokens into compiled sizes, the largest first, with the least padding.
+def _split(count: int, sizes: tuple[int, ...], part_cost: float) -> tuple[int, ...]:
+    """Splits a number of rows or tokens into compiled sizes, the largest first, at the least cost.
 
-    Each additional part costs as much as padding of the smallest size, because it is another call with fewer rows.
+    The cost is the sum of the parts, and `part_cost` for each of them, in rows or tokens.
     """
     if count <= 0:
         return ()
     if count > sizes[-1]:
         full = count // sizes[-1]
-        return (sizes[-1],) * full + _split(count - full * sizes[-1], sizes)
+        return (sizes[-1],) * full + _split(count - full * sizes[-1], sizes, part_cost)
     enough = next(size for size in sizes if size >= count)
-    choices = [(size, *_split(count - size, sizes)) for size in sizes if size <= enough]
-    best = min(choices, key=lambda parts: (sum(parts) + len(parts) * sizes[0], len(parts)))
+    choices = [(size, *_split(count - size, sizes, part_cost)) for size in sizes if size <= enough]
+    best = min(choices, key=lambda parts: (sum(parts) + len(parts) * part_cost, len(parts)))
     return tuple(sorted(best, reverse=True))
 
 

@@ -51,8 +51,9 @@ Cache: TypeAlias = KeyValueCache | tuple[KeyValueCache, ...]  # of all layers, o
 class SamplerForm:
     """The form of a sampler's parameters and cache.
 
-    Each layer has separate arrays ("apart") or slices of stacked arrays, for its parameters and its cache. XLA for GPUs
-    copies such a slice before every use, XLA for TPUs reads it in place; "auto" follows the platform.
+    Each layer has separate arrays ("apart") or slices of stacked arrays, for its parameters and its cache. XLA for CPUs
+    and GPUs copies such a slice before every use, XLA for TPUs reads it in place; "auto" follows the platform. Layers
+    apart are a copy of the policy's, which take their memory once more.
     """
 
     policy: DecoderConfig  # in training
@@ -64,10 +65,17 @@ class SamplerForm:
     @property
     def apart(self) -> bool:
         """Whether each layer has separate arrays."""
-        if self.layers == "auto":
-            devices = self.mesh.devices if isinstance(self.mesh, Mesh) else None  # an abstract mesh has none
-            return devices is not None and devices.flat[0].platform in ("gpu", "cuda", "rocm")
-        return self.layers == "apart"
+        return self._platform not in (None, "tpu") if self.layers == "auto" else self.layers == "apart"
+
+    @property
+    def transposes_keys(self) -> bool:
+        """Whether a block of decoding begins with copies of the caches in the form that CPUs prefer."""
+        return self.apart and self._platform == "cpu"
+
+    @property
+    def _platform(self) -> str | None:
+        """The platform of the devices; an abstract mesh has none."""
+        return self.mesh.devices.flat[0].platform if isinstance(self.mesh, Mesh) else None
 
     @functools.cached_property
     def decoder(self) -> DecoderConfig:
@@ -107,13 +115,8 @@ class SamplerForm:
         """Converts parameters and places them on the mesh; arrays already in place are not copied."""
         given = jax.device_put(params, param_shardings(self.policy, self.mesh))
         if self.apart:
-            return self._separate(given)
+            return _separation(self)(given)
         return jax.device_put(self.parameters(given), self.parameter_shardings)
-
-    @functools.cached_property
-    def _separate(self):
-        """Casts and separates in one program, without a copy of the whole stack in between."""
-        return jax.jit(self.parameters, out_shardings=self.parameter_shardings)
 
     def own_leaves(self, given: Any, own: Any) -> list[Any]:
         """Returns the leaves of `own` that are not shared with `given`: the additional memory of this form."""
@@ -133,6 +136,12 @@ class SamplerForm:
             for layer in range(self.policy.layers)
         ]
         return {**tree, "layers": parts}
+
+
+@functools.lru_cache(maxsize=32)
+def _separation(form: SamplerForm) -> Callable[[Any], Any]:
+    """Casts and separates in one program, which samplers of a form share, without a copy of the whole stack."""
+    return jax.jit(form.parameters, out_shardings=form.parameter_shardings)
 
 
 # --- The state of the slots, and its functions ---
@@ -270,6 +279,7 @@ def decode(
     rows: Rows = None,
     check_every: int = CHECK_EVERY,
     shares: int = 1,
+    transposes_keys: bool = False,
 ) -> tuple[Slots, DecodeReport]:
     """Samples up to `block` tokens in every running slot, one at each step.
 
@@ -285,6 +295,7 @@ def decode(
         all slots.
       check_every: Steps between checks for the early end; the count is a collective where there are several devices.
       shares: Equal consecutive parts of the slots, one for each group of devices that divides them.
+      transposes_keys: See `SamplerForm`.
     """
     everyone = slots
     if rows is not None:  # the state of some slots with the cache of all, which the loop below takes apart itself
@@ -295,8 +306,8 @@ def decode(
     # A token's random number depends on (seed, episode, position) only, so that no choice of slots, rows, windows or
     # blocks, and no order of the episodes, changes a token.
     keys = streams(slots.parameters.seed, slots.parameters.episode)
-    takes_out = config.unroll_layers and isinstance(slots.cache, KeyValueCache)
-    cache = (per_layer if takes_out else in_place)(config, window, params, everyone.cache, rows, shares)
+    kept = with_transposed_keys if transposes_keys else in_place
+    cache = kept(config, window, params, everyone.cache, rows, shares)
 
     def goes_on(carry: tuple[Slots, DecodeReport]) -> Bool[Array, ""]:
         slots, report = carry
@@ -389,7 +400,8 @@ class CompiledFunctions:
             donated, function = 1, functools.partial(append, config, window, mesh=mesh)
         elif name == "decode":
             shares, check_every = mesh.shape["data"] * mesh.shape["fsdp"], 1 if mesh.size == 1 else CHECK_EVERY
-            function = functools.partial(decode, config, window, self._block, check_every=check_every, shares=shares)
+            settings = {"check_every": check_every, "shares": shares, "transposes_keys": self._form.transposes_keys}
+            function = functools.partial(decode, config, window, self._block, **settings)
             donated, outputs = 1, (self._shardings, replicated(mesh))
         return jax.jit(function, donate_argnums=donated, out_shardings=outputs).lower(*arguments)
 
@@ -495,7 +507,7 @@ def starts_within(window: int, first: Int[Array, "chosen"], count: int) -> tuple
 
 
 class DecodeCache(NamedTuple):
-    """The cache of a decode loop, and the functions that the loop applies to it; see `in_place` and `per_layer`."""
+    """A decode loop's cache, `in_place` or `with_transposed_keys`, and the functions that the loop applies to it."""
 
     start: Any  # initial carry of the loop
     # (cache, tokens [slots, time], positions [slots, time]) -> (hidden states, the new cache)
@@ -553,28 +565,33 @@ def in_place(config: DecoderConfig, window: int, params, cache: Cache, rows: Row
     return DecodeCache(jax.tree.map(lambda x: window_of(x, rows, window), cache), feed, end)
 
 
-def per_layer(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int) -> DecodeCache:
-    """Like `in_place`, but slices every layer's parameters and window from the stacked arrays once for the whole block.
+def with_transposed_keys(
+    config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int
+) -> DecodeCache:
+    """Like `in_place`, but copies the windows of layers that are apart, once for the whole block, and transposes keys.
 
-    This is several times as fast on CPUs, where XLA would copy the slices at every step.
+    Attention is then several times as fast on CPUs; see `BlockCache`.
     """
-    assert isinstance(cache, KeyValueCache), "the layers are apart already"
-    layers = [jax.tree.map(lambda x, layer=layer: x[layer], params["layers"]) for layer in range(config.layers)]
     seen = [
-        jax.tree.map(lambda x, layer=layer: window_of(x[layer], rows, window), cache) for layer in range(config.layers)
+        BlockCache(window_of(each.keys, rows, window).swapaxes(2, 3), window_of(each.values, rows, window))
+        for each in cache
     ]
 
     def feed(caches: Sequence[BlockCache], tokens, positions):
-        hidden, fed = forward_layers(config, params, layers, tokens, positions, caches)
+        hidden, fed = forward_layers(config, params, params["layers"], tokens, positions, caches)
         return hidden, list(fed)
 
-    def end(caches: Sequence[BlockCache], first: Int[Array, "slots"], count: int) -> KeyValueCache:
+    def end(caches: Sequence[BlockCache], first: Int[Array, "slots"], count: int) -> Cache:
         starts, count = starts_within(window, first, count)
-        keys = jnp.stack([columns_of(each.keys, starts, count, axis=-1).swapaxes(2, 3) for each in caches])
-        values = jnp.stack([columns_of(each.values, starts, count) for each in caches])
         written = numbered(rows, len(first), shares)
-        return KeyValueCache(
-            with_columns(cache.keys, written, starts, keys), with_columns(cache.values, written, starts, values)
-        )
 
-    return DecodeCache([BlockCache(each.keys.swapaxes(2, 3), each.values) for each in seen], feed, end)
+        def put(whole: KeyValueCache, part: BlockCache) -> KeyValueCache:
+            keys = columns_of(part.keys, starts, count, axis=-1).swapaxes(2, 3)
+            values = columns_of(part.values, starts, count)
+            return KeyValueCache(
+                with_columns(whole.keys, written, starts, keys), with_columns(whole.values, written, starts, values)
+            )
+
+        return tuple(put(*layer) for layer in zip(cache, caches, strict=True))
+
+    return DecodeCache(seen, feed, end)

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from flax import traverse_util
+from hypothesis import given
+from hypothesis import strategies as st
 from support import SENTENCES, tiny_config, tiny_tokenizer
 from support.random_decoders import DECODERS, saved_decoder
 
@@ -128,18 +130,16 @@ def test_an_episode_depends_on_nothing_but_itself(model, reference, options, slo
     ],
     ids=["other slots and blocks", "sharded"],
 )
-def test_layers_apart_sample_the_same(model, reference, options, mesh):
-    """The form of GPUs."""
+@pytest.mark.parametrize("form", ["stacked", "apart", "apart, keys transposed"])
+def test_every_form_of_the_layers_samples_the_same(monkeypatch, model, records, form, options, mesh):
+    """The forms of TPUs, GPUs and CPUs."""
+    layers, *transposed = form.split(", ")
+    monkeypatch.setattr(slots_module.SamplerForm, "transposes_keys", bool(transposed))
+    compiled_functions.cache_clear()
     devices = jax.devices()[: math.prod(mesh.values())]
-    sampler = make(model, mesh=make_mesh(devices=devices, **mesh), layers="apart", **options)
-    assert tokens_of(converse(sampler, range(4), int)) == reference
-
-
-def test_unrolled_layers_sample_the_same(model, records):
-    config, params = model
-    unrolled = dataclasses.replace(config, unroll_layers=True), params
-    sampler = make(unrolled, slots=8, block=3, decode_rows=(2, 5), **ONE_SHAPE)
-    got = converse(sampler, range(4), lambda episode: 7 - episode)
+    sampler = make(model, mesh=make_mesh(devices=devices, **mesh), layers=layers, **options)
+    got = converse(sampler, range(4), lambda episode: sampler.slots - 1 - episode)
+    compiled_functions.cache_clear()
     assert tokens_of(got) == tokens_of(records)
     for episode, record in records.items():
         np.testing.assert_allclose(got[episode]["log_probabilities"], record["log_probabilities"], atol=1e-4)
@@ -301,8 +301,34 @@ def test_new_masters_replace_the_samplers_copy():
     ("count", "parts"),
     [(0, ()), (1, (4,)), (5, (8,)), (20, (16, 4)), (13, (16,)), (24, (16, 8)), (48, (48,)), (101, (48, 48, 8))],
 )
-def test_rows_and_tokens_are_split_with_the_least_padding(count, parts):
-    assert _split(count, (4, 8, 16, 48)) == parts
+def test_rows_and_tokens_are_split_at_the_least_cost(count, parts):
+    assert _split(count, (4, 8, 16, 48), 4) == parts
+
+
+@given(st.integers(1, 700), st.sets(st.integers(1, 256), min_size=1, max_size=4), st.floats(0, 300))
+def test_no_single_size_is_cheaper_than_the_split(count, sizes, part_cost):
+    sizes = tuple(sorted(sizes))
+    parts = _split(count, sizes, part_cost)
+    assert sum(parts) >= count > sum(parts[:-1])
+    assert list(parts) == sorted(parts, reverse=True)
+    rest = count % sizes[-1]  # the largest size is cut off first
+    if rest:
+        last = parts[count // sizes[-1] :]
+        for size in sizes:
+            calls = -(-rest // size)
+            assert sum(last) + len(last) * part_cost <= calls * (size + part_cost) + 1e-6
+
+
+def test_appending_computes_few_tokens_that_are_not_there():
+    """Prompts of 210 and observations of 400 tokens, with the shapes of platform/laptop.gin."""
+    config = tiny_config(max_positions=1024)
+    sizes = {"slots": 4, "context": 1024, "windows": (), "append_rows": (1, 4), "append_tokens": (64, 128, 256)}
+    for slots in (1, 3):
+        sampler = make((config, initialise(config, jax.random.key(0))), **sizes)
+        for tokens in (210, 400):
+            sampler.append(dict.fromkeys(range(slots), [7] * tokens))
+        statistics = sampler.statistics
+        assert statistics.append_positions <= 1.2 * statistics.appended_tokens
 
 
 # --- Generate ---
