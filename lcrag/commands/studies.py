@@ -104,13 +104,16 @@ class Variant:
         command: str = "train",  # "evaluate": the first seed only
         start: str = "",  # name of the cold start that it begins with; empty: one with the experiment's own settings
         sft_bindings: tuple[str, ...] = (),  # of its own cold start, in addition to `bindings`
+        paper_bindings: tuple[str, ...] = (),  # in addition, where the experiment is a method's paper.gin
     ):
         self.name, self.bindings, self.files = name, bindings, files
         self.command, self.start, self.sft_bindings = command, start, sft_bindings
+        self.paper_bindings = paper_bindings
 
-    def bound(self) -> tuple[str, ...]:
-        """Its bindings, its name in tables included."""
-        return (*((f"Method.name = {self.name!r}",) if self.name else ()), *self.bindings)
+    def bound(self, experiment: str = "") -> tuple[str, ...]:
+        """Its bindings in an experiment, its name in tables included."""
+        named = (f"Method.name = {self.name!r}",) if self.name else ()
+        return (*named, *self.bindings, *(self.paper_bindings if experiment.endswith("/paper") else ()))
 
 
 def seeded(seed: int) -> str:
@@ -156,12 +159,12 @@ def crossed_points(
                     continue
                 if trained_once and variant.command == "train":
                     needs = [settings.output / "trained" / f"{name}-{seed}"]
-                    bindings = (*variant.bound(), seeded(seed))
+                    bindings = (*variant.bound(settings.experiment), seeded(seed))
                     made.append(settings.point(needs[0], "train", *bindings, files=variant.files))
                 command = "evaluate" if trained_once else variant.command
                 for point, changes in (table or {"": ()}).items():
                     folder = settings.output / study / "-".join(filter(None, (name, point, str(seed))))
-                    bindings = (*variant.bound(), *changes, *map(policy_of, needs), seeded(seed))
+                    bindings = (*variant.bound(settings.experiment), *changes, *map(policy_of, needs), seeded(seed))
                     made.append(settings.point(folder, command, *bindings, files=variant.files, needs=needs))
         return made
 
@@ -185,7 +188,7 @@ def started_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
         folders = {start: settings.output / "cold-start" / (start or "any") for start in starts}
         made = []
         for start, variant in starts.items() if settings.cold_start else ():
-            bindings = (*variant.bound(), *variant.sft_bindings) if variant.sft_bindings else ()
+            bindings = (*variant.bound(settings.experiment), *variant.sft_bindings) if variant.sft_bindings else ()
             gin_files = (*settings.platforms, f"{settings.experiment}_sft.gin")
             made.append(Point(folder=folders[start], command=("sft",), gin_files=gin_files, bindings=bindings))
 
@@ -202,7 +205,7 @@ def started_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
         for seed in settings.seeds:
             for name in trained:
                 variant = variants[name]
-                bindings = (*variant.bound(), "Evaluation.before = False", seeded(seed))
+                bindings = (*variant.bound(settings.experiment), "Evaluation.before = False", seeded(seed))
                 made.append(begun(f"{name}-{seed}", "train", variant.start, *bindings, files=variant.files))
         return made
 
@@ -211,7 +214,9 @@ def started_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
 
 def untrained_point(name: str, variant: Variant, settings: Settings) -> Point:
     """Returns the evaluation of a variant that is not trained."""
-    return settings.point(settings.output / "study" / name, "evaluate", *variant.bound(), files=variant.files)
+    return settings.point(
+        settings.output / "study" / name, "evaluate", *variant.bound(settings.experiment), files=variant.files
+    )
 
 
 METRICS = "--gin.compare_runs.metrics="
@@ -449,8 +454,8 @@ GLOBALRAG = {
 
 # --- Translate-R1: the costs of a tool call, and translation with search.
 TRANSLATE_R1 = {
-    # The policy is offered no tool; the paper trains it for 100 steps.
-    "no_tool": Variant("No tool", "translate_r1.calls = 0", "cost.method = 'none'"),
+    # The policy is offered no tool.
+    "no_tool": Variant("No tool", "translate_r1.calls = 0", "cost.method = 'none'", paper_bindings=("STEPS = 100",)),
     "free": Variant("Free tool", "cost.method = 'none'"),
     "flat": Variant("Flat cost", "cost.method = 'flat'"),
     "otc": Variant("OTC", "cost.method = 'otc'"),  # optimal tool calls (Wang et al. 2025, arXiv:2504.14870)
@@ -472,6 +477,13 @@ SWEEP = {
     )
     for strength in (0.05, 0.1, 0.3)
     for gate in (2, 4, 6)
+}
+# Figure 5: the strength without the gate.
+STRENGTHS = {
+    f"ungated_{strength}": Variant(
+        f"ungated, strength {strength:g}", "cost.method = 'group_relative'", f"cost.strength = {strength}"
+    )
+    for strength in (0.05, 0.1, 0.3)
 }
 WITH_SEARCH = {
     "both": Variant(start="both"),
@@ -528,6 +540,13 @@ STARTED_STUDIES = {
         seeds=(0,),
         report=(TOOL_METRICS,),
     ),
+    "translate_r1_strengths": Study(
+        summary="figure 5: Translate-R1's cost without a gate, by strength",
+        points=started_points(STRENGTHS),
+        experiment="translate_r1/atlas",
+        output="runs/methods/translate_r1_strengths",
+        report=(TOOL_METRICS,),
+    ),
     "translate_and_search": Study(
         summary="Translation and search in one episode, and search alone",
         points=started_points(WITH_SEARCH),
@@ -541,7 +560,7 @@ STARTED_STUDIES = {
 MODES = {
     "several": Variant(),
     "single": Variant("RAG-R1, single query", "rag_r1.queries = 1", "oracle_teacher.queries = 1"),
-    "from_long_sft": Variant("RAG-R1 from long SFT", "SFT_STEPS = 1200"),
+    "from_long_sft": Variant("RAG-R1 from long SFT", "SFT_STEPS = 1200", paper_bindings=("sft.epochs = 10",)),
 }
 WITHOUT = {
     "without_sft": Variant("RAG-R1 w/o SFT"),
@@ -565,15 +584,12 @@ def _rag_r1_points(*usual: str) -> Callable[[Settings], list[Point]]:
 
     def points(settings: Settings) -> list[Point]:
         names = settings.chosen((*MODES, *WITHOUT, *SINGLE_WITHOUT, "rag"), usual)
-        changes = {mode: variant.bound() for mode, variant in MODES.items()}
-        if settings.experiment == "rag_r1/paper":  # whose SFT is counted in epochs
-            changes["from_long_sft"] = Variant(MODES["from_long_sft"].name, "sft.epochs = 10").bound()
         mode_of = {name: MODE_OF.get(name, "several") for name in names if name != "rag"}
         found = [untrained_point("rag", RAG, settings)] if "rag" in names else []
         for seed in settings.seeds:
             made = {mode: settings.output / "made" / f"{mode}-{seed}" for mode in MODES if mode in mode_of.values()}
             for mode, folder in made.items():
-                bound, (rows, tuned, selection) = changes[mode], map(folder.joinpath, STAGES)
+                bound, (rows, tuned, selection) = MODES[mode].bound(settings.experiment), map(folder.joinpath, STAGES)
                 files = f"demonstration_files.files = ({str(rows / 'rows.jsonl')!r},)"
                 choice = policy_of(tuned), f"selection.demonstrated = {str(rows)!r}"
                 found += [
@@ -584,7 +600,8 @@ def _rag_r1_points(*usual: str) -> Callable[[Settings], list[Point]]:
             for name, mode in mode_of.items():
                 folder = settings.output / "study" / f"{name}-{seed}"
                 _, tuned, selection = map(made[mode].joinpath, STAGES)
-                bound = (*changes[mode], *(WITHOUT | SINGLE_WITHOUT).get(name, Variant()).bound())
+                changed = (WITHOUT | SINGLE_WITHOUT).get(name, Variant()).bound()
+                bound = (*MODES[mode].bound(settings.experiment), *changed)
                 if not name.endswith("without_sft"):
                     bound = (*bound, policy_of(tuned))
                 if name.endswith(("without_rl", "long_sft")) and name not in MODES:  # the policy of the SFT as it is

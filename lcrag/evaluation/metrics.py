@@ -182,6 +182,7 @@ METRIC_NAMES = {
     "plan_diversity": "distinct plans",
     "reward": "reward",
     "tool_rate": "tool rate",
+    "two_call_rate": "two calls",
     "tool_calls": "tool calls",
     "answered": "answered",
     "failed": "failed episodes",
@@ -223,12 +224,12 @@ def question_metrics(
       `squad_accuracy` (the answer contains a gold). `mixed_f1`, in which each character of a script without spaces is a
       word (MLQA): `squad_f1` is 0 for 天气很好 against 天气好. `correct_language` (see there), `searches`,
       `retrieval_rounds`, `sampled_tokens`, `total_tokens` (prompts and observations too), `reward`, `tool_calls`,
-      `tool_rate` (1 if the tool was called), `answered` (1 if there is an answer) and, where some episode gave none for
-      this reason, failed or was not judged, `unanswered/<reason>`, `failed` and `unscored` over all episodes; all
-      others are NaN for a failed episode. Of methods that search: `answer_retrieved` (1 if a retrieved passage contains
-      a gold), `answer_shown` (1 if the policy also saw a gold within its budgets of tokens), and
-      `failures_without_passage` (GlobalRAG, appendix B): 1 for a wrong answer (exact match below 1) without any
-      retrieved passage that contains a gold, else 0; NaN for right answers.
+      `tool_rate` (1 if the tool was called), `two_call_rate` (1 if it was called twice or more), `answered` (1 if there
+      is an answer) and, where some episode gave none for this reason, failed or was not judged, `unanswered/<reason>`,
+      `failed` and `unscored` over all episodes; all others are NaN for a failed episode. Of methods that search:
+      `answer_retrieved` (1 if a retrieved passage contains a gold), `answer_shown` (1 if the policy also saw a gold
+      within its budgets of tokens), and `failures_without_passage` (GlobalRAG, appendix B): 1 for a wrong answer (exact
+      match below 1) without any retrieved passage that contains a gold, else 0; NaN for right answers.
     """
     answers, golds = [question.answer for question in answered], [question.golds for question in answered]
 
@@ -253,6 +254,7 @@ def question_metrics(
         "failures_without_passage": np.where(right < 1, 1.0 - held["answer_retrieved"], np.nan),
         "reward": field("reward"),
         "tool_rate": np.where(np.isnan(calls), np.nan, calls > 0),
+        "two_call_rate": np.where(np.isnan(calls), np.nan, calls > 1),
         "tool_calls": calls,
         "answered": np.array([is_visible(answer or "") for answer in answers], float),
     }

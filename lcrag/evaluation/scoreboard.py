@@ -268,7 +268,7 @@ def scoreboards(trials: Iterable[Trial], paired_seeds: bool = False) -> dict[tup
 
 # Neither percentages nor better when higher.
 NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question", "sampled_tokens", "total_tokens", "tool_calls")
-UNRANKED = (*NOT_SHARES, "failures_without_passage", "tool_rate")
+UNRANKED = (*NOT_SHARES, "failures_without_passage", "tool_rate", "two_call_rate")
 INTERVAL = "±: half of the 95 % interval over questions and training runs."
 
 

@@ -102,6 +102,10 @@ class Evaluation:
         for reference in self.references.values():
             check_shape(reference, rollouts.policy)
 
+    def is_done(self, folder: pathlib.Path, label: str) -> bool:
+        """Whether a folder has all answers of the policy with a label."""
+        return all(answers_path(folder, label, *run).is_file() for run in self.decodings.items())
+
     def run_before(self, folder: pathlib.Path, rollouts: Rollouts, params: Any, *, seed: int, console: Console) -> None:
         """Evaluates the policy that a training starts from, if that is wanted, and the reference policies."""
         if self.before:
@@ -359,9 +363,7 @@ SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
 
 def is_evaluated(folder: pathlib.Path, evaluation: Evaluation) -> bool:
     """Whether a folder has the answers of every policy that the evaluation of a training run asks."""
-    labels = (BEFORE, AFTER) if evaluation.before else (AFTER,)
-    files = itertools.starmap(answers_path, itertools.product([folder], labels, evaluation.temperatures))
-    return all(map(pathlib.Path.is_file, files))
+    return all(evaluation.is_done(folder, label) for label in ((BEFORE, AFTER) if evaluation.before else (AFTER,)))
 
 
 def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:

@@ -62,7 +62,7 @@ HARDWARE = (
 )
 MAY_CHANGE = (
     *HARDWARE,
-    *("train.steps", "train.checkpoint_every", "train.episodes_every", "train.extreme_groups"),
+    *("train.steps", "train.evaluate_every", "train.checkpoint_every", "train.episodes_every", "train.extreme_groups"),
     *("adamw.steps", "critic/adamw.steps", "Evaluation.reading"),
     *(f"{part}.url" for part in ("remote_collections", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")),
     *("Trackers.names", "Trackers.project", "Trackers.offline"),
@@ -97,6 +97,7 @@ def train(
     episodes_every: int = 10,  # steps between those of which every episode is written
     extreme_groups: int = 64,  # of other steps, the best and worst episode of so many groups, which differ most
     evaluation: Evaluation | None = None,  # on held-out questions, before and after
+    evaluate_every: int | None = None,  # steps between further evaluations, labelled "after step <n>"
 ) -> None:
     """Trains a policy to search; the same call continues an interrupted run.
 
@@ -110,6 +111,7 @@ def train(
     counts = {"steps": steps, "questions_per_step": questions_per_step, "max_rollouts": max_rollouts}
     counts |= {"updates_per_rollout": updates_per_rollout, "passes_per_rollout": passes_per_rollout}
     counts |= {"checkpoint_every": checkpoint_every, "episodes_every": episodes_every}
+    counts |= {} if evaluate_every is None else {"evaluate_every": evaluate_every}
     for name, number in (counts | {"max_consecutive_skips": max_consecutive_skips}).items():
         if number < 1:
             raise UserError(f"train.{name} is {number}: it must be 1 or more")
@@ -129,6 +131,12 @@ def train(
         raise UserError(
             f"train.staleness is {staleness}, but {jax.process_count()} processes share one lane, which samples and"
             f" learns in turn: set Lanes.count to {jax.process_count()} or a multiple, or train.staleness to 0"
+        )
+
+    if staleness and evaluate_every is not None:
+        raise UserError(
+            f"train.evaluate_every is {evaluate_every}, but with train.staleness = {staleness} the samplers that"
+            " evaluate are sampling the next step: set one of them to its default, None or 0"
         )
 
     # --- The questions of every step: a function of (seed, step), so that a continued run draws the same.
@@ -195,6 +203,17 @@ def train(
                 ahead.begin(step + 1)
             yield step, sampled
 
+    def evaluate_after(finished: int) -> None:
+        """Evaluates every `evaluate_every` steps; an evaluation that is interrupted continues with the run."""
+        if evaluation is None or evaluate_every is None or finished in (0, steps) or finished % evaluate_every:
+            return
+        label = f"after step {finished}"
+        # Alone, since several processes may see different files.
+        if not (jax.process_count() == 1 and evaluation.is_done(run.path, label)):
+            display.phase("evaluation")
+            with saved.interruptible():
+                evaluation.run(run.path, label, rollouts, learner.params, seed=seed, console=console)
+
     with (
         open_run(output_dir, config=operative_config(), about=about, may_change=MAY_CHANGE) as run,
         Checkpoints(run.checkpoints, base=frozen_fingerprint(policy)) as checkpoints,
@@ -228,6 +247,7 @@ def train(
             entered.enter_context(ahead)
             ahead.begin(first)
 
+        evaluate_after(first)
         idle = 0  # steps in a row without a learning signal
         before: dict[str, Any] = {}  # metrics of the step before
         unscored = empty = ""  # what was said of episodes without a score or without text, once
@@ -280,6 +300,7 @@ def train(
 
             # --- Checkpoint; a signal that arrived during the update ends the run here.
             saved.finish(step, save=last or (step + 1) % checkpoint_every == 0)
+            evaluate_after(step + 1)
             started = time.monotonic()
 
         entered.close()  # everything saved is complete on disk

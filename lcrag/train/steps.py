@@ -255,10 +255,10 @@ def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[s
 def tool_rates(
     records: Sequence[EpisodeRecord], rewards: Mapping[str, Float[np.ndarray, " episodes"]]
 ) -> dict[str, float]:
-    """Returns `tools/<tier>/rate` and `tools/<tier>/reward` for every tier of a step, and `tools/<domain>/<tier>/...`.
+    """Returns `tools/<tier>/rate`, `/two_calls` and `/reward` for every tier, and `tools/<domain>/<tier>/...`.
 
-    A rate is the share of episodes with a tool call. A reward is `rewards["task"]`, the reward before the cost of
-    calls, if it exists. The result is empty if no program has a tool or no question has a tier.
+    They are the shares of a step's episodes with a tool call, and with two or more, and their mean `rewards["task"]`,
+    the reward before the cost of calls, if it exists. Empty if no program has a tool or no question has a tier.
     """
     earned = rewards.get("task", rewards["total"])
     places: dict[str, list[int]] = collections.defaultdict(list)
@@ -270,7 +270,9 @@ def tool_rates(
                 places[f"{question.domain}/{question.tier}"].append(place)
     rates = {}
     for part, chosen in places.items():
-        rates[f"tools/{part}/rate"] = float(np.mean([records[place].counts[CALLS] > 0 for place in chosen]))
+        calls = np.array([records[place].counts[CALLS] for place in chosen])
+        rates[f"tools/{part}/rate"] = float(np.mean(calls > 0))
+        rates[f"tools/{part}/two_calls"] = float(np.mean(calls > 1))
         rates[f"tools/{part}/reward"] = float(np.mean(earned[chosen]))
     return rates
 

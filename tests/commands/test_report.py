@@ -353,10 +353,11 @@ def test_a_step_s_rates_by_tier():
     records = [episode("en", "high", 0), episode("en", "high", 2), episode("ha", "low", 1), episode("fi", "", 1)]
     earned = {"total": np.array([0.0, 0.5, 1.0, 1.0]), "task": np.array([1.0, 1.0, 0.5, 1.0])}
     assert tool_rates(records, earned) == {
-        "tools/high/rate": 0.5, "tools/high/reward": 1.0, "tools/mathematics/high/rate": 0.5,
-        "tools/mathematics/high/reward": 1.0, "tools/low/rate": 1.0, "tools/low/reward": 0.5,
-        "tools/mathematics/low/rate": 1.0, "tools/mathematics/low/reward": 0.5,
-    }  # fmt: skip
+        f"tools/{domain}{tier}/{name}": value
+        for domain in ("", "mathematics/")
+        for tier, values in {"high": (0.5, 0.5, 1.0), "low": (1.0, 0.0, 0.5)}.items()
+        for name, value in zip(("rate", "two_calls", "reward"), values, strict=True)
+    }
     assert tool_rates(records[2:3], {"total": np.array([0.25])})["tools/low/reward"] == 0.25
     assert tool_rates([episode("en", "high", None)], {"total": np.zeros(1)}) == {}
 
@@ -367,7 +368,7 @@ def test_a_run_s_own_report_compares_rewards_and_rates_by_domain_and_tier(tmp_pa
     for label, calls in (("before", 0), ("after", 2)):
         path = answers_path(tmp_path, label, "greedy")
         path.parent.mkdir(exist_ok=True)
-        answered = [_answered(episode(each.language, each.tier, calls), (), {"total": calls / 2}) for each in questions]
+        answered = [_answered(episode(each.language, each.tier, calls), {"total": calls / 2}) for each in questions]
         write_json_lines(path, map(dataclasses.asdict, answered))
     comparison, policies, *_ = tables(tmp_path, own, seed=0)
     assert comparison.header[1:] == ("reward", "difference", "tool rate", "tool calls")

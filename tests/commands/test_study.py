@@ -36,6 +36,7 @@ POINTS = {  # with the usual variants: cold starts and what is not trained, runs
     "globalrag": (3 + 3 + 1, 5),
     "translate_r1": (2 + 2, 8),
     "translate_r1_costs": (2, 9),
+    "translate_r1_strengths": (2, 3),
     "translate_and_search": (4, 2),
 }
 # Writes down how it was called, and leaves what the real command leaves when it has finished.
@@ -106,6 +107,16 @@ def test_a_variant_begins_with_its_cold_start():
         assert bound(point)["policy.folder"] == f"{start.folder}/policy"
         assert bound(point)["r_search.evidence"] is False
     assert (before.command, bound(trained)["Evaluation.before"]) == (("evaluate",), False)
+
+
+def test_the_papers_runs_without_a_tool_and_without_a_gate():
+    for experiment, steps in (("translate_r1/paper", 100), ("translate_r1/atlas", None)):
+        points = {point.folder.name: bound(point) for point in points_of("translate_r1", f"--experiment={experiment}")}
+        assert points["no_tool-0"].get("STEPS") == steps
+        assert "STEPS" not in points["gated-0"]
+    strengths = [bound(point) for point in points_of("translate_r1_strengths", "--seeds=0") if "train" in point.command]
+    assert [point["cost.strength"] for point in strengths] == [0.05, 0.1, 0.3]
+    assert {point["cost.method"] for point in strengths} == {"group_relative"}
 
 
 def test_options_choose_what_is_run():

@@ -58,6 +58,16 @@ def test_metrics_by_hand():
     assert np.isnan(metrics["correct_language"]).tolist() == [True, False, True, True]
 
 
+def test_answers_with_a_call_and_with_two():
+    calling = [
+        dataclasses.replace(each, tool_calls=calls) for each, calls in zip(ANSWERED, (0, 1, 2, None), strict=True)
+    ]
+    metrics = question_metrics(calling)
+    assert metrics["tool_rate"][:3].tolist() == [0, 1, 1]
+    assert metrics["two_call_rate"][:3].tolist() == [0, 0, 1]
+    assert np.isnan(metrics["two_call_rate"][3])
+
+
 def test_the_f1_of_a_script_without_spaces_counts_characters():
     metrics = question_metrics([asked(0, answer="天气很好", golds=("天气好",))])
     assert metrics["squad_f1"].tolist() == [0]

@@ -44,6 +44,7 @@ from lcrag.policy import (
 )
 from lcrag.retrieval import Collections
 from lcrag.sampling import SamplerConfig
+from lcrag.train.evaluation import Evaluation
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes
 
@@ -151,6 +152,33 @@ def test_stops_and_slow_searches_change_nothing(kind, stops, straight, tiny, tmp
         assert max(int(path.name) for path in (output / "checkpoints").iterdir()) == saved
     assert train(kind, tiny, output) == 0
     assert_same(output, straight[kind], KINDS[kind][1])
+
+
+def test_evaluations_between_steps_change_nothing_and_continue(straight, tiny, tmp_path, monkeypatch):
+    between = ("train.evaluation=@Evaluation()", "train.evaluate_every=2", "Evaluation.before=False")
+    between = (*between, "Evaluation.temperatures={'sampled': 1.0}")
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert train("grpo", tiny, whole, *between) == 0
+    ask, asked = Evaluation._ask, []
+
+    def interrupted(self, rollouts, title, *arguments, **options):
+        asked.append(title)
+        if len(asked) == 2:  # after step 4, whose state is saved by the stop
+            raise KeyboardInterrupt
+        return ask(self, rollouts, title, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Evaluation, "_ask", interrupted)
+        assert train("grpo", tiny, broken, *between) == 130
+        assert train("grpo", tiny, broken, *between) == 0
+    assert asked == [f"{label}, sampled" for label in ("after step 2", "after step 4", "after step 4", "after")]
+    for folder in (whole, broken):
+        assert_same(folder, straight["grpo"], 6)
+        rows = {row.method: row.value for row in read_rows(folder / "evaluation.json") if row.metric == "answered"}
+        assert rows.keys() == {"after step 2, sampled", "after step 4, sampled", "after, sampled"}
+    for label in ("after_step_2", "after_step_4", "after"):
+        name = f"{label}_sampled"
+        assert written_episodes(broken, name) == written_episodes(whole, name)
 
 
 def test_a_finished_run_has_learned_something_and_has_nothing_left_to_do(tiny, straight):
