@@ -34,6 +34,7 @@ SPLIT_AS_GPT_2 = ("default", "gpt-2", "mpt", "olmo", "jais")
 SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
 LLAMA_3 = ("llama3", "llama-v3", "llama-bpe", "falcon3")  # a word of the vocabulary is one token; texts get a beginning
 CONTROL, USER_DEFINED = 3, 4  # token types
+LAYERS_OF_27B = 62  # of Gemma 3, whose largest model divides scores by another number
 ROPE_FACTORS = "rope_freqs.weight"  # how often slower each frequency is; the only trace of Llama 3's scaling
 
 
@@ -109,7 +110,8 @@ def convert(arguments: Arguments) -> None:
         if model.family == "llama" and heads:
             # llama.cpp rotates neighbours, Hugging Face the halves of a head.
             value = value.reshape(heads, -1, 2, *value.shape[1:]).swapaxes(1, 2).reshape(value.shape)
-        return value
+        # llama.cpp multiplies by the stored weights of norms, Gemma by one more.
+        return value - 1 if config.gemma and name.endswith("norm.weight") else value
 
     ids = {name: model.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("bos", "eos", "eot", "padding")}
     ends = list(dict.fromkeys(ids[name] for name in ("eos", "eot") if ids[name] >= 0))
@@ -135,25 +137,46 @@ def read_decoder(model: GgufModel) -> DecoderConfig:
     head_width = int(model.get("{arch}.attention.key_length", width // heads))
     rotated = model.get("{arch}.rope.dimension_count", head_width)
     scaling = model.get("{arch}.rope.scaling.type", "none")
-    if rotated != head_width or scaling != "none":
-        what = f"rotates {rotated} of {head_width} numbers of a head" if scaling == "none" else f"scales by {scaling!r}"
-        raise UserError(f"{model.path} {what}, which is not supported: only plain and Llama 3's rotation are")
+    if rotated != head_width or scaling not in ("none", "linear"):
+        what = (
+            f"scales by {scaling!r}"
+            if rotated == head_width
+            else f"rotates {rotated} of {head_width} numbers of a head"
+        )
+        raise UserError(f"{model.path} {what}, which is not supported: only plain, linear and Llama 3's rotation are")
     if "token_embd.weight" not in model.tensors:
         raise UserError(f"{model.path} lacks the tensor token_embd.weight: it is not a complete model")
+    layers, theta = int(model.get("{arch}.block_count")), model.number("{arch}.rope.freq_base", 10_000.0)
+    rope_scaling = _llama_3_scaling(model, theta, head_width) if ROPE_FACTORS in model.tensors else None
+    if scaling == "linear":
+        rope_scaling = RopeScaling(factor=model.number("{arch}.rope.scaling.factor"))
+    windows: dict[str, Any] = {}
+    if model.family == "gemma3":  # what a file may leave out is as llama.cpp has it
+        pattern = model.get("{arch}.attention.sliding_window_pattern", 6)
+        is_local = pattern if isinstance(pattern, list) else [(n + 1) % pattern > 0 for n in range(layers)]
+        windows = {
+            "sliding_window": int(model.get("{arch}.attention.sliding_window")),
+            "global_layers": tuple(n for n in range(layers) if not is_local[n]),
+            "local_rope_theta": model.number("{arch}.rope.freq_base_swa", 10_000.0),
+            "query_pre_attn_scalar": width // heads if layers == LAYERS_OF_27B else head_width,
+        }
+        if (cap := "gemma3.final_logit_softcapping") in model.metadata:
+            windows["logit_softcap"] = model.number(cap)
     return DecoderConfig(
         family=model.family,
         vocabulary_size=int(model.tensors["token_embd.weight"].shape[1]),
         width=width,
-        layers=int(model.get("{arch}.block_count")),
+        layers=layers,
         heads=heads,
         kv_heads=int(model.get("{arch}.attention.head_count_kv", heads)),
         head_width=head_width,
         mlp_width=int(model.get("{arch}.feed_forward_length")),
         max_positions=int(model.get("{arch}.context_length")),
-        rope_theta=(theta := model.number("{arch}.rope.freq_base", 10_000.0)),
-        rope_scaling=_llama_3_scaling(model, theta, head_width) if ROPE_FACTORS in model.tensors else None,
+        rope_theta=theta,
+        rope_scaling=rope_scaling,
         norm_epsilon=model.number("{arch}.attention.layer_norm_rms_epsilon"),
         tie_embeddings="output.weight" not in model.tensors,
+        **windows,
     )
 
 
@@ -208,7 +231,7 @@ def convert_tokenizer(model: GgufModel) -> tuple[tokenizers.Tokenizer, dict[str,
         backend.pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_of(add_prefix_space=False)])
     if kind == "gpt2" and split == "qwen2":
         backend.normalizer = normalizers.NFC()
-    if kind == "llama" and not parts.get("add_prefix_space", True):
+    if kind == "llama" and model.family != "gemma3" and not parts.get("add_prefix_space", True):
         backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="never", split=False)
         backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     state = json.loads(backend.to_str())

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
-from jax.sharding import Mesh
-from jaxtyping import Array, Float, Int
+from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Bool, Float, Int
 
 from lcrag.errors import UserError
 from lcrag.policy.config import AnyMesh, DecoderConfig, logical_spec, spread_kv_heads
@@ -30,17 +30,35 @@ MAX_CUDNN_HEAD = 128  # on every generation; wider ones need Hopper
 SAVED_NAME = "flash_attention"  # names the residuals of the forward kernel, for remat policies
 
 
+class Window(NamedTuple):
+    """A sliding window: where it applies, a token attends to itself and the `size - 1` positions before it."""
+
+    size: int
+    applies: Bool[Array, ""] | bool  # to the present layer
+
+    def hides(self, queries: Int[Array, "..."], keys: Int[Array, "..."]) -> Bool[Array, "..."]:
+        """Returns which positions of keys lie before the windows of the positions of queries."""
+        return self.applies & (queries - keys >= self.size)
+
+
 def rotation(
-    config: DecoderConfig, positions: Int[Array, "batch time"]
+    config: DecoderConfig, positions: Int[Array, "batch time"], local: bool = False
 ) -> tuple[Float[Array, "batch time 1 half"], Float[Array, "batch time 1 half"]]:
-    """Computes the cosines and sines of rotary position embeddings (Su et al., 2021), for all layers and heads."""
+    """Computes the cosines and sines of rotary position embeddings (Su et al., 2021), for all heads.
+
+    They serve all layers that see everything or, if `local` is set, those with a sliding window.
+    """
     exponents = np.arange(0, config.head_width, 2, dtype=np.float32) / config.head_width
-    frequencies = (1.0 / config.rope_theta**exponents).astype(np.float32)  # radians per position
-    if scaling := config.rope_scaling:  # stretches long wavelengths, keeps short ones and blends in between
+    theta = config.local_rope_theta if local else config.rope_theta
+    frequencies = (1.0 / theta**exponents).astype(np.float32)  # radians per position
+    scaling = None if local else config.rope_scaling
+    if scaling and (original := scaling.original_positions):  # stretches long wavelengths, blends, keeps short ones
         wavelengths = 2 * np.pi / frequencies
         low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
-        blend = np.clip((scaling.original_positions / wavelengths - low) / (high - low), 0.0, 1.0)
+        blend = np.clip((original / wavelengths - low) / (high - low), 0.0, 1.0)
         frequencies = ((1 - blend) * frequencies / scaling.factor + blend * frequencies).astype(np.float32)
+    elif scaling:
+        frequencies = (frequencies / scaling.factor).astype(np.float32)
 
     angles = positions[..., None, None].astype(jnp.float32) * frequencies
     return jnp.cos(angles), jnp.sin(angles)
@@ -72,7 +90,13 @@ class KeyValueCache(NamedTuple):
     values: Float[Array, "*layers slots kv_heads positions width"]
 
     def attend(
-        self, layer: Int[Array, ""] | None, positions: Positions, queries: Queries, keys: Keys, values: Keys
+        self,
+        layer: Int[Array, ""] | None,
+        positions: Positions,
+        queries: Queries,
+        keys: Keys,
+        values: Keys,
+        window: Window | None = None,
     ) -> tuple[Queries, "KeyValueCache"]:
         """Stores new keys and values, and attends from each query to the cached positions up to its own.
 
@@ -88,7 +112,10 @@ class KeyValueCache(NamedTuple):
         (count, time, query_heads, width), kv_heads = queries.shape, keys.shape[2]
         grouped = queries.reshape(count, time, kv_heads, -1, width)
         scores = jnp.einsum("stkgd,skpd->skgtp", grouped, held.keys, preferred_element_type=jnp.float32) * width**-0.5
-        visible = jnp.arange(held.keys.shape[2]) <= positions[:, None, None, :, None]
+        places, own = jnp.arange(held.keys.shape[2]), positions[:, None, None, :, None]
+        visible = places <= own
+        if window is not None:
+            visible &= ~window.hides(own, places)
         weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(held.values.dtype)
         out = jnp.einsum("skgtp,skpd->stkgd", weights, held.values)
         return out.reshape(count, time, query_heads, width), cache
@@ -104,7 +131,13 @@ class BlockCache(NamedTuple):
     values: Float[Array, "slots kv_heads positions width"]
 
     def attend(
-        self, layer: None, positions: Positions, queries: Queries, keys: Keys, values: Keys
+        self,
+        layer: None,
+        positions: Positions,
+        queries: Queries,
+        keys: Keys,
+        values: Keys,
+        window: Window | None = None,
     ) -> tuple[Queries, "BlockCache"]:
         """Stores each slot's new keys and values, and attends from each query to the positions up to its own."""
         (slots, time, heads, width), kv_heads = queries.shape, keys.shape[2]
@@ -116,7 +149,10 @@ class BlockCache(NamedTuple):
         grouped = queries.reshape(slots, time, kv_heads, -1, width).swapaxes(1, 2).reshape(slots, kv_heads, -1, width)
         scores = jnp.einsum("skgd,skdp->skgp", grouped, cache.keys, preferred_element_type=jnp.float32)
         last = jnp.repeat(positions, heads // kv_heads, axis=1)[:, None, :, None]
-        visible = jnp.arange(cache.keys.shape[3]) <= last
+        places = jnp.arange(cache.keys.shape[3])
+        visible = places <= last
+        if window is not None:
+            visible &= ~window.hides(last, places)
         weights = jax.nn.softmax(jnp.where(visible, scores * width**-0.5, -jnp.inf), axis=-1).astype(values.dtype)
         out = jnp.einsum("skgp,skpd->skgd", weights, cache.values)
         out = out.reshape(slots, kv_heads, time, -1, width).swapaxes(1, 2)
@@ -155,6 +191,8 @@ def _cudnn_obstacle(config: DecoderConfig, device) -> str | None:
     """Describes why cuDNN cannot be used, or returns None; without a device, any device is assumed."""
     if device is not None and "NVIDIA" not in device.device_kind:
         return f"a mesh of {device.device_kind} devices, only NVIDIA's"
+    if config.sliding_window is not None:
+        return "sliding windows"
     if config.compute_dtype == "float32":
         return "compute_dtype='float32', only 16-bit ones"
     if config.head_width % 8 or config.head_width > MAX_CUDNN_HEAD:
@@ -169,21 +207,30 @@ def flash_attention(
     values: Float[Array, "batch time kv_heads width"],
     segments: Int[Array, "batch time"] | None,
     mesh: Mesh | None = None,
+    window: Window | None = None,
+    positions: Int[Array, "batch time"] | None = None,
 ) -> Float[Array, "batch time heads width"]:
     """Computes causal attention within equal segments; each device processes its own rows and heads.
 
     Queries are unscaled, and a head of keys serves `heads / kv_heads` neighbouring heads of queries. `segments` number
     the text that each token belongs to; None: a row is one text. Rows are spread over the mesh's axes data and fsdp,
     heads over tensor; both must divide. On other platforms than TPUs "splash" is interpreted: exact but slow.
+    A `window` needs the tokens' `positions` in their texts, which splash takes to be consecutive.
     """
     platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
     splash_here = functools.partial(_splash, interpret=platform != "tpu")
-    attends: dict[Kernel, Callable[..., Array]] = {"xla": _xla, "cudnn": _cudnn, "splash": splash_here}
-    if mesh is None or kernel == "xla":  # XLA partitions its own operations
-        return attends[kernel](queries, keys, values, segments)
+    if kernel == "xla":  # XLA partitions its own operations
+        return _xla(queries, keys, values, segments, window, positions)
+    attends: dict[Kernel, Callable[..., Array]] = {"cudnn": _cudnn, "splash": splash_here}
+    arguments, attend = [queries, keys, values, segments], attends[kernel]
+    if window is not None:
+        arguments.append(jnp.asarray(window.applies))
+        attend = lambda *each: splash_here(*each[:4], window=Window(window.size, each[4]))  # noqa: E731
+    if mesh is None:
+        return attend(*arguments)
     heads, tokens = logical_spec("batch", None, "heads", None), logical_spec("batch", None)
-    specs = {"in_specs": (heads, heads, heads, tokens), "out_specs": heads}
-    return jax.shard_map(attends[kernel], mesh=mesh, **specs, check_vma=False)(queries, keys, values, segments)
+    specs = (heads, heads, heads, tokens, PartitionSpec())[: len(arguments)]
+    return jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False)(*arguments)
 
 
 def query_blocks(time: int) -> list[tuple[int, int]]:
@@ -198,7 +245,7 @@ def attended_positions(time: int) -> float:
     return sum((end - start) * end for start, end in query_blocks(time)) / time
 
 
-def _xla(queries, keys, values, segments):
+def _xla(queries, keys, values, segments, window=None, positions=None):
     """Multiplies heads first and the queries of a key-value head as one matrix, which CPUs prefer; float32 softmax."""
     (batch, time, heads, width), kv_heads = queries.shape, keys.shape[2]
     grouped = queries.reshape(batch, time, kv_heads, heads // kv_heads, width).transpose(0, 2, 3, 1, 4)
@@ -213,6 +260,8 @@ def _xla(queries, keys, values, segments):
         visible = at[start:end, None] >= at[:end]
         if segments is not None:
             visible = visible & (segments[:, start:end, None] == segments[:, None, :end])[:, None, None]
+        if window is not None:
+            visible = visible & ~window.hides(positions[:, start:end, None], positions[:, None, :end])[:, None, None]
         weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
         weights = weights.reshape(batch, kv_heads, -1, end)
         return jnp.einsum("bkns,bksd->bknd", weights, values[:, :, :end]).reshape(block.shape)
@@ -233,15 +282,29 @@ def _cudnn(queries, keys, values, segments):
     return out[:, :time]
 
 
-def _splash(queries, keys, values, segments, interpret: bool):
+def _splash(queries, keys, values, segments, interpret: bool, window: Window | None = None):
+    time = queries.shape[1]
+    if window is not None and window.size < time:
+        kernels = (functools.partial(_splash_kernel, interpret=interpret, before=size) for size in (window.size, None))
+        return jax.lax.cond(window.applies, *kernels, queries, keys, values, segments)
+    return _splash_kernel(queries, keys, values, segments, interpret)
+
+
+def _splash_kernel(queries, keys, values, segments, interpret: bool, before: int | None = None):
+    """Attends within a window of `before` tokens, or to everything before; tiles that nothing attends to are skipped.
+
+    Windows are counted along the row, in which the tokens of a text are consecutive.
+    """
     time = queries.shape[1]
     tiles = -(-time // MAX_TILE)  # as few as possible, all of one size
     tile = -(-time // (tiles * LANES)) * LANES
     extra = tiles * tile - time
     names = ("block_q", "block_kv", "block_q_dkv", "block_kv_dkv", "block_q_dq", "block_kv_dq")
+    shape = (time + extra, time + extra)
+    # both are computed inside the kernel: no mask is stored
+    mask = masks.CausalMask(shape) if before is None else masks.LocalMask(shape, (before - 1, 0), offset=0)
     kernel = splash.make_splash_mha(
-        # causality is computed inside the kernel and tiles above the diagonal are skipped: no mask is stored
-        masks.MultiHeadMask([masks.CausalMask((time + extra, time + extra))] * queries.shape[2]),
+        masks.MultiHeadMask([mask] * queries.shape[2]),
         block_sizes=splash.BlockSizes(**dict.fromkeys(names, tile)),
         head_shards=1,
         q_seq_shards=1,
@@ -283,32 +346,38 @@ class ChunkCache(flax.struct.PyTreeNode):
         return cls(keys, values, empty, empty, mesh)
 
     def attend(
-        self, layer: Int[Array, ""], positions: Positions, queries: Queries, keys: Keys, values: Keys
+        self,
+        layer: Int[Array, ""],
+        positions: Positions,
+        queries: Queries,
+        keys: Keys,
+        values: Keys,
+        window: Window | None = None,
     ) -> tuple[Queries, "ChunkCache"]:
-        """Attends to the slots' positions before the chunk, and within it up to each query's own.
+        """Attends to the slots' positions before the chunk, and within it up to each query's own; without windows.
 
         Each device processes its own rows and heads. On other platforms than TPUs the kernel is interpreted: exact but
         slow.
         """
+        assert window is None, "see has_chunk_kernel"
         keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)
-        chunk, window = queries.shape[1], self.keys.shape[3]
+        chunk, held = queries.shape[1], self.keys.shape[3]
         query_tile, key_tile = (  # the largest tiles that divide the lengths
-            next(tile for tile in range(MAX_TILE, 0, -LANES) if length % tile == 0)
-            for length in (chunk, window + chunk)
+            next(tile for tile in range(MAX_TILE, 0, -LANES) if length % tile == 0) for length in (chunk, held + chunk)
         )
         interpret = self.mesh.devices.flat[0].platform != "tpu"
 
         def local(queries, held_keys, held_values, keys, values, first):
             kernel = splash.make_splash_mha(
-                masks.MultiHeadMask([masks.CausalMask((chunk, window + chunk), offset=window)] * queries.shape[2]),
+                masks.MultiHeadMask([masks.CausalMask((chunk, held + chunk), offset=held)] * queries.shape[2]),
                 block_sizes=splash.BlockSizes(block_q=query_tile, block_kv=key_tile, block_kv_compute=key_tile),
                 head_shards=1,
                 q_seq_shards=1,
                 interpret=interpret,
             )
             scaled = queries * jnp.asarray(queries.shape[-1] ** -0.5, queries.dtype)
-            places = jnp.arange(window + chunk)
-            visible = (places < first[:, None]) | (places >= window)
+            places = jnp.arange(held + chunk)
+            visible = (places < first[:, None]) | (places >= held)
             segments = splash.SegmentIds(jnp.ones(queries.shape[:2], jnp.int32), visible.astype(jnp.int32))
             everything = jnp.concatenate([held_keys, keys], axis=2), jnp.concatenate([held_values, values], axis=2)
             return jax.vmap(kernel)(scaled.swapaxes(1, 2), *everything, segments).swapaxes(1, 2)
@@ -337,6 +406,10 @@ class ChunkCache(flax.struct.PyTreeNode):
         return keys, rows(self.values, self.new_values, first, starts)
 
 
-def has_chunk_kernel(mesh: Mesh, chunk: int, window: int) -> bool:
-    """Returns whether a `ChunkCache` can be used: on TPUs, for whole tiles."""
-    return mesh.devices.flat[0].platform == "tpu" and chunk % LANES == 0 and window % LANES == 0
+def has_chunk_kernel(config: DecoderConfig, mesh: Mesh, chunk: int, window: int) -> bool:
+    """Returns whether a `ChunkCache` can be used: on TPUs, for whole tiles, without sliding windows.
+
+    Its static mask knows places in the cache and in the chunk, whose distance differs between slots.
+    """
+    on_tpu = mesh.devices.flat[0].platform == "tpu"
+    return on_tpu and chunk % LANES == 0 and window % LANES == 0 and config.sliding_window is None

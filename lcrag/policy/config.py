@@ -14,7 +14,7 @@ from lcrag.errors import UserError, typed
 
 # --- Shape ---
 
-Family = Literal["qwen2", "qwen3", "llama"]
+Family = Literal["qwen2", "qwen3", "llama", "gemma3"]
 ComputeDtype = Literal["float32", "bfloat16"]
 Remat = Literal["none", "dots", "full"]
 AttentionChoice = Literal["auto", "xla", "cudnn", "splash"]
@@ -33,12 +33,16 @@ LINEAR_LAYERS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RopeScaling:
-    """Llama 3's rotary frequency scaling (Hugging Face rope type "llama3")."""
+    """Rotary frequency scaling: all frequencies by one factor ("linear"), or the low ones as Llama 3 does ("llama3").
+
+    Attributes:
+      original_positions: Of Llama 3's scaling, whose other two settings are not read without it; None: linear.
+    """
 
     factor: float
-    low_frequency_factor: float
-    high_frequency_factor: float
-    original_positions: int
+    low_frequency_factor: float = 1.0
+    high_frequency_factor: float = 4.0
+    original_positions: int | None = None
 
 
 @typed
@@ -73,7 +77,8 @@ class Lora:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
-    """A decoder-only transformer: Qwen2/2.5 (qkv bias), Qwen3 (q/k norm), Llama 3 (rope scaling) or a tiny one.
+    """A decoder-only transformer: Qwen2/2.5 (qkv bias), Qwen3 (q/k norm), Llama 3 (rope scaling), Gemma 3 (sliding
+    windows, see `gemma`) or a tiny one.
 
     Attributes:
       family: The Hugging Face architecture of the weights.
@@ -83,6 +88,9 @@ class DecoderConfig:
         update needs 181, 99 and 83 GiB on one TPU v5p chip by the compiler's count, with adapters 111, 46 and 15 GiB.
       attention: Kernel for attention over whole rows: "auto" (by platform), "xla", "cudnn" or "splash".
       lora: Adapters of the linear layers, or None. With adapters, nothing else is trained.
+      sliding_window: Tokens that a token attends to in all layers except `global_layers`, itself included; None:
+        everything before it, in every layer.
+      query_pre_attn_scalar: The square of the divisor of attention scores; None: `head_width`.
       unroll_layers: Unroll the scan over layers (faster at tiny depth on CPU, slower to compile at real depth).
       source: The model folder that it was read from, if any; its tokenizer and settings are copied when the model is
         saved. Ignored by comparisons.
@@ -99,6 +107,11 @@ class DecoderConfig:
     max_positions: int  # longest context the model was trained for, in tokens
     rope_theta: float = 1_000_000.0
     rope_scaling: RopeScaling | None = None
+    sliding_window: int | None = None
+    global_layers: Sequence[int] = ()  # counted from 0; read only with a sliding window
+    local_rope_theta: float = 10_000.0  # of layers with a sliding window, which are not scaled
+    query_pre_attn_scalar: float | None = None
+    logit_softcap: float | None = None  # logits z become cap * tanh(z / cap)
     norm_epsilon: float = 1e-6  # added to the mean square in RMS norms
     tie_embeddings: bool = True  # the unembedding is the transposed embedding
     compute_dtype: ComputeDtype = "float32"
@@ -115,6 +128,11 @@ class DecoderConfig:
             raise UserError(
                 f"{self.heads} heads cannot share {self.kv_heads} key-value heads: let one divide the other"
             )
+        object.__setattr__(self, "global_layers", tuple(self.global_layers))  # a configuration may give a list
+        if self.sliding_window is not None and self.sliding_window < 1:
+            raise UserError(f"sliding_window is {self.sliding_window}: give it 1 token or more, or None")
+        if outside := [layer for layer in self.global_layers if not 0 <= layer < self.layers]:
+            raise UserError(f"global_layers names layer {outside[0]}, but there are {self.layers}, counted from 0")
 
     @property
     def qkv_bias(self) -> bool:
@@ -122,7 +140,15 @@ class DecoderConfig:
 
     @property
     def qk_norm(self) -> bool:
-        return self.family == "qwen3"
+        return self.family in ("qwen3", "gemma3")
+
+    @property
+    def gemma(self) -> bool:
+        """Whether norms stand after blocks too and multiply by 1 + weight, MLPs are GeGLU, and embeddings are scaled.
+
+        Gemma 3 technical report (2025, arXiv:2503.19786).
+        """
+        return self.family == "gemma3"
 
     @property
     def dtype(self) -> jnp.dtype:

@@ -26,6 +26,7 @@ from lcrag.policy.attention import (
     BlockCache,
     ChunkCache,
     KeyValueCache,
+    Window,
     attention_kernel,
     flash_attention,
     rotate,
@@ -51,18 +52,26 @@ class Places(NamedTuple):
     segments: Int[Array, "batch time"] | None
     cosines: Float[Array, "batch time 1 half"]
     sines: Float[Array, "batch time 1 half"]
+    local: tuple[Float[Array, "batch time 1 half"], Float[Array, "batch time 1 half"]] | None  # of sliding windows
+
+    @classmethod
+    def of(cls, config: DecoderConfig, positions: Array, segments: Array | None = None) -> "Places":
+        local = None if config.sliding_window is None else rotation(config, positions, local=True)
+        return cls(positions, segments, *rotation(config, positions), local)
 
 
 class Norm(nn.Module):
-    """Root-mean-square norm (Zhang and Sennrich, 2019), in float32."""
+    """Root-mean-square norm (Zhang and Sennrich, 2019), in float32; Gemma's weights are relative to 1."""
 
-    epsilon: float
+    config: DecoderConfig
 
     @nn.compact
     def __call__(self, x: Float[Array, "*axes width"]) -> Float[Array, "*axes width"]:
-        scale = self.param("scale", nn.with_logical_partitioning(nn.initializers.ones, ("norm",)), (x.shape[-1],))
-        wide = x.astype(jnp.float32)
-        return (wide * jax.lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + self.epsilon) * scale).astype(x.dtype)
+        initial = nn.initializers.zeros if self.config.gemma else nn.initializers.ones
+        scale = self.param("scale", nn.with_logical_partitioning(initial, ("norm",)), (x.shape[-1],))
+        scale = 1 + scale if self.config.gemma else scale
+        wide, epsilon = x.astype(jnp.float32), self.config.norm_epsilon
+        return (wide * jax.lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + epsilon) * scale).astype(x.dtype)
 
 
 class Linear(nn.Module):
@@ -94,13 +103,13 @@ class Linear(nn.Module):
 
 
 class Attention(nn.Module):
-    """Grouped-query attention (Ainslie et al., 2023) with rotary positions."""
+    """Grouped-query attention (Ainslie et al., 2023) with rotary positions, in Gemma's local layers within a window."""
 
     config: DecoderConfig
     mesh: Mesh | None = None
 
     @nn.compact
-    def __call__(self, x, cache: WholeCache | BlockCache | None, layer, places: Places):
+    def __call__(self, x, cache: WholeCache | BlockCache | None, layer, is_local, places: Places):
         config, (batch, time) = self.config, x.shape[:2]
         kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.values.shape[-3]
 
@@ -115,20 +124,25 @@ class Attention(nn.Module):
         queries = heads("query", config.heads)
         keys, values = (heads(name, config.kv_heads, kv_heads // config.kv_heads) for name in ("key", "value"))
         if config.qk_norm:
-            queries = Norm(config.norm_epsilon, name="query_norm")(queries)
-            keys = Norm(config.norm_epsilon, name="key_norm")(keys)
-        queries, keys = (rotate(each, places.cosines, places.sines) for each in (queries, keys))
+            queries, keys = Norm(config, name="query_norm")(queries), Norm(config, name="key_norm")(keys)
+        angles, window = (places.cosines, places.sines), None
+        if config.sliding_window is not None:
+            angles = jax.tree.map(functools.partial(jnp.where, is_local), places.local, angles)
+            window = Window(config.sliding_window, is_local)
+        queries, keys = (rotate(each, *angles) for each in (queries, keys))
+        if config.query_pre_attn_scalar not in (None, config.head_width):  # by whose root kernels divide
+            queries *= jnp.asarray((config.head_width / config.query_pre_attn_scalar) ** 0.5, queries.dtype)
         if cache is None:
             kernel = attention_kernel(config, time, self.mesh)
-            out = flash_attention(kernel, queries, keys, values, places.segments, self.mesh)
+            out = flash_attention(kernel, queries, keys, values, places.segments, self.mesh, window, places.positions)
         else:
-            out, cache = cache.attend(layer, places.positions, queries, keys, values)
+            out, cache = cache.attend(layer, places.positions, queries, keys, values, window)
         out = out.reshape(batch, time, config.heads * config.head_width)
         return Linear(config.width, ("heads", "embed"), lora=config.lora, name="output")(out), cache
 
 
 class GatedMLP(nn.Module):
-    """SwiGLU (Shazeer, 2020)."""
+    """SwiGLU, or in Gemma GeGLU (Shazeer, 2020) with the approximate GELU."""
 
     config: DecoderConfig
     mesh: Mesh | None = None
@@ -138,7 +152,8 @@ class GatedMLP(nn.Module):
         config = self.config
         inwards = functools.partial(Linear, config.mlp_width, ("embed", "mlp"), lora=config.lora)
         gate, up = inwards(name="gate")(x), inwards(name="up")(x)
-        inner = constrain(jax.nn.silu(gate) * up, self.mesh, "batch", None, "mlp")
+        activation = jax.nn.gelu if config.gemma else jax.nn.silu
+        inner = constrain(activation(gate) * up, self.mesh, "batch", None, "mlp")
         return Linear(config.width, ("mlp", "embed"), lora=config.lora, name="down")(inner)
 
 
@@ -147,14 +162,15 @@ class Block(nn.Module):
     mesh: Mesh | None = None
 
     @nn.compact
-    def __call__(self, carry, layer, places: Places):
+    def __call__(self, carry, layer, is_local, places: Places):
         hidden, cache = carry
-        norm = functools.partial(Norm, self.config.norm_epsilon)
+        norm = functools.partial(Norm, self.config)
         update, cache = Attention(self.config, self.mesh, name="attention")(
-            norm(name="attention_norm")(hidden), cache, layer, places
+            norm(name="attention_norm")(hidden), cache, layer, is_local, places
         )
-        hidden = hidden + update
-        hidden = hidden + GatedMLP(self.config, self.mesh, name="mlp")(norm(name="mlp_norm")(hidden))
+        hidden = hidden + (norm(name="attention_post_norm")(update) if self.config.gemma else update)
+        update = GatedMLP(self.config, self.mesh, name="mlp")(norm(name="mlp_norm")(hidden))
+        hidden = hidden + (norm(name="mlp_post_norm")(update) if self.config.gemma else update)
         return (constrain(hidden, self.mesh, "batch", None, None), cache), None
 
 
@@ -181,8 +197,8 @@ class Decoder(nn.Module):
         embedding = self.param("embedding", initial, (config.vocabulary_size, config.width))
         if not config.tie_embeddings:
             self.param("unembedding", initial, (config.vocabulary_size, config.width))
-        places = Places(positions, segments, *rotation(config, positions))
-        hidden = constrain(embedding[tokens].astype(config.dtype), self.mesh, "batch", None, None)
+        places = Places.of(config, positions, segments)
+        hidden = constrain(_embedded(config, embedding, tokens), self.mesh, "batch", None, None)
         block = Block
         if config.remat != "none":
             block = nn.remat(Block, policy=REMAT_POLICIES[config.remat], prevent_cse=False)
@@ -190,13 +206,21 @@ class Decoder(nn.Module):
             block,
             variable_axes={"params": 0},
             split_rngs={"params": True},
-            in_axes=(0, nn.broadcast),
+            in_axes=(0, 0, nn.broadcast),
             length=config.layers,
             unroll=config.layers if config.unroll_layers else 1,
             metadata_params={nn.PARTITION_NAME: "layers"},
         )(config, self.mesh, name="layers")
-        (hidden, cache), _ = layers((hidden, cache), jnp.arange(config.layers), places)
-        return Norm(config.norm_epsilon, name="final_norm")(hidden), cache
+        numbers = jnp.arange(config.layers)
+        is_local = None if config.sliding_window is None else ~jnp.isin(numbers, jnp.array(config.global_layers, int))
+        (hidden, cache), _ = layers((hidden, cache), numbers, is_local, places)
+        return Norm(config, name="final_norm")(hidden), cache
+
+
+def _embedded(config: DecoderConfig, embedding: Array, tokens: Int[Array, "batch time"]) -> Array:
+    hidden = embedding[tokens].astype(config.dtype)
+    # Gemma was trained with the root of the width rounded to the dtype
+    return hidden * jnp.asarray(config.width**0.5, config.dtype) if config.gemma else hidden
 
 
 OfAllLayers = TypeVar("OfAllLayers", KeyValueCache, ChunkCache)
@@ -227,13 +251,14 @@ def forward_layers(
     caches: Sequence[OneLayer],
 ) -> tuple[Float[Array, "batch time width"], tuple[OneLayer, ...]]:
     """Computes `forward` with separate arrays for each layer: `layers` are their parameters, not stacked."""
-    places = Places(positions, None, *rotation(config, positions))
-    hidden, extended = params["embedding"][tokens].astype(config.dtype), []
+    places = Places.of(config, positions)
+    hidden, extended = _embedded(config, params["embedding"], tokens), []
     with TRACING:
-        for layer, cache in zip(layers, caches, strict=True):
-            (hidden, cache), _ = Block(config).apply({"params": layer}, (hidden, cache), None, places)
+        for number, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
+            is_local = number not in config.global_layers
+            (hidden, cache), _ = Block(config).apply({"params": layer}, (hidden, cache), None, is_local, places)
             extended.append(cache)
-        hidden = Norm(config.norm_epsilon).apply({"params": params["final_norm"]}, hidden)
+        hidden = Norm(config).apply({"params": params["final_norm"]}, hidden)
     return hidden, tuple(extended)
 
 
@@ -293,7 +318,7 @@ WORDS_OF_A_TILE = 128  # blocks are multiples of this tile of the accelerators' 
 def unembed(config: DecoderConfig, params: PyTree, hidden: Float[Array, "*axes width"]) -> Float[Array, "*axes words"]:
     """Computes float32 logits of hidden states."""
     flat, table = hidden.reshape(-1, hidden.shape[-1]), params[_table(config)].astype(config.dtype)
-    return _logits(flat, table).reshape(*hidden.shape[:-1], -1)
+    return _logits(flat, table, config.logit_softcap).reshape(*hidden.shape[:-1], -1)
 
 
 def unembed_log_probabilities(
@@ -310,7 +335,7 @@ def unembed_log_probabilities(
     shares parameters and rows, each device processes its own words with its own rows: only sums over words, and each
     block of the table and of its gradient once, cross devices.
     """
-    plan = _Plan(config.compute_dtype, mesh if mesh is not None and mesh.size > 1 else None)
+    plan = _Plan(config.compute_dtype, mesh if mesh is not None and mesh.size > 1 else None, config.logit_softcap)
     return _scores(plan, params[_table(config)], hidden, targets, jnp.asarray(temperature, jnp.float32))
 
 
@@ -321,10 +346,11 @@ def _table(config: DecoderConfig) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Plan:
-    """The compute dtype, and the mesh axes of each logical axis (none on one device)."""
+    """The compute dtype, the mesh axes of each logical axis (none on one device), and the cap of logits, if any."""
 
     compute_dtype: str
     mesh: Mesh | None
+    softcap: float | None
 
     def axes(self, name: str) -> tuple[str, ...]:
         if self.mesh is None:
@@ -375,8 +401,9 @@ class _Sums(NamedTuple):
     picked: Float[Array, "positions"]  # logits of the targets
 
 
-def _logits(hidden: Float[Array, "positions width"], columns: Float[Array, "words width"]):
-    return jnp.einsum("nd,vd->nv", hidden, columns, preferred_element_type=jnp.float32)
+def _logits(hidden: Float[Array, "positions width"], columns: Float[Array, "words width"], softcap: float | None):
+    logits = jnp.einsum("nd,vd->nv", hidden, columns, preferred_element_type=jnp.float32)
+    return logits if softcap is None else softcap * jnp.tanh(logits / softcap)
 
 
 def _block_size(words: int, positions: int) -> int:
@@ -408,7 +435,7 @@ def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool)
     wanted = flat_targets - plan.first_word(words)
 
     def add(sums: _Sums, start, count: int) -> tuple[_Sums, Array]:
-        logits = _logits(flat, plan.columns(table, start, count)) / temperature
+        logits = _logits(flat, plan.columns(table, start, count), plan.softcap) / temperature
         highest = jnp.maximum(sums.highest, jnp.max(logits, axis=1))
         exponentials, shrink = jnp.exp(logits - highest[:, None]), jnp.exp(sums.highest - highest)
         chosen = jnp.arange(count) + start == wanted[:, None]
@@ -422,7 +449,7 @@ def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool)
 
     zeros, kept = jnp.zeros(positions, jnp.float32), None
     nothing = _Sums(jnp.full(positions, -jnp.inf, jnp.float32), zeros, zeros, zeros)
-    if keep and keeps_logits(words, positions):
+    if keep and plan.softcap is None and keeps_logits(words, positions):  # a cap's gradient needs the logits themselves
         sums, exponentials = add(nothing, 0, words)
         kept = exponentials, sums.highest[:, None]
     else:
@@ -446,13 +473,16 @@ def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normalise
     def add(gradients, start, count: int):
         of_table, of_hidden = gradients
         columns = plan.columns(table, start, count)
+        slope: Array | float = 1.0  # of the capped logits
         if kept is None:
-            probabilities = jnp.exp(_logits(flat, columns) / temperature - flat_normaliser[:, None])
+            logits = _logits(flat, columns, plan.softcap)
+            probabilities = jnp.exp(logits / temperature - flat_normaliser[:, None])
+            slope = 1.0 if plan.softcap is None else 1 - (logits / plan.softcap) ** 2
         else:
             exponentials, highest = kept
             probabilities = exponentials * jnp.exp(highest - flat_normaliser[:, None])
         chosen = jnp.arange(count) + start == wanted[:, None]
-        of_logits = (scale[:, None] * (chosen - probabilities)).astype(plan.compute_dtype)
+        of_logits = (scale[:, None] * (chosen - probabilities) * slope).astype(plan.compute_dtype)
         of_hidden += jnp.einsum("nv,vd->nd", of_logits, columns, preferred_element_type=jnp.float32)
         of_columns = jnp.einsum("nv,nd->vd", of_logits, flat, preferred_element_type=jnp.float32)
         of_columns = plan.summed_columns(of_columns).astype(table.dtype)

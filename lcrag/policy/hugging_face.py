@@ -59,6 +59,7 @@ class StoredTensor(NamedTuple):
     """A tensor in a file, as its header describes it."""
 
     file: pathlib.Path
+    name: str  # in the file
     shape: tuple[int, ...]
     code: str  # its safetensors dtype ("F32", "BF16", "I64", ...)
 
@@ -108,7 +109,9 @@ class TensorFolder:
             raise UserError(f"{path} cannot be read ({error}): fetch or write the file again") from error
         self._handles[path] = handle
         parts = {name: handle.get_slice(name) for name in handle.keys()}
-        return {name: StoredTensor(path, tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()}
+        return {
+            name: StoredTensor(path, name, tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()
+        }
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], unused: str = "(?!)") -> None:
         """Compares names, shapes and dtypes of the tensors with the `shapes` that a model needs; reads no values.
@@ -118,7 +121,7 @@ class TensorFolder:
         for name, shape in shapes.items():
             if name not in self.tensors:
                 raise UserError(f"tensor {name} is missing from {self.folder}: the checkpoint is incomplete")
-            file, stored_shape, code = self.tensors[name]
+            file, _, stored_shape, code = self.tensors[name]
             if stored_shape != tuple(shape):
                 raise UserError(
                     f"tensor {name} in {file} has shape {stored_shape}, but config.json asks for {tuple(shape)}: one of"
@@ -138,8 +141,9 @@ class TensorFolder:
 
     def read(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
         """Reads the values of a tensor or of a part of it."""
-        handle = self._handles[self.tensors[name].file]
-        return handle.get_slice(name)[index] if index else handle.get_tensor(name)
+        tensor = self.tensors[name]
+        handle = self._handles[tensor.file]
+        return handle.get_slice(tensor.name)[index] if index else handle.get_tensor(tensor.name)
 
 
 def tensor_bytes(shape: Sequence[int], dtype: np.dtype) -> int:
@@ -219,7 +223,7 @@ def sampled_fingerprint(folder: pathlib.Path) -> str:
 # --- Settings and names ---
 
 EMBEDDING, UNEMBEDDING = "model.embed_tokens.weight", "lm_head.weight"
-# Our path -> the tensor's name without ".weight" or ".bias"; Qwen2, Qwen3 and Llama use the same names.
+# Our path -> the tensor's name without ".weight" or ".bias"; Gemma has two norms more and moves one name.
 NAMES = {
     "embedding": "model.embed_tokens",
     "unembedding": "lm_head",
@@ -236,8 +240,14 @@ NAMES = {
     "layers/mlp/up": "model.layers.{}.mlp.up_proj",
     "layers/mlp/down": "model.layers.{}.mlp.down_proj",
 }
-# Buffers in old checkpoints, which follow from the configuration.
+GEMMA_NAMES = NAMES | {
+    "layers/attention_post_norm": "model.layers.{}.post_attention_layernorm",
+    "layers/mlp_norm": "model.layers.{}.pre_feedforward_layernorm",
+    "layers/mlp_post_norm": "model.layers.{}.post_feedforward_layernorm",
+}
+# Buffers in old checkpoints, which follow from the configuration, and the parts of a Gemma 3 that read images.
 UNUSED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
+IMAGE_PARTS = r"|(model\.)?(vision_tower|multi_modal_projector)\..*"
 # Other files of a model, copied from the folder that it was read from.
 COMPANIONS = (
     "tokenizer.json",
@@ -258,11 +268,34 @@ ARCHITECTURES: dict[Family, str] = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "llama": "LlamaForCausalLM",
+    "gemma3": "Gemma3ForCausalLM",
+}
+MODEL_TYPES: dict[Family, str] = {"qwen2": "qwen2", "qwen3": "qwen3", "llama": "llama", "gemma3": "gemma3_text"}
+# A Gemma 3 that reads images, too, has the settings of its decoder in "text_config"; only the decoder is read.
+WITH_IMAGES, ITS_ARCHITECTURE = "gemma3", "Gemma3ForConditionalGeneration"
+GEMMA_DEFAULTS: dict[str, Any] = {
+    "vocab_size": 262_208,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "max_position_embeddings": 131_072,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "sliding_window_pattern": 6,  # every sixth layer is global, if "layer_types" does not say otherwise
+    "rope_theta": 1_000_000.0,
+    "rope_local_base_freq": 10_000.0,
+    "tie_word_embeddings": True,
 }
 
 # The only supported value of each field; `transformers` uses it where the field is absent.
 SUPPORTED: dict[str, Any] = {
     "hidden_act": "silu",
+    "hidden_activation": "gelu_pytorch_tanh",  # only Gemma's
+    "attn_logit_softcapping": None,  # a field of Gemma 3, which `transformers` does not apply
+    "use_bidirectional_attention": False,
     "attention_bias": False,
     "mlp_bias": False,
     "attention_dropout": 0.0,
@@ -280,7 +313,13 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
     if not path.is_file():
         hint = "" if path.parent.is_dir() else ", and there is no such folder; models are not downloaded"
         raise UserError(f"no model in {folder}: expected the file config.json{hint}")
-    raw, where = read_json_object(path), str(path)
+    raw, where = decoder_settings(read_json_object(path)), str(path)
+    model_type = raw.get("model_type")
+    family = next((family for family, name in MODEL_TYPES.items() if name == model_type), None)
+    if family is None:
+        raise UserError(f"{where} has model_type {model_type!r}; supported are {', '.join(MODEL_TYPES.values())}")
+    if family == "gemma3":
+        raw = GEMMA_DEFAULTS | {name: value for name, value in raw.items() if value is not None}
 
     def number(name: str, default: float | None = None, fields: dict[str, Any] = raw) -> float:
         value = default if fields.get(name) is None else fields[name]
@@ -296,29 +335,51 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
             raise UserError(f"{where} has {name} {value!r}: it must be a positive whole number")
         return int(value)
 
-    model_type = raw.get("model_type")
-    family = next((name for name in ARCHITECTURES if name == model_type), None)
-    if family is None:
-        raise UserError(f"{where} has model_type {model_type!r}; supported are {', '.join(ARCHITECTURES)}")
     if raw.get("architectures") and ARCHITECTURES[family] not in raw["architectures"]:
         raise UserError(f"{where} has architectures {raw['architectures']}; supported is {ARCHITECTURES[family]} only")
     for name, value in SUPPORTED.items():
-        if name == "attention_bias" and family == "qwen2":  # not a field of this architecture, which always has biases
+        # not fields of these architectures: the first always has biases, the second calls it hidden_activation
+        if (name, family) in (("attention_bias", "qwen2"), ("hidden_act", "gemma3")):
             continue
         if raw.get(name) is not None and raw[name] != value:
             raise UserError(f"{where} sets {name} to {raw[name]!r}, which is not supported: only {value!r} is")
-    if others := set(raw.get("layer_types") or ()) - {"full_attention"}:
-        raise UserError(f"{where} lists {min(others)!r} in layer_types, which is not supported: only full_attention is")
-
+    known = ("full_attention", "sliding_attention")[: 1 + (family == "gemma3")]
+    if others := set(raw.get("layer_types") or ()) - set(known):
+        names = " and ".join(known)
+        raise UserError(f"{where} lists {min(others)!r} in layer_types, which is not supported: only {names} is")
+    sliding: dict[str, Any] = {}
     # `transformers` prefers the old name of the rotary parameters
     rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
+    if family == "gemma3":
+        every = int(raw["sliding_window_pattern"])
+        usual = [
+            "full_attention" if number % every == 0 else known[1]
+            for number in range(1, integer("num_hidden_layers") + 1)
+        ]
+        kinds = raw.get("layer_types") or usual
+        by_kind = raw.get("rope_parameters") or {}
+        if not isinstance(by_kind, dict) or (others := by_kind.keys() - set(known)):
+            raise UserError(f"{where} has rotary parameters {by_kind}: expected one set for each of {', '.join(known)}")
+        rope = (by_kind.get(known[0]) or {}) | (raw.get("rope_scaling") or {})
+        local = by_kind.get(known[1]) or {}
+        if local.get("rope_type", "default") != "default":
+            raise UserError(f"{where} scales the rotation of sliding windows, which is not supported")
+        sliding = {
+            "sliding_window": integer("sliding_window") if known[1] in kinds else None,
+            "global_layers": tuple(number for number, kind in enumerate(kinds) if kind == known[0]),
+            "local_rope_theta": float(number("rope_theta", raw["rope_local_base_freq"], local)),
+            "query_pre_attn_scalar": number("query_pre_attn_scalar"),
+            "logit_softcap": raw.get("final_logit_softcapping"),
+        }
     if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
         raise UserError(f"{where} has rotary parameters per layer type, which are not supported: only one set is")
     kind, scaling = rope.get("rope_type", rope.get("type", "default")), None
-    if kind not in ("default", "llama3"):
-        raise UserError(f"{where} asks for rope type {kind!r}; supported are default and llama3")
+    if kind not in ("default", "linear", "llama3"):
+        raise UserError(f"{where} asks for rope type {kind!r}; supported are default, linear and llama3")
     if rope.get("partial_rotary_factor", 1.0) != 1.0:
         raise UserError(f"{where} rotates a part of each head (partial_rotary_factor), which is not supported")
+    if kind == "linear":
+        scaling = RopeScaling(factor=float(number("factor", fields=rope)))
     if kind == "llama3":
         positions = "original_max_position_embeddings"
         scaling = RopeScaling(
@@ -343,7 +404,32 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
         norm_epsilon=number("rms_norm_eps", 1e-6),
         tie_embeddings=bool(raw.get("tie_word_embeddings", False)),
         source=str(path.parent),
+        **sliding,
     )
+
+
+def decoder_settings(raw: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a `config.json` that describe the decoder, as a model without images has them."""
+    if raw.get("model_type") != WITH_IMAGES or not isinstance(raw.get("text_config"), dict):
+        return raw
+    shared = ("tie_word_embeddings", "quantization_config", "bos_token_id", "eos_token_id", "pad_token_id")
+    renamed = {ITS_ARCHITECTURE: ARCHITECTURES["gemma3"]}
+    return (
+        raw["text_config"]
+        | {name: raw[name] for name in shared if raw.get(name) is not None}
+        | {"model_type": MODEL_TYPES["gemma3"]}
+        | {"architectures": [renamed.get(name, name) for name in raw.get("architectures") or ()]}
+    )
+
+
+def decoder_tensors(folder: str | pathlib.Path) -> TensorFolder:
+    """Opens the tensors of a model; those of a decoder that has other parts at its side get its plain names."""
+    found = TensorFolder(folder)
+    plain = re.compile(r"^(model\.language_model|language_model\.model)\.|^language_model\.(?=lm_head)")
+    found.tensors = {
+        plain.sub(lambda m: "model." if m[1] else "", name): tensor for name, tensor in found.tensors.items()
+    }
+    return found
 
 
 def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -352,7 +438,9 @@ def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str
     Other fields of the `original` configuration, such as token ids, are kept.
     """
     rope: dict[str, Any] = {"rope_theta": config.rope_theta, "rope_type": "default"}
-    if scaling := config.rope_scaling:
+    if (scaling := config.rope_scaling) and scaling.original_positions is None:
+        rope |= {"rope_type": "linear", "factor": scaling.factor}
+    elif scaling:
         rope |= {
             "rope_type": "llama3",
             "factor": scaling.factor,
@@ -362,7 +450,7 @@ def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str
         }
     fields: dict[str, Any] = {
         "architectures": [ARCHITECTURES[config.family]],
-        "model_type": config.family,
+        "model_type": MODEL_TYPES[config.family],
         "vocab_size": config.vocabulary_size,
         "hidden_size": config.width,
         "num_hidden_layers": config.layers,
@@ -375,9 +463,24 @@ def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str
         "rope_theta": config.rope_theta,
         "rms_norm_eps": config.norm_epsilon,
         "tie_word_embeddings": config.tie_embeddings,
-        "hidden_act": "silu",
         "dtype": dtype,
     }
+    if config.gemma:
+        scalar = config.query_pre_attn_scalar or config.head_width
+        local = [config.sliding_window is not None and n not in config.global_layers for n in range(config.layers)]
+        fields |= {
+            "hidden_activation": "gelu_pytorch_tanh",
+            "layer_types": ["sliding_attention" if each else "full_attention" for each in local],
+            "query_pre_attn_scalar": int(scalar) if scalar == int(scalar) else scalar,
+            "final_logit_softcapping": config.logit_softcap,
+            "rope_local_base_freq": config.local_rope_theta,
+            "rope_parameters": {
+                "full_attention": rope,
+                "sliding_attention": {"rope_theta": config.local_rope_theta, "rope_type": "default"},
+            },
+        } | ({} if config.sliding_window is None else {"sliding_window": config.sliding_window})
+    else:
+        fields["hidden_act"] = "silu"
     if config.family != "qwen2":
         fields["attention_bias"] = False
     if config.rope_scaling:  # for readers older than rope_parameters
@@ -403,7 +506,7 @@ def stored_parameters(config: DecoderConfig) -> dict[str, StoredParameter]:
     for path, leaf in flat_parameters(abstract_parameters(config)).items():
         stacked, turned = path.startswith("layers/"), path.endswith("/kernel")
         module = path.removesuffix("/kernel").removesuffix("/scale").removesuffix("/bias")
-        name = f"{NAMES[module]}.{'bias' if path.endswith('/bias') else 'weight'}"
+        name = f"{(GEMMA_NAMES if config.gemma else NAMES)[module]}.{'bias' if path.endswith('/bias') else 'weight'}"
         shape = leaf.shape[1:] if stacked else leaf.shape
         for layer in range(leaf.shape[0]) if stacked else (None,):
             stored[name.format(layer)] = StoredParameter(path, layer, shape[::-1] if turned else shape)
@@ -434,11 +537,13 @@ def load_hugging_face(
     """
     check_manifest(pathlib.Path(folder))
     wanted = parameter_dtype(dtype)
-    config, tensors = read_config(folder), TensorFolder(folder)
+    config, tensors = read_config(folder), decoder_tensors(folder)
     stored = stored_parameters(config)
     needed = {name: place.shape for name, place in stored.items()}
     stored_twice = config.tie_embeddings and UNEMBEDDING in tensors.tensors
-    tensors.check(needed | ({UNEMBEDDING: needed[EMBEDDING]} if stored_twice else {}), unused=UNUSED)
+    tensors.check(
+        needed | ({UNEMBEDDING: needed[EMBEDDING]} if stored_twice else {}), UNUSED + IMAGE_PARTS * config.gemma
+    )
     for first in range(0, config.vocabulary_size, 16_384) if stored_twice else ():
         rows = (slice(first, min(first + 16_384, config.vocabulary_size)),)
         if not np.array_equal(tensors.read(EMBEDDING, rows), tensors.read(UNEMBEDDING, rows)):
@@ -505,7 +610,7 @@ def _writer(transposed: bool, sharding: NamedSharding):
 
 def stored_dtype(folder: str | pathlib.Path) -> ComputeDtype:
     """Returns the dtype of the stored embedding of a complete model folder; float32 for float16, which is only read."""
-    return "bfloat16" if TensorFolder(folder).tensors[EMBEDDING].code == "BF16" else "float32"
+    return "bfloat16" if decoder_tensors(folder).tensors[EMBEDDING].code == "BF16" else "float32"
 
 
 def parameter_dtype(dtype: DTypeLike) -> np.dtype:
@@ -603,7 +708,7 @@ def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtyp
         source = pathlib.Path(config.source)
         if not source.is_dir():
             _LOGGER.warning("%s no longer exists: %s gets no tokenizer or settings from it", source, staging.parent)
-        original = read_optional_json(source / "config.json")
+        original = decoder_settings(read_optional_json(source / "config.json"))
         generation = read_optional_json(source / "generation_config.json")
         named = (path.relative_to(source).as_posix() for path in sorted((source / NAMED_TEMPLATES).glob("*.jinja")))
         for name in (*COMPANIONS, *named):

@@ -303,11 +303,13 @@ def forward_flops(config: DecoderConfig, tokens: float, *, attended: float, unem
     Args:
       tokens: Tokens that pass through the layers.
       attended: Positions that a token attends to on average: `causal_mean(length)` for whole texts, the mean context
-        length in a decode step.
+        length in a decode step; layers with a sliding window attend to at most that many.
       unembedded: Tokens whose logits are computed; None: all. Learning needs only the policy's own.
     """
     unembedded = tokens if unembedded is None else unembedded
-    scores_and_values = 4.0 * config.layers * config.heads * config.head_width * tokens * attended
+    local = 0 if config.sliding_window is None else config.layers - len(config.global_layers)
+    of_layers = (config.layers - local) * attended + local * min(attended, config.sliding_window or 0)
+    scores_and_values = 4.0 * config.heads * config.head_width * tokens * of_layers
     logits = 2.0 * config.width * config.vocabulary_size * unembedded
     return 2.0 * sum(layer_parameters(config)) * tokens + scores_and_values + logits
 

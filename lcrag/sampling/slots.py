@@ -536,7 +536,7 @@ def appended(
     """Returns the cache of all slots after a chunk of tokens was fed to some from their first positions on."""
     chunk = tokens.shape[1]
     positions, held = first[:, None] + jnp.arange(chunk), jax.tree.map(lambda x: window_of(x, rows, window), cache)
-    if not isinstance(cache, KeyValueCache) or mesh is None or not has_chunk_kernel(mesh, chunk, window):
+    if not isinstance(cache, KeyValueCache) or mesh is None or not has_chunk_kernel(config, mesh, chunk, window):
         _, seen = extended(config, params, tokens, positions, held)
         return with_new_columns(cache, seen, rows, first, chunk)
     _, grown = forward(config, params, tokens, positions, ChunkCache.of(held.keys, held.values, chunk, mesh))

@@ -145,7 +145,7 @@ def with_head(trained):
     return trained | {"value_head": head}
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", [name for name in DECODERS if "gemma" not in name])  # which has no such head there
 def test_values_are_those_of_a_scalar_head_in_transformers(name, tmp_path):
     model = saved_decoder(tmp_path, name)
     config, params = load_hugging_face(tmp_path)

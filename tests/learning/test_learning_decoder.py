@@ -9,7 +9,7 @@ import pytest
 import safetensors.numpy
 import torch
 from learning_standin import trajectories
-from support import tiny_config
+from support import tiny_config, tiny_gemma
 from support.products import product_flops
 from support.random_decoders import DECODERS, saved_decoder
 
@@ -39,21 +39,24 @@ TEMPERATURE, CLIP_LOW, CLIP_HIGH, KL_COEFFICIENT = 0.8, 0.2, 0.28, 0.1
 LENGTHS = (24, 9, 17, 3)
 
 
-def metrics_of_update(batch, mesh):
-    shardings, optimizer = param_shardings(CONFIG, mesh), adamw(learning_rate=1e-3, steps=1)
-    score = make_score(*decoder_functions(CONFIG, mesh), mesh, 1.2)
-    update = policy_update(CONFIG, mesh, PolicyGradient(), optimizer, 1.2)
-    state = initial_state(initialise(CONFIG, jax.random.key(0), mesh), optimizer, mesh, shardings)
+def metrics_of_update(config, batch, mesh):
+    shardings, optimizer = param_shardings(config, mesh), adamw(learning_rate=1e-3, steps=1)
+    score = make_score(*decoder_functions(config, mesh), mesh, 1.2)
+    update = policy_update(config, mesh, PolicyGradient(), optimizer, 1.2)
+    state = initial_state(initialise(config, jax.random.key(0), mesh), optimizer, mesh, shardings)
     batch = batch.replace(sampling_log_probabilities=np.asarray(score(state.params, batch)))
     return update(state, batch)[1]
 
 
-def test_packed_on_eight_devices_equals_padded_on_one():
+@pytest.mark.parametrize("changes", [{}, tiny_gemma()], ids=["qwen3", "gemma3"])
+def test_packed_on_eight_devices_equals_padded_on_one(changes):
+    config = tiny_config(**(vars(CONFIG) | changes))
     episodes = trajectories(count=8, shortest=9, longest=16)
     alone = pack(episodes, Layout(rows=4, row_lengths=(16,)))
     packed = pack(episodes, Layout(rows=4, row_lengths=(48,), short_row_length=32), shares=4)
     assert (alone.segments.max(), packed.segments.max()) == (1, 4)
-    expected, found = metrics_of_update(alone, ALONE), metrics_of_update(packed, make_mesh(2, 2, 2))
+    expected = metrics_of_update(config, alone, ALONE)
+    found = metrics_of_update(config, packed, make_mesh(2, 2, 2))
     assert all(each["sampling_training_gap"] < 1e-5 for each in (expected, found))
     for name in expected.keys() - {"sampling_training_gap"}:
         np.testing.assert_allclose(found[name], expected[name], rtol=2e-5, atol=1e-6, err_msg=name)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from jax.sharding import Mesh
-from support import tiny_config
+from support import tiny_config, tiny_gemma
 
 from lcrag.commands.compile import tpu_devices
 from lcrag.errors import UserError
@@ -26,18 +26,18 @@ from lcrag.policy import (
     param_shardings,
 )
 from lcrag.policy import attention as module
-from lcrag.policy.attention import attended_positions, attention_kernel, flash_attention, query_blocks
+from lcrag.policy.attention import Window, attended_positions, attention_kernel, flash_attention, query_blocks
 from lcrag.policy.config import MESH_AXES, spread_kv_heads
 
 
-def plain_attention(queries, keys, values, segments):
+def plain_attention(queries, keys, values, segments, window=1000):
     """The definition, in NumPy and float64."""
     queries, keys, values = (np.asarray(each, np.float64) for each in (queries, keys, values))
     segments = np.asarray(segments)
     (batch, time, heads, width), group = queries.shape, queries.shape[2] // keys.shape[2]
     out = np.zeros_like(queries)
     for row, head, t in np.ndindex(batch, heads, time):
-        seen = [s for s in range(t + 1) if segments[row, s] == segments[row, t]]
+        seen = [s for s in range(max(0, t + 1 - window), t + 1) if segments[row, s] == segments[row, t]]
         scores = keys[row, seen, head // group] @ queries[row, t, head] / np.sqrt(width)
         weights = np.exp(scores - scores.max())
         out[row, t, head] = weights / weights.sum() @ values[row, seen, head // group]
@@ -62,13 +62,30 @@ def test_kernels_follow_the_definition(kernel, time):
     np.testing.assert_allclose(got, plain_attention(*arrays, segments), atol=2e-5)
 
 
-@pytest.mark.parametrize("time, packed", [(200, True), (130, False)])
-def test_splash_and_its_gradient_equal_xla(time, packed, monkeypatch):
+@pytest.mark.parametrize("size, applies", [(1, True), (9, True), (30, True), (9, False)])
+@pytest.mark.parametrize("kernel", ["xla", "splash"])
+def test_windows_follow_the_definition(kernel, size, applies):
+    *arrays, segments = inputs(37)
+    starts = np.argmax(np.asarray(segments)[:, None] == np.asarray(segments)[..., None], axis=-1)
+    positions = jnp.asarray(np.arange(37) - starts)
+
+    @jax.jit
+    def attended(applies):
+        return flash_attention(kernel, *arrays, segments, None, Window(size, applies), positions)
+
+    expected = plain_attention(*arrays, segments, size if applies else 1000)
+    np.testing.assert_allclose(attended(applies), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("time, packed, window", [(200, True, None), (130, False, None), (200, True, 70)])
+def test_splash_and_its_gradient_equal_xla(time, packed, window, monkeypatch):
     monkeypatch.setattr(module, "MAX_TILE", 128)  # several tiles, the last one partly filled
     *arrays, segments = inputs(time)
+    within = None if window is None else Window(window, True)
+    positions = jnp.broadcast_to(jnp.arange(time), segments.shape)  # only their differences within a text matter
 
     def loss(kernel, *arrays):
-        out = flash_attention(kernel, *arrays, segments if packed else None)
+        out = flash_attention(kernel, *arrays, segments if packed else None, None, within, positions)
         return jnp.sum(out * jnp.cos(jnp.arange(out.size).reshape(out.shape))), out
 
     results = [
@@ -78,8 +95,9 @@ def test_splash_and_its_gradient_equal_xla(time, packed, monkeypatch):
     jax.tree.map(lambda got, expected: np.testing.assert_allclose(got, expected, atol=2e-4), *results)
 
 
-def test_the_decoder_on_a_mesh_computes_the_same_with_splash():
-    config, mesh = tiny_config(remat="dots", family="llama"), make_mesh(data=2, fsdp=2, tensor=2)
+@pytest.mark.parametrize("changes", [{"family": "llama"}, tiny_gemma()], ids=["llama", "gemma3"])
+def test_the_decoder_on_a_mesh_computes_the_same_with_splash(changes):
+    config, mesh = tiny_config(remat="dots", **changes), make_mesh(data=2, fsdp=2, tensor=2)
     splash = dataclasses.replace(config, attention="splash")
     params = initialise(config, jax.random.key(0))
     tokens = jax.random.randint(jax.random.key(1), (4, 21), 0, config.vocabulary_size)
@@ -120,6 +138,7 @@ def test_the_mesh_chooses_the_kernel_not_the_host():
     for changes, mesh, words in (
         ({"compute_dtype": "float32"}, None, "compute_dtype='float32'"),
         ({"head_width": 20}, None, "heads 20 wide"),
+        ({"sliding_window": 4}, None, "sliding windows"),
         ({}, make_mesh(), "a mesh of cpu devices"),
     ):
         with pytest.raises(UserError, match=f"does not support {words}"):

@@ -154,12 +154,26 @@ def test_the_last_token_over_the_cache(models):
     assert_same(unembed(config, params, hidden[:, -1]), expected_logits(model, tokens)[:, -1])
 
 
-@pytest.mark.parametrize("models", ["llama"], indirect=True)
-def test_the_scaled_rotation_matters(models):
+@pytest.mark.parametrize(
+    ("models", "changes"),
+    [
+        ("llama", {"rope_scaling": None}),
+        ("gemma3", {"rope_scaling": None}),
+        ("gemma3", {"sliding_window": None}),
+        ("gemma3", {"sliding_window": 8}),
+        ("gemma3", {"global_layers": (2,)}),
+        ("gemma3", {"local_rope_theta": 1e6}),
+        ("gemma3", {"query_pre_attn_scalar": None}),
+        ("gemma3_capped", {"logit_softcap": None}),
+    ],
+    indirect=["models"],
+    ids=str,
+)
+def test_every_setting_matters(models, changes):
     """Without it the same weights give very different logits."""
     model, config, params = models
     tokens = random_tokens(config, 1, 256)
-    plain = dataclasses.replace(config, rope_scaling=None)
+    plain = dataclasses.replace(config, **changes)
     expected = expected_logits(model, tokens)
     difference = np.linalg.norm(logits(plain, params, jnp.asarray(tokens)) - expected)
     assert difference > 100 * TOLERANCE * np.linalg.norm(expected)

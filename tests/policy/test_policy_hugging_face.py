@@ -30,6 +30,7 @@ from lcrag.policy import (
     parameter_count,
     read_config,
     save_hugging_face,
+    stored_dtype,
 )
 from lcrag.policy.hugging_face import TensorFolder, config_to_hugging_face, flat_parameters, stored_parameters
 
@@ -321,7 +322,23 @@ LLAMA3_2_3B = {
     },
     "vocab_size": 128256,
 }  # fmt: skip
-PUBLISHED = {"Qwen2.5-3B": QWEN2_5_3B, "Qwen3-8B": QWEN3_8B, "Llama-3.2-3B": LLAMA3_2_3B}
+GEMMA_3_1B = {
+    "architectures": ["Gemma3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+    "attn_logit_softcapping": None, "bos_token_id": 2, "eos_token_id": [1, 106], "final_logit_softcapping": None,
+    "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "intermediate_size": 6912,
+    "max_position_embeddings": 32768, "model_type": "gemma3_text", "num_attention_heads": 4, "num_hidden_layers": 26,
+    "num_key_value_heads": 1, "pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06,
+    "rope_local_base_freq": 10000.0, "rope_scaling": None, "rope_theta": 1000000.0, "sliding_window": 512,
+    "sliding_window_pattern": 6, "torch_dtype": "bfloat16", "vocab_size": 262144,
+}  # fmt: skip
+PUBLISHED = {
+    "Qwen2.5-3B": QWEN2_5_3B,
+    "Qwen3-8B": QWEN3_8B,
+    "Llama-3.2-3B": LLAMA3_2_3B,
+    "linear scaling": LLAMA3_2_3B | {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "Gemma-3-1B": GEMMA_3_1B,
+    "Gemma, scaled": GEMMA_3_1B | {"rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+}
 REFUSED = {
     "use_sliding_window to True": {"use_sliding_window": True},
     "'sliding_attention' in layer_types": {"layer_types": ["full_attention", "sliding_attention"]},
@@ -333,7 +350,6 @@ REFUSED = {
     "part of each head": {"rope_parameters": {"rope_theta": 1e6, "partial_rotary_factor": 0.5}},
     "quantization_config to": {"quantization_config": {"quant_method": "gptq", "bits": 4}},
     "rope type 'yarn'": {"rope_scaling": {"type": "yarn", "factor": 4.0}},
-    "rope type 'linear'": {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1e4}},
     "rotary parameters per layer type": {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}},
     "model_type 'gemma3'": {"model_type": "gemma3"},
     "architectures": {"architectures": ["Qwen3ForSequenceClassification"]},
@@ -343,6 +359,14 @@ REFUSED = {
     "num_hidden_layers 0: it must be a positive whole number": {"num_hidden_layers": 0},
     "head_width even": {"head_dim": 33},
     "lacks the field 'factor'": {"rope_scaling": {"rope_type": "llama3"}},
+    "hidden_activation to 'gelu'": GEMMA_3_1B | {"hidden_activation": "gelu"},
+    "attn_logit_softcapping to 50.0": GEMMA_3_1B | {"attn_logit_softcapping": 50.0},
+    "use_bidirectional_attention to True": GEMMA_3_1B | {"use_bidirectional_attention": True},
+    "'chunked_attention' in layer_types": GEMMA_3_1B | {"layer_types": ["chunked_attention"] * 26},
+    "scales the rotation of sliding windows": GEMMA_3_1B
+    | {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 8.0}}},
+    "expected one set for each": GEMMA_3_1B | {"rope_parameters": {"rope_theta": 1e4}},
+    "global_layers names layer 26": GEMMA_3_1B | {"layer_types": ["sliding_attention"] * 26 + ["full_attention"]},
 }
 
 
@@ -398,6 +422,28 @@ def test_absent_fields_have_the_defaults_of_transformers(tmp_path):
     expected = RopeScaling(factor=8.0, low_frequency_factor=1.0, high_frequency_factor=4.0, original_positions=4096)
     assert config_of(tmp_path, raw).rope_scaling == expected
     assert transformers.LlamaConfig(**raw).rope_parameters["original_max_position_embeddings"] == 4096
+
+
+def test_the_decoder_of_a_model_with_images_is_read_alone(tmp_path):
+    text = random_decoder("gemma3")
+    images = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    images |= {"image_size": 28, "patch_size": 14}
+    settings = transformers.Gemma3Config(text_config=text.config, vision_config=images, mm_tokens_per_image=4)
+    whole = transformers.Gemma3ForConditionalGeneration(settings)
+    whole.model.language_model.load_state_dict(text.model.state_dict())
+    whole.save_pretrained(tmp_path / "whole")
+    raw = json.loads((tmp_path / "whole" / "config.json").read_text())
+    (tmp_path / "whole" / "config.json").write_text(json.dumps(raw | {"eos_token_id": [1, 106]}))
+    config, params = load_hugging_face(tmp_path / "whole")
+    assert_parameters(params, text, config)
+    assert stored_dtype(tmp_path / "whole") == "float32"
+    save_hugging_face(tmp_path / "text", config, params)
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "text")
+    assert isinstance(model, transformers.Gemma3ForCausalLM)
+    assert model.config.eos_token_id == [1, 106]
+    tokens = torch.arange(40)[None]
+    with torch.no_grad():
+        np.testing.assert_allclose(model(tokens).logits, text(tokens).logits, atol=1e-5)
 
 
 NAME = "model.layers.1.mlp.up_proj.weight"

@@ -11,7 +11,7 @@ import torch
 from flax import traverse_util
 from hypothesis import given
 from hypothesis import strategies as st
-from support import SENTENCES, tiny_config, tiny_tokenizer
+from support import SENTENCES, tiny_config, tiny_gemma, tiny_tokenizer
 from support.random_decoders import DECODERS, saved_decoder
 
 from lcrag.errors import UserError
@@ -40,9 +40,12 @@ ONE_SHAPE = {"windows": (), "append_tokens": (32,)}  # fewer programs than by de
 
 
 @pytest.fixture(scope="module")
-def model():
-    config = tiny_config()
+def model(request):
+    config = tiny_config(**getattr(request, "param", {}))
     return config, initialise(config, jax.random.key(0))
+
+
+with_windows = pytest.mark.parametrize("model", [{}, tiny_gemma()], indirect=True, ids=["qwen3", "gemma3"])
 
 
 def make(model, mesh=None, **options):
@@ -92,6 +95,7 @@ def reference(records):
     return tokens_of(records)
 
 
+@with_windows
 def test_multi_turn_cache_equals_one_full_forward_pass(model, records):
     config, params = model
     for record in records.values():
@@ -131,6 +135,7 @@ def test_an_episode_depends_on_nothing_but_itself(model, reference, options, slo
     ids=["other slots and blocks", "sharded"],
 )
 @pytest.mark.parametrize("form", ["stacked", "apart", "apart, keys transposed"])
+@with_windows
 def test_every_form_of_the_layers_samples_the_same(monkeypatch, model, records, form, options, mesh):
     """The forms of TPUs, GPUs and CPUs."""
     layers, *transposed = form.split(", ")

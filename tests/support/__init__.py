@@ -21,6 +21,12 @@ def tiny_config(**changes) -> DecoderConfig:
     return DecoderConfig(**(sizes | {"mlp_width": 48, "max_positions": 256} | changes))
 
 
+def tiny_gemma() -> dict[str, object]:
+    """Returns the changes that make `tiny_config` a Gemma 3 of two windows and one global layer between them."""
+    windows = {"sliding_window": 5, "global_layers": (1,), "query_pre_attn_scalar": 6}
+    return {"family": "gemma3", "layers": 3, "logit_softcap": 3.0, **windows}
+
+
 @functools.cache
 def tiny_tokenizer(vocabulary_size: int = 384) -> HuggingFaceTokenizer:
     """Returns a byte-level BPE with <eos>, trained on a few sentences in many scripts."""

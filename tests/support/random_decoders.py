@@ -41,6 +41,28 @@ DECODERS: dict[str, tuple[type, dict[str, Any]]] = {
         transformers.LlamaConfig,
         {"tie_word_embeddings": False, "num_key_value_heads": 4, "rope_parameters": SCALED_ROTATION},
     ),
+    # Windows are shorter than most texts of the tests; two of three layers have one, with a rotation of its own.
+    "gemma3": (
+        transformers.Gemma3TextConfig,
+        {
+            "head_dim": 20,
+            "query_pre_attn_scalar": 12,
+            "sliding_window": 7,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1_000_000.0}},
+        },
+    ),
+    "gemma3_capped": (
+        transformers.Gemma3TextConfig,
+        {
+            "head_dim": 12,
+            "query_pre_attn_scalar": 12,
+            "num_key_value_heads": 1,
+            "sliding_window": 16,
+            "sliding_window_pattern": 2,
+            "final_logit_softcapping": 2.0,
+        },
+    ),
 }
 
 
