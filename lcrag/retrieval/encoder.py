@@ -287,8 +287,12 @@ ROWS_AXIS = "rows"
 # Batches are padded to one of these row counts and one of the token counts, so the number of compiled shapes is finite.
 ROW_BUCKETS = (4, 16, 64, 256)
 SHORTEST_BUCKET_TOKENS = 16
+TOKEN_BUCKETS_PER_OCTAVE = 4  # at most a quarter of the positions of a text is padding
+TOKENS_PER_CALL = 64  # a batch costs as much as this number of tokens in addition to its own
 # Attention scores of one head in one batch on one device: 256 rows of 256 tokens, 64 of 512, one of 4,096 and more.
 LARGEST_SCORES = 1 << 24
+# On processors 16 rows of 256 tokens: 64 take a third longer for each token, because they leave the caches.
+LARGEST_SCORES_ON_CPU = 1 << 20
 # Characters of a text that are tokenized, for each token that the encoder reads; tokens have about five on average.
 CHARACTERS_PER_TOKEN = 32
 _UNSEEN = regex.compile(r"(?V1)[[\p{Cf}&&\p{Default_Ignorable_Code_Point}]--[\u200c\u200d]]")
@@ -328,29 +332,38 @@ def rows_mesh(devices: Devices = "all") -> Mesh:
     return Mesh(np.asarray(local), (ROWS_AXIS,))
 
 
-def batches(lengths: Sequence[int], longest_tokens: int, devices: int) -> Iterator[tuple[list[int], tuple[int, int]]]:
+def batches(
+    lengths: Sequence[int], longest_tokens: int, devices: int, largest_scores: int = LARGEST_SCORES
+) -> Iterator[tuple[list[int], tuple[int, int]]]:
     """Yields batches of texts of similar length: their indices, and the shape [rows, tokens] to pad them to.
 
-    The number of tokens is a power of two from 16, or the largest possible length; that of rows is a multiple of
-    `devices`.
+    The number of tokens is one of `bucket_tokens`, that of rows a multiple of `devices`. A longer text in a batch makes
+    all its rows longer, so each batch takes the number of rows that costs least for each token of its texts.
     """
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     start = 0
     while start < len(order):
-        # A longer text in the batch makes all rows longer, so fewer fit: try the largest number of rows first.
-        for max_rows in (*reversed(ROW_BUCKETS), devices):
+        best: tuple[float, list[int], tuple[int, int]] | None = None
+        for max_rows in (devices, *(-(-rows // devices) * devices for rows in ROW_BUCKETS)):
             chunk = order[start : start + max_rows]
-            tokens = SHORTEST_BUCKET_TOKENS
-            while tokens < lengths[chunk[-1]]:
-                tokens *= 2
-            tokens = min(tokens, longest_tokens)
-            per_device = max(1, LARGEST_SCORES // tokens**2)
-            rounded = sorted({-(-rows // devices) * devices for rows in ROW_BUCKETS})
-            buckets = [rows for rows in rounded if rows <= per_device * devices] or [per_device * devices]
-            if len(chunk) <= buckets[-1]:
+            tokens = bucket_tokens(lengths[chunk[0]], longest_tokens)
+            if max_rows > devices and max_rows // devices * tokens**2 > largest_scores:
                 break
-        yield chunk, (next(rows for rows in buckets if rows >= len(chunk)), tokens)
-        start += len(chunk)
+            filled = sum(max(1, lengths[index]) for index in chunk)
+            cost = (max_rows * tokens + TOKENS_PER_CALL) / filled
+            if best is None or cost <= best[0]:
+                best = cost, chunk, (max_rows, tokens)
+        assert best is not None
+        yield best[1], best[2]
+        start += len(best[1])
+
+
+def bucket_tokens(needed: int, longest_tokens: int) -> int:
+    """Returns the number of tokens to which a text is padded: 16, 20, 24, 28, 32, 40, 48 and so on, or the longest."""
+    if needed <= SHORTEST_BUCKET_TOKENS:
+        return min(SHORTEST_BUCKET_TOKENS, longest_tokens)
+    step = (1 << (needed - 1).bit_length() - 1) // TOKEN_BUCKETS_PER_OCTAVE
+    return min(-(-needed // step) * step, longest_tokens)
 
 
 def pad_rows(
@@ -426,6 +439,8 @@ class Encoder:
             )
         self.config, self.settings = config, settings
         self._mesh = rows_mesh(devices)
+        on_cpu = self._mesh.devices.flat[0].platform == "cpu"
+        self._largest_scores = LARGEST_SCORES_ON_CPU if on_cpu else LARGEST_SCORES
         self.params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
         # A copy: truncation is a state of the tokenizer, and the caller's must not change.
         self.tokenizer = tokenizers.Tokenizer.from_str(tokenizer.to_str())
@@ -448,7 +463,7 @@ class Encoder:
         out = np.empty((len(rows), self.dimension), np.float32)
         lengths = [len(row) for row in rows]
         with self._lock:  # concurrent threads would only share the same cores
-            for chunk, shape in batches(lengths, self.settings.max_tokens, self._mesh.size):
+            for chunk, shape in batches(lengths, self.settings.max_tokens, self._mesh.size, self._largest_scores):
                 padded = pad_rows([rows[index] for index in chunk], shape)
                 placed = jax.device_put(padded, NamedSharding(self._mesh, PartitionSpec(ROWS_AXIS)))
                 vectors = _compiled_embed(self._mesh, self.config, self.settings.pooling, self.params, *placed)
