@@ -98,7 +98,7 @@ def test_independent_groups_have_the_prompts_and_episodes_of_coupled_ones(sample
 
 
 # Runs that end before the schedule of their rate, with the rate of their last update.
-ENDS_EARLIER = {"lcrl/paper.gin": 0.79e-6}
+ENDS_EARLIER = {"lcrl/paper.gin": 0.79e-6, "globalrag/paper.gin": 0.70e-6}
 
 
 @pytest.mark.parametrize("experiment", ENDS_EARLIER)

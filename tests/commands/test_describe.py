@@ -91,6 +91,12 @@ def test_an_update_of_search_r1s_trainer_has_256_episodes(files, bindings):
     assert described("train", PLATFORM, *files, bindings=bindings)["episodes_per_update"] == 256
 
 
+def test_an_update_of_globalrags_trainer_has_128_episodes_and_the_longest_one_fits():
+    found = of_paper("GlobalRAG")
+    assert found["episodes_per_update"] == 128
+    assert found["budgets"]["longest_tokens"] + 900 <= found["budgets"]["context_tokens"]
+
+
 def test_an_evaluations_own_settings_are_its_budgets():
     found = of_paper("R-Search")
     assert [found[name]["passages"] for name in ("budgets", "evaluated_budgets")] == [3, 5]

@@ -12,7 +12,7 @@ from support import tiny_tokenizer
 
 from lcrag.data.questions import Question
 from lcrag.episodes import TRY_AGAIN, Generate, Observe, Retrieve
-from lcrag.episodes.tags import TAGS
+from lcrag.episodes.tags import TAGS, answer_in
 from lcrag.methods.globalrag.plans import parse_plan
 from lcrag.methods.globalrag.program import PLAN_FAULTS, globalrag, read_episode
 from lcrag.retrieval.passages import Hit
@@ -62,14 +62,27 @@ def test_an_episode_of_the_paper():
 
 
 def test_the_instructions():
-    _, (opening, *_) = drive(FIRST, SECOND, LAST)
-    assert opening.text == "Currency of Lima's country?\n"
-    assert opening.system.endswith("You can search 4 times.")
-    example = opening.system.split("<plan>")[-1].split("</plan>")[0]
+    opening = next(globalrag(QUESTION, ("en",)))
+    assert opening.system is None
+    assert opening.text.endswith("Question: Currency of Lima's country?\n")
+    places = [opening.text.index(part) for part in ("Step 1:", "Step 2:", "Step 3:", "Input:", "Output:", "Question: ")]
+    assert places == sorted(places)
+    _, (short, *_) = drive(FIRST, SECOND, LAST, wording="short")
+    assert (short.text, short.system.endswith("You can search 4 times.")) == ("Currency of Lima's country?\n", True)
+    example = short.system.split("<plan>")[-1].split("</plan>")[0]
     assert parse_plan(example).edges == (("Q1", "Q2"),)
     assert drive(FIRST, SECOND, LAST, wording="atlas")[1][0] == Observe("Currency of Lima's country?\n")
     finnish = dataclasses.replace(QUESTION, language="fi")
     assert next(globalrag(finnish, ("fi",))).text.endswith("country? The answer must be in Finnish.\n")
+
+
+def test_the_worked_episode_of_the_instructions_is_one():
+    example = next(globalrag(QUESTION, ("en",))).text.split("Output:\n")[1].split("## ")[0]
+    texts = re.split(r"\s*<information>.*?</information>", example)
+    extra, counts = read_episode(texts, range(len(texts) - 1))
+    assert (extra["well_formed"], extra["plan_fault"], counts["malformed_tags"]) == (True, None, 0)
+    assert list(extra["sub_answers"]) == list(extra["plan"]) == ["Q1", "Q2", "Q3"]
+    assert answer_in(texts[-1]) == extra["sub_answers"]["Q3"]
 
 
 def test_what_the_environment_shows_is_never_a_plan_and_forged_information_is_counted():

@@ -40,7 +40,76 @@ from lcrag.errors import lookup
 from lcrag.methods.globalrag.plans import FAULTS, BadPlan, QuestionPlan, parse_plan
 from lcrag.rewards.text import is_visible
 
-_INSTRUCTIONS = (
+# Of the structure and length of the paper's prompt (appendix A, figure 7), in our words and with an example of our own.
+_FULL = """\
+Answer the question at the end in three steps. Before every <plan>, <search>, <subAnswer> and <answer>, reason between \
+<think> and </think>; write no reasoning anywhere else.
+
+Step 1: Split the question into one or more sub-questions, and write them between <plan> and </plan>.
+ - A sub-question comes with a placeholder (#1, #2, and so on) that stands for its answer.
+ - Keep every sub-question short and exact, so that one search can answer it.
+ - Where a sub-question needs the answer of an earlier one, write the placeholder of that answer in it.
+ - The plan is one JSON object of this form:
+{
+    "Q1": ["the first sub-question", "#1"],
+    "Q2": ["the second sub-question, about #1", "#2"],
+    ...
+}
+
+Step 2: Resolve the sub-questions one after the other, each in a block of its own between <subPlan> and </subPlan>.
+In such a block:
+ - Take the next sub-question of the plan, with known answers in place of their placeholders.
+ - Call the search engine by <search> query </search>. What it finds is shown between <information> and \
+</information>. Search again if that does not tell the answer.
+ - End the block with the answer, as <subAnswer> #1 = value </subAnswer> with the placeholder of that sub-question.
+
+Step 3: Write the answer to the question between <answer> and </answer>, as short as can be and without an explanation.
+
+
+## An example
+Input:
+What is the capital of the country in which the author of Things Fall Apart was born?
+
+Output:
+<think> The question names a book and asks for a capital. Between the two are an author and a country, so I split it \
+into three sub-questions. First I find who wrote Things Fall Apart. Then I look up the country in which that author \
+was born. At last I need the capital of that country. </think>
+<plan>
+{ "Q1": ["Who wrote Things Fall Apart?", "#1"], "Q2": ["In which country was #1 born?", "#2"], \
+"Q3": ["What is the capital of #2?", "#3"] }
+</plan>
+
+<subPlan>
+    <think> I begin with the author of Things Fall Apart. </think>
+    <search> author of Things Fall Apart </search>
+    <information> Things Fall Apart is the first novel by Chinua Achebe. It was published in 1958. </information>
+    <think> The passage says that Chinua Achebe wrote the novel. </think>
+    <subAnswer> #1 = Chinua Achebe </subAnswer>
+</subPlan>
+
+<subPlan>
+    <think> Now I look for the country in which Chinua Achebe was born. </think>
+    <search> In which country was Chinua Achebe born </search>
+    <information> Chinua Achebe was born in 1930 in the town of Ogidi in the south-east of Nigeria. </information>
+    <think> Ogidi is in Nigeria, so that is the country of his birth. </think>
+    <subAnswer> #2 = Nigeria </subAnswer>
+</subPlan>
+
+<subPlan>
+    <think> What is left is the capital of Nigeria. </think>
+    <search> capital of Nigeria </search>
+    <information> Abuja has been the capital of Nigeria since 1991, when it replaced Lagos. </information>
+    <think> Abuja is the capital today; Lagos was the capital before. </think>
+    <subAnswer> #3 = Abuja </subAnswer>
+</subPlan>
+
+<think> All sub-questions are resolved. The author was born in Nigeria, whose capital is Abuja. </think>
+<answer> Abuja </answer>
+
+
+## Now it is your turn
+Question: """
+_SHORT = (
     "Answer the given question by planning first. Think between <think> and </think> about the sub-questions it "
     "consists of, then write the plan between <plan> and </plan> as one JSON object: a key Q1, Q2, ... for each "
     "sub-question, its value a list of the sub-question and the placeholder of its answer, #1, #2, ... A later "
@@ -53,7 +122,8 @@ _INSTRUCTIONS = (
 )
 
 
-_STYLES = {"full": "rag_r1", "atlas": "atlas"}  # of passages; the atlas's tiny model gets no instructions
+# Of passages. "full" is one user message; "short" a system message and the question; the atlas's model gets none.
+_STYLES = {"full": "rag_r1", "short": "rag_r1", "atlas": "atlas"}
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -80,8 +150,10 @@ def globalrag(
     with suppress(ContextFull):
         if wording == "atlas":
             yield Observe(atlas(question))
+        elif wording == "short":
+            yield Observe(user_message(question), system=_SHORT.replace("{budget}", str(budget)))
         else:
-            yield Observe(user_message(question), system=_INSTRUCTIONS.replace("{budget}", str(budget)))
+            yield Observe(_FULL + user_message(question))
         while search := (yield from turns.next_action()):
             shown.append(len(turns.texts) - 1)
             languages = route(turns.searches, question.language, collections)
