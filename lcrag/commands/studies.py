@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from lcrag.config import packaged_folder
 from lcrag.data.questions import LCRL_TRAINING
 from lcrag.errors import UserError
 
@@ -56,6 +57,15 @@ class Settings:
     def platforms(self) -> tuple[str, ...]:
         """The gin files of platforms, which come before the experiment: it may override them."""
         return tuple(name for name in self.gin_files if name.startswith("platform/"))
+
+    @property
+    def starts(self) -> bool:
+        """Whether cold starts are trained; a paper's experiment that begins with a published model has none."""
+
+        def exists(name: str) -> bool:
+            return any((folder / f"{name}.gin").exists() for folder in (Path(), packaged_folder()))
+
+        return self.cold_start and (exists(f"{self.experiment}_sft") or not exists(self.experiment))
 
     def point(
         self, folder: Path, command: str, *bindings: str, files: Sequence[str] = (), needs: Iterable[Path] = ()
@@ -183,17 +193,21 @@ def started_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
 
     def points(settings: Settings) -> list[Point]:
         names = settings.chosen(variants, usual)
-        trained = [name for name in names if variants[name].command == "train"]
-        starts = {variants[name].start: variants.get(variants[name].start, Variant()) for name in trained}
+        trained = {name: variants[name] for name in names if variants[name].command == "train"}
+        if not settings.starts:
+            trained = {name: trained[name] for name in distinct(variants, settings.only) if name in trained}
+        starts = {variant.start: variants.get(variant.start, Variant()) for variant in trained.values()}
+        if not settings.starts:
+            starts = distinct(starts)
         folders = {start: settings.output / "cold-start" / (start or "any") for start in starts}
         made = []
-        for start, variant in starts.items() if settings.cold_start else ():
+        for start, variant in starts.items() if settings.starts else ():
             bindings = (*variant.bound(settings.experiment), *variant.sft_bindings) if variant.sft_bindings else ()
             gin_files = (*settings.platforms, f"{settings.experiment}_sft.gin")
             made.append(Point(folder=folders[start], command=("sft",), gin_files=gin_files, bindings=bindings))
 
         def begun(folder: str, command: str, start: str, *bindings: str, files: Sequence[str] = ()) -> Point:
-            needs = [folders[start]] if settings.cold_start else []
+            needs = [folders[start]] if settings.starts else []
             place, policies = settings.output / "study" / folder, map(policy_of, needs)
             return settings.point(place, command, *bindings, *policies, files=files, needs=needs)
 
@@ -201,10 +215,9 @@ def started_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
             label = f"{variant.name}, before training" if variant.name else "before training"
             folder = "-".join(filter(None, ("before", start)))
             made.append(begun(folder, "evaluate", start, *variant.bindings, f"evaluate.label = {label!r}"))
-        made += [untrained_point(name, variants[name], settings) for name in names if name not in trained]
+        made += [untrained_point(name, variants[name], settings) for name in names if variants[name].command != "train"]
         for seed in settings.seeds:
-            for name in trained:
-                variant = variants[name]
+            for name, variant in trained.items():
                 bindings = (*variant.bound(settings.experiment), "Evaluation.before = False", seeded(seed))
                 made.append(begun(f"{name}-{seed}", "train", variant.start, *bindings, files=variant.files))
         return made
@@ -212,11 +225,25 @@ def started_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
     return points
 
 
+def distinct(variants: Mapping[str, Variant], asked: Sequence[str] = ()) -> dict[str, Variant]:
+    """Returns the variants that differ from earlier ones in more than their name and cold start.
+
+    Raises a UserError for another one that is `asked` for.
+    """
+    first: dict[tuple[object, ...], str] = {}
+    for name, variant in variants.items():
+        known = first.setdefault((variant.bindings, variant.files, variant.command), name)
+        if known != name and name in asked:
+            raise UserError(f"{name} differs from {known} in its cold start alone, and none is trained: leave it out")
+    return {name: variants[name] for name in first.values()}
+
+
 def untrained_point(name: str, variant: Variant, settings: Settings) -> Point:
-    """Returns the evaluation of a variant that is not trained."""
-    return settings.point(
-        settings.output / "study" / name, "evaluate", *variant.bound(settings.experiment), files=variant.files
-    )
+    """Returns the evaluation of a variant that is not trained; off the atlas its policy is the experiment's own."""
+    bindings = variant.bound(settings.experiment)
+    if "atlas" not in settings.experiment:
+        bindings = tuple(binding for binding in bindings if "'atlas/" not in binding)
+    return settings.point(settings.output / "study" / name, "evaluate", *bindings, files=variant.files)
 
 
 METRICS = "--gin.compare_runs.metrics="

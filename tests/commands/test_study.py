@@ -119,6 +119,25 @@ def test_the_papers_runs_without_a_tool_and_without_a_gate():
     assert {point["cost.method"] for point in strengths} == {"group_relative"}
 
 
+@pytest.mark.parametrize("name", ["r_search", "globalrag", "translate_r1"])
+def test_at_a_papers_scale_nothing_is_started_cold_and_no_two_points_are_the_same(name, study):
+    """The papers begin with published models, so that a variant that differs in its cold start alone is none."""
+    words = (f"--experiment={name}/paper", "--gin_file=platform/h100_8.gin", "--seeds=0", "--output_dir=out")
+    points = points_of(name, *words)
+    runs = []
+    for point in points:
+        assert point.command != ("sft",)
+        configure(point.gin_files, point.bindings)
+        found = gin_files.values(*point.gin_files, bindings=point.bindings)
+        assert not str(found.get("policy.folder")).startswith("atlas/")
+        runs.append((point.command, {key: found[key] for key in found.keys() - {"Method.name", "evaluate.label"}}))
+    assert all(one not in runs[:place] for place, one in enumerate(runs))
+    assert not {"from_long_sft-0", "before-from_long_sft"} & {point.folder.name for point in points}
+    status, calls, error = study(name, *words, "--only=from_long_sft")
+    assert (status, calls) == (2, [])
+    assert "from_long_sft differs from" in error
+
+
 def test_options_choose_what_is_run():
     words = ("--experiment=mine.gin", "--only=gated", "--seeds=4", "--gin.STEPS=3", "--gin_file=model/lora.gin")
     start, before, trained = points_of("translate_r1", *words)
