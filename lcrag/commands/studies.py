@@ -232,7 +232,8 @@ def distinct(variants: Mapping[str, Variant], asked: Sequence[str] = ()) -> dict
     """
     first: dict[tuple[object, ...], str] = {}
     for name, variant in variants.items():
-        known = first.setdefault((variant.bindings, variant.files, variant.command), name)
+        key = (variant.bindings, variant.paper_bindings, variant.files, variant.command)
+        known = first.setdefault(key, name)
         if known != name and name in asked:
             raise UserError(f"{name} differs from {known} in its cold start alone, and none is trained: leave it out")
     return {name: variants[name] for name in first.values()}
