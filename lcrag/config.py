@@ -9,6 +9,7 @@ import codecs
 import contextlib
 import functools
 import importlib
+import inspect
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -190,7 +191,10 @@ def missing_as_sentence() -> Iterator[None]:
     except (TypeError, RuntimeError) as error:
         message = str(error)
         found = NO_VALUE.search(message)
-        if found is None or found["function"] not in found["called"]:
+        if found is None:
+            raise
+        names = found["called"], inspect.unwrap(gin.get_configurable(found["name"])).__name__
+        if not any(found["function"] in name for name in names):
             raise  # a wrong call inside a configurable, which no binding can correct
         called = re.search(rf"{TRAIL} '{found['name'].rpartition('.')[2]}' \(.*\) in scope '([^']+)'", message)
         name = f"{called[1]}/{found['name']}" if called else found["name"]

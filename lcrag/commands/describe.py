@@ -139,14 +139,16 @@ class Parts:
             made, read = value.configurable.wrapped, len(self.sources)
             given = self.bound(value.selector)
             reads = inspect.signature(made).return_annotation == list[Question] and len(self.sources) == read
-            if not (reads or kind == "policy" or kind in MODELS or kind.endswith("_collections")):
-                return made(**given)
-
-            # A part that is only named; a set of questions is read if its files are here.
             known = {key: parameter.default for key, parameter in inspect.signature(made).parameters.items()} | given
             missing = [name for name, setting in known.items() if setting is inspect.Parameter.empty]
             settings = {name: setting for name, setting in known.items() if name not in missing}
             name, folder = "/".join(filter(None, (gin.current_scope_str(), kind))), settings.get("folder")
+            if not (reads or kind == "policy" or kind in MODELS or kind.endswith("_collections")):
+                if missing:
+                    raise no_value(name, missing)
+                return made(**given)
+
+            # A part that is only named; a set of questions is read if its files are here.
             absent, questions, passages = str(no_value(name, missing)) if missing else "", [], {}
             if reads and not missing:
                 try:
@@ -198,7 +200,7 @@ def description(command: str) -> dict[str, Any]:
         raise no_value(command, missing)
     runner: dict[str, Any] = {name: field.default for name, field in Runner.__dataclass_fields__.items()}
     runner |= parts.bound("Runner")
-    lanes: Lanes = given.get("lanes") or Lanes(**parts.bound("Lanes"))
+    lanes: Lanes = given.get("lanes") or parts.build(ConfigurableReference("Lanes", True))
     if command not in ("train", "evaluate"):
         lanes = dataclasses.replace(lanes, count=1, tensor=1)
     lanes.lane_sampler()  # rejects slots that the lanes cannot share
@@ -219,6 +221,8 @@ def description(command: str) -> dict[str, Any]:
         shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
         about["policy"] |= {name: getattr(config, name) for name in shape}
         about["policy"]["adapters"] = config.lora and {"rank": config.lora.rank, "alpha": config.lora.alpha}
+    if "mesh" not in given["policy"].settings:
+        raise no_value("policy", ["mesh"])
     with gin.config_scope(gin.get_bindings("policy", resolve_references=False)["mesh"].scopes):
         settings = _arguments_of("mesh")
     axes = {axis: settings[axis] for axis in MESH_AXES}  # -1: all devices

@@ -7,7 +7,8 @@ from unittest import mock
 import gin
 import pytest
 
-from lcrag import main
+from lcrag import config, main
+from lcrag.errors import UserError
 
 # Without collections, whose passages would be embedded before the function is called.
 QUICKSTART = "--gin_file=quickstart.gin --gin.COLLECTIONS=@NoCollections()"
@@ -66,6 +67,8 @@ MISTAKES = [
         "there is no folder gone with the files of xquad",
     ),
     (f"sft {QUICKSTART} --gin.policy.folder='nowhere' --gin.train.steps=3 {OUTPUT}", "train.steps has no effect"),
+    (f"train {QUICKSTART} --gin.train.policy=@RopeScaling() {OUTPUT}", "RopeScaling.factor has no value"),
+    ("describe train --gin_file=quickstart.gin --gin.train.layout=@RopeScaling()", "RopeScaling.factor has no value"),
     (f"sample Why? {QUICKSTART} --gin.sample.language=3", "sample.language"),
     ("index fi --output_dir=out --gin.index.sources={}", "index"),
     (
@@ -124,6 +127,15 @@ def test_a_mistake_is_one_line(line, named, folder, monkeypatch, capfd):
     assert error.count("\n") == 1
     assert any(each in error for each in named.split("|")), error
     assert not (folder / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["adamw", "policy", "question_judgements", "Lanes", "jsonl_questions", "RopeScaling"])
+def test_a_parameter_without_a_value_is_named(name):
+    """Of functions, classes, others' names for them, and a cached function."""
+    config.register()
+    gin.clear_config()
+    with pytest.raises(UserError, match=rf"^{name}\.\w+ has no value"), config.missing_as_sentence():
+        gin.get_configurable(name)()
 
 
 @pytest.mark.parametrize("line", WRITING)
