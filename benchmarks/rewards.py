@@ -15,6 +15,7 @@ a character, and sorting the 3-grams of each answer and its golds.
 
 import argparse
 import itertools
+import pathlib
 import statistics
 import sys
 import time
@@ -22,12 +23,14 @@ import unicodedata
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from support import plain_rewards
 from timing import report
 
 from lcrag import rewards
 from lcrag.methods.lcrl.program import anti_consistency
 from lcrag.methods.translate_r1.costs import cost_adjusted_rewards
+
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "tests"))
+from support import plain_rewards  # noqa: E402
 
 ANSWERS, GOLDS = 4096, 3
 GROUPS, GROUP_SIZE = 256, 16

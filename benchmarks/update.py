@@ -16,6 +16,7 @@ the update needs, by formula, over the rate of a matrix product in the same run)
 """
 
 import argparse
+import dataclasses
 import functools
 import pathlib
 import statistics
@@ -26,7 +27,6 @@ import jax
 import numpy as np
 import torch
 import transformers
-from support import tiny_config
 from timing import report, timed
 
 from lcrag.commands.benchmark import measured_machine
@@ -54,6 +54,7 @@ MODEL = DecoderConfig(
     max_positions=1024,
     unroll_layers=True,
 )
+TINY = dataclasses.replace(MODEL, vocabulary_size=512, width=32, layers=2, head_width=8, mlp_width=64)
 EPISODES, LONGEST, TWICE = 96, 288, 0.375  # the share of episodes that search twice
 PROMPT, SAMPLED, OBSERVED, OBSERVED_AGAIN = (8, 20), (3, 25), (11, 21), (140, 176)  # tokens, at least and below
 DENSE, DENSE_TIME, DENSE_PROMPT = 64, 256, 64
@@ -81,11 +82,14 @@ def episode(random: np.random.Generator, by_policy: np.ndarray, vocabulary_size:
 class Ours:
     """The update of `lcrag.learning` on packed rows."""
 
-    def __init__(self, config: DecoderConfig, episodes: Sequence[Trajectory], layout: Layout):
+    def __init__(self, config: DecoderConfig, episodes: Sequence[Trajectory], layout: Layout, params=None):
         hidden, unembed = (functools.partial(each, config) for each in (hidden_states, unembed_log_probabilities))
         optimizer = adamw(learning_rate=1e-6, steps=1000)
         self._update = make_update(hidden, unembed, PolicyGradient(), optimizer)
-        self._state = initial_state(initialise(config, jax.random.key(0)), optimizer)
+        self._state = initial_state(params or initialise(config, jax.random.key(0)), optimizer)
+        self.take(episodes, layout)
+
+    def take(self, episodes: Sequence[Trajectory], layout: Layout) -> None:
         self.batch = pack(episodes, layout)
 
     def __call__(self) -> tuple[float, float]:
@@ -100,6 +104,9 @@ class PyTorch:
     def __init__(self, folder: str, episodes: Sequence[Trajectory], rows: int):
         self._model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-6, betas=BETAS, weight_decay=0.0)
+        self.take(episodes, rows)
+
+    def take(self, episodes: Sequence[Trajectory], rows: int) -> None:
         self._count = len(episodes)
         self._parts = [self._padded(episodes[start : start + rows]) for start in range(0, len(episodes), rows)]
 
@@ -227,10 +234,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5, help="timed updates of each side")
     parser.add_argument("--only", choices=("ragged", "dense"), help="one of the two batches")
-    parser.add_argument("--tiny", action="store_true", help="the tests' model and few episodes: a smoke run")
+    parser.add_argument("--tiny", action="store_true", help="a tiny model and few episodes: a smoke run")
     options = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
-    config = tiny_config() if options.tiny else MODEL
+    config = TINY if options.tiny else MODEL
     count, dense = (6, 4) if options.tiny else (EPISODES, DENSE)
     random = np.random.default_rng(0)
     words = config.vocabulary_size
