@@ -49,7 +49,7 @@ MODULES = """
     commands.export commands.index commands.report commands.sample
     commands.serve
     curation.players curation.playing curation.rows
-    data.constructed data.english data.multilingual data.questions data.rows
+    data.constructed data.english data.multilingual data.questions data.rows data.sources
     episodes.searches
     methods.baselines.d_rag methods.baselines.rag methods.baselines.searches
     methods.globalrag.golden methods.globalrag.plans methods.globalrag.program methods.globalrag.rewards
@@ -124,7 +124,9 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
 
 
 # Reader of a data set -> the data set, whose folder it reads.
-DATA = {f"{name}_questions": name for name in ("mkqa", "xor_tydi", "xquad", "mgsm", "global_mmlu")}
+DATA = {
+    f"{name}_questions": name for name in ("mkqa", "xor_tydi", "xquad", "mgsm", "global_mmlu", "xlsum", "crossthink")
+}
 
 
 def check_data(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:

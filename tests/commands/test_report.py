@@ -376,7 +376,7 @@ def test_a_run_s_own_report_compares_rewards_and_rates_by_domain_and_tier(tmp_pa
     reward, _, rate, calls = lines["mathematics/low"]
     assert (reward, rate, calls) == (".000 → 1.00", ".000 → 1.00", ".000 → 2.00")
     assert {"mathematics", "high", "low", "mathematics/high"} <= set(lines)
-    assert policies.header[1] == "reward"
+    assert policies.header[1:3] == ("answered", "reward")
 
 
 def test_the_records_of_a_method_with_a_tool_give_its_tables_and_figures(tmp_path, request, monkeypatch):
