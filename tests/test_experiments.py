@@ -67,7 +67,8 @@ def test_nothing_that_an_experiment_says_of_its_method_is_left_under_a_baseline(
 @pytest.mark.parametrize("experiment", [*PAPERS, *ATLAS])
 def test_a_baseline_is_trained_and_evaluated_like_its_experiment(experiment):
     own, baseline = composed("train", experiment), composed("train", experiment, "baselines/msearch_r1.gin")
-    assert baseline["questions_per_step"] == own["questions_per_step"]
+    for name in ("questions_per_step", "prompts_per_step", "updates_per_rollout"):
+        assert baseline[name] == own[name]
     assert (baseline["method"].samples, baseline["method"].coupling) == (own["method"].samples, own["method"].coupling)
     for field in ("temperatures", "max_tokens", "program_settings", "runs"):
         assert getattr(baseline["evaluation"], field) == getattr(own["evaluation"], field)
@@ -81,15 +82,17 @@ def asked(count, languages):
     ]
 
 
-def method_of(samples, baseline, reward=None):
-    return Method(name="m", program=rag, reward=reward or answer_only(), samples=samples, baseline=baseline)
+def method_of(samples, advantage_group, reward=None):
+    return Method(
+        name="m", program=rag, reward=reward or answer_only(), samples=samples, advantage_group=advantage_group
+    )
 
 
 @pytest.mark.parametrize(("samples", "couplings", "drawn", "episodes"), [(3, 64, 64, 1536), (1, 12, 6, 96)])
 def test_independent_groups_have_the_prompts_and_episodes_of_coupled_ones(samples, couplings, drawn, episodes):
     questions = asked(80, LCRL_TRAINING)
     (coupled, whole), (independent, found) = (
-        method_of(samples, baseline).with_baseline(couplings) for baseline in ("coupled", "prompt")
+        method_of(samples, group).with_advantage_group(couplings) for group in ("coupled", "prompt")
     )
     assert (whole, found) == (couplings, drawn)
     assert independent.table(questions) == coupled.table(questions)
@@ -125,7 +128,7 @@ def test_ppo_keeps_the_kl_and_all_else_of_an_experiment(experiment):
     assert kl > 0
     assert (ppo["critic"].kl_in_reward, ppo["objective"].kl_coefficient) == (kl, 0.0)
     assert dataclasses.replace(ppo["objective"], kl_coefficient=kl) == own["objective"]
-    for name in ("questions_per_step", "updates_per_rollout", "passes_per_rollout", "steps"):
+    for name in ("questions_per_step", "prompts_per_step", "updates_per_rollout", "passes_per_rollout", "steps"):
         assert ppo[name] == own[name]
     assert (ppo["method"].samples, ppo["method"].coupling) == (own["method"].samples, own["method"].coupling)
 

@@ -44,12 +44,27 @@ DESCRIBED = ("train", "sft", "evaluate", "sample")
 MODELS = ("local_model", "question_encoder", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")
 # Sets of questions that are the same in every language.
 PARALLEL = ("atlas_questions", "atlas_comparisons", "atlas_conjunctions", "mkqa_questions", "xquad_questions")
+ALONE = ("xor_tydi_questions",)  # and those that ask each question in one language
 MADE_LATER = ("Chat", "Retries", "BadRows", "Trackers", "load_encoder", "Runner")  # built while the command runs
 PAPERS: dict[str, list[dict[str, Any]]] = json_format.loads(
     pathlib.Path(__file__).with_name("paper_settings.json").read_text(encoding="utf-8")
 )
-# What a paper's table says of a value that the paper does not state, or whose formula its available text lacks.
+# What a paper's table says of a value that the paper does not state, or whose formula its available text lacks. A row's
+# "code" is what the authors' public code has; "ours" is what our file binds instead of it or of the paper's value.
 SILENT = ("not stated", "in a formula")
+
+
+def stated(row: Mapping[str, Any]) -> Any:
+    """Returns the value of a row by the paper, else by the authors' code, else by our file."""
+    return row.get("code", row.get("ours")) if row["paper"] in SILENT else row["paper"]
+
+
+def source_text(row: Mapping[str, Any]) -> str:
+    """Returns a row's values by the paper and by the authors' code."""
+    code = f"; authors' code {shown(row['code'])}" if "code" in row else ""
+    return f"{shown(row['paper'])}{code}"
+
+
 # The tables of a description: title -> its fields.
 TABLES = {
     "What runs": "command method program evaluated_program opening prompts_per_step samples episodes_per_step couplings"
@@ -58,7 +73,7 @@ TABLES = {
     "Learning": "rewards rows objective advantages steps updates_per_step episodes_per_update optimizer critic",
     "Searched, asked and computed": "collections encoder models policy mesh memory",
 }
-EVALUATED = ("split", "temperatures", "max_tokens", "program_settings", "references")
+EVALUATED = ("split", "temperatures", "top_p", "max_tokens", "program_settings", "references")
 MAX_OPENING_LINES, MAX_WIDTH = 4, 88
 EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
 LOOK_AHEAD = 20  # requests of a program before it opens its dialogue
@@ -282,7 +297,7 @@ def description(command: str) -> dict[str, Any]:
         about |= {"updates_per_step": given["updates_per_rollout"] * given["passes_per_rollout"], "critic": critic}
         about["episodes_per_update"] = episodes and episodes / given["updates_per_rollout"]
         if not critic:
-            of_groups = ("baseline", "normalise_std", "min_std")
+            of_groups = ("advantage_group", "normalise_std", "min_std")
             about["advantages"] = {name: getattr(method, name) for name in of_groups}
 
     # --- Data and other parts.
@@ -341,11 +356,11 @@ def description(command: str) -> dict[str, Any]:
     # not state differs if it is not that of the method's paper.gin.
     about["differences"] = [] if method and method.name in PAPERS else None
     for row in PAPERS.get(method.name, ()) if method else ():
-        ours = row.get("ours", row["paper"])
+        ours = row.get("ours", stated(row))
         source = row["setting"].rpartition(".")[0]
         asked = not source.endswith("_questions") or source in parts.sources
         value = plain(value_of(row["setting"])) if asked else "not asked"
-        if value != (ours if row["paper"] in SILENT else row["paper"]):
+        if value != stated(row):
             why = row.get("why", "") if value == ours else ""
             about["differences"].append({"section": "", **row, "ours": ours, "value": value, "why": why})
     about["lacking"] = list(parts.lacking)
@@ -364,22 +379,25 @@ def _check_rewarded(reward: Any, questions: Sequence[Question]) -> None:
 
 def _training_step(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns prompts, samples and episodes of a training step; None where the data are missing."""
-    method, couplings, by_critic = given["method"], given["questions_per_step"], given["critic"] is not None
-    if not by_critic:
-        method, couplings = method.with_baseline(couplings)
+    method, couplings, prompts = given["method"], given["questions_per_step"], given["prompts_per_step"]
+    by_group = given["critic"] is None
     absent = [source for name, source in parts.sources.items() if source.absent and name.startswith("train/")]
     size: float | None = None  # prompts of a coupled question
     if not absent and (given["questions"] or not any(source.absent for source in parts.sources.values())):
         questions = share_of(given["questions"], given["question_share"], seed=given["seed"])
-        table = method.table(questions, group_baseline=not by_critic)
+        method, table, couplings = method.of_step(questions, couplings, prompts, group_baseline=by_group)
         groups_of_step(table, seed=given["seed"], step=0, couplings=couplings * given["max_rollouts"])  # enough for it
         _check_rewarded(method.reward, questions)
         size = sum(map(len, table)) / len(table)
-    elif method.coupling == "independent":
-        size = 1
-    elif method.coupling == "parallel" and len(absent) == 1 and absent[0].name.endswith(PARALLEL):
-        size = len(absent[0].settings["languages"])
-    prompts = size and round(couplings * size)
+    else:
+        if method.coupling == "independent" or (len(absent) == 1 and absent[0].name.endswith(ALONE)):
+            size = 1
+        elif method.coupling == "parallel" and len(absent) == 1 and absent[0].name.endswith(PARALLEL):
+            size = len(absent[0].settings["languages"])
+        couplings = couplings or (size and prompts and max(1, round(prompts / size)))
+        if by_group and couplings:
+            method, couplings = method.with_advantage_group(couplings)
+    prompts = round(couplings * size) if couplings and size else prompts
     about = {"couplings": couplings, "prompts_per_coupling": size, "prompts_per_step": prompts}
     return about | {"samples": method.samples, "episodes_per_step": prompts and prompts * method.samples}
 
@@ -551,8 +569,9 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
         if title == "Questions" and about["differences"]:
             made = table("Different from the paper", "setting", "paper", "here", "why")
             for row in about["differences"]:
-                silent = f" ({shown(row['ours'])} in its paper.gin)" if row["paper"] in SILENT else ""
-                made.add_row(row["setting"], f"{shown(row['paper'])}{silent}", shown(row["value"]), row["why"])
+                silent = row["paper"] in SILENT and "code" not in row
+                text = source_text(row) + (f" ({shown(row['ours'])} in its paper.gin)" if silent else "")
+                made.add_row(row["setting"], text, shown(row["value"]), row["why"])
             made.add_row()
             yield made
 

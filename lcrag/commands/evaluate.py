@@ -32,6 +32,7 @@ def evaluate(
     label: str | None = None,
     metrics: Sequence[str] = (
         "c3_recall_bergen",
+        "c3_recall",
         "flexible_exact_match",
         "exact_match",
         "mixed_f1",

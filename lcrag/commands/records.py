@@ -33,6 +33,7 @@ MAX_POINTS = 60  # of a recorded curve
 RENAMED = {
     "Layout.least_episodes": "Layout.min_episodes",
     "Layout.least_micro_batches": "Layout.min_micro_batches",
+    "Method.baseline": "Method.advantage_group",
     "Method.least_std": "Method.min_std",
     "Sampler.wanted": "Sampler.min_finished_share",
     "sft.most_skipped_in_a_row": "sft.max_consecutive_skips",

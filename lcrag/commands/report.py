@@ -82,7 +82,7 @@ def compare_runs(
     console: Console,
     *,
     records: str | None = None,
-    metrics: Sequence[str] = ("c3_recall_bergen", "flexible_exact_match", "correct_language", "searches"),
+    metrics: Sequence[str] = ("c3_recall_bergen", "c3_recall", "flexible_exact_match", "correct_language", "searches"),
     against: str | None = None,
     threshold: float = 0.01,
     paired_seeds: bool = False,
@@ -146,11 +146,15 @@ def compare_runs(
                 pairs.append((dataclasses.replace(trial, point=point), source))
     check_one_configuration(pairs)
     known = {name for trial, _ in pairs for name in trial.scores}
-    if lost := [name for name in metrics if name not in known and name not in NOT_OF_QUESTIONS]:
+    lost = [name for name in metrics if name not in known and name not in NOT_OF_QUESTIONS]
+    if len(lost) == len(metrics):
         raise UserError(
             f"the records hold no {lost[0]}, only {', '.join(sorted(known))}: choose among these with"
             " compare_runs.metrics, or give the folders of the runs"
         )
+    if lost:
+        console.print(f"The records hold no {', '.join(lost)}: the tables leave it out")
+        metrics = [name for name in metrics if name not in lost]
     methods = dict.fromkeys(trial.method for trial, _ in pairs)
     if against is not None and against not in methods:
         raise UserError(f"there is no run of {against!r} to test against, only runs of {', '.join(methods)}")

@@ -253,7 +253,7 @@ ABLATIONS = {
     "no_penalty": Variant("LcRL w/o Lc reward", "language_coupled.weight = 0.0"),
     "exact_match": Variant("LcRL w/o c3Recall", "language_coupled.answer = 'exact_match'"),
     # The samples of one prompt share a baseline, as in plain GRPO.
-    "independent_groups": Variant("LcRL w/o Lc rollout", "Method.baseline = 'prompt'"),
+    "independent_groups": Variant("LcRL w/o Lc rollout", "Method.advantage_group = 'prompt'"),
     "native_only": Variant("LcRL w/o multi-language rollout", "hierarchical_search.route = @native_only"),
     "ppo": Variant("LcRL with PPO", files=("objective/ppo.gin",)),
 }

@@ -124,15 +124,16 @@ def mkqa_questions(
     """Returns the questions of a split of MKQA with all language versions adjacent.
 
     MKQA has no official splits. LcRL (Section 4.1) uses 1,000 questions for training and 2,000 for testing without
-    listing them; here the seed chooses them. The seeded order holds the test split first and the training split last:
-    fewer training questions are a subset of more, and the test split does not depend on the other sizes. A question is
-    in the same split in every language. A question without a short answer in some language (unanswerable, or answered
-    by a long passage) is dropped in all.
+    listing them; here the seed chooses them. Fewer training questions are a subset of more, and the test split does not
+    depend on the other sizes. A question is in the same split in every language. A question without a short answer in
+    some language (unanswerable, or answered by a long passage) is dropped in all. As in Table 4, whose 2,000 test
+    questions leave 16,601 = 13 x 1,277, those of the test split are counted before that, all others after it.
 
     Args:
       split: train, validation, test, or all.
       folder: Folder of the file; None: `$LCRAG_DATA/mkqa`.
-      test: Number of questions of the test split; `validation` and `train` likewise.
+      test: Number of questions of the test split, those without a short answer included.
+      validation, train: Number of questions of these splits.
       answered_in: Languages in which a question must have a short answer, whether or not it is asked in them.
     """
     path = data_file(dataset_folder("mkqa", folder), (file,), MKQA_SOURCE)
@@ -141,9 +142,13 @@ def mkqa_questions(
         rows = read_mkqa(path, wanted, bad_rows)
     texts = {key: {language: row.texts(language) for language in wanted} for key, row in rows.items()}
     usable = [key for key, of_row in texts.items() if all(of_row[language] for language in answered_in)]
-    sizes = {"test": test, "validation": validation, "train": train}
+    sizes, what = {"validation": validation, "train": train}, "questions of mkqa"
+    if split != "all":
+        tested = take_split(rows, "test", {"test": test}, seed=seed, what=what)
+        usable, what = [key for key in usable if (key in set(tested)) == (split == "test")], f"untested {what}"
+    chosen = seeded_order(usable, seed) if split == "test" else take_split(usable, split, sizes, seed=seed, what=what)
     questions = []
-    for key in take_split(usable, split, sizes, seed=seed, what="questions of mkqa"):
+    for key in chosen:
         if not all(texts[key][language] for language in languages):
             continue
         for language in languages:

@@ -415,10 +415,13 @@ def check_settings(program: Callable[..., Any]) -> None:
 def with_settings(program: ConfiguredProgram, settings: Mapping[str, Any]) -> ConfiguredProgram:
     """Returns a program with changed settings, applied also to the programs that it runs.
 
-    Settings are given by name, such as {"passages": 5}; of those in `SHARED`, a program ignores what it lacks.
+    Settings are given by name, such as {"passages": 5}; of those in `SHARED`, a program ignores what it lacks. All
+    others ignore those of one program, such as {"r_search.budget": 10}.
     """
-    known = {name for each in _with_inner(program) for name in program_settings(each)}.union(SHARED)
-    if unknown := [name for name in settings if name not in known]:
+    inner = {program_name(each): program_settings(each) for each in _with_inner(program)}
+    known = {name for own in inner.values() for name in own}.union(SHARED)
+    known |= {f"{each}.{name}" for each, own in inner.items() for name in own}
+    if unknown := [name for name in settings if name not in known and name.partition(".")[0] in {name, *inner}]:
         raise UserError(
             f"Evaluation.program_settings sets {unknown[0]}, which {program_name(program)} does not have; it has"
             f" {', '.join(sorted(known))}"
@@ -434,7 +437,8 @@ def _changed(program: Any, settings: Mapping[str, Any]) -> Any:
         return program
     own = program_settings(program)
     inner = {name: _changed(value, settings) for name, value in own.items() if any(_programs_in(value))}
-    return functools.partial(program, **inner | {name: settings[name] for name in settings if name in own})
+    named = {name.removeprefix(f"{program_name(program)}."): value for name, value in settings.items()}
+    return functools.partial(program, **inner | {name: value for name, value in named.items() if name in own})
 
 
 def _with_inner(program: Callable[..., Any]) -> Iterator[Callable[..., Any]]:

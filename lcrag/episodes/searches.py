@@ -18,7 +18,7 @@ from typing import TypeAlias
 import gin
 import regex
 
-from lcrag.data.questions import Question
+from lcrag.data.questions import LCRL_TRAINING, Question
 from lcrag.episodes.programs import Found, FoundPassage, RetrievalFailure, TextTokenizer
 from lcrag.episodes.tags import INFORMATION, closing, neutralise, opening
 from lcrag.errors import lookup
@@ -44,6 +44,12 @@ def local_first(search: int, native: str, collections: Sequence[str]) -> tuple[s
     if search == 2 and others:
         return others
     return ("en",) if search > 2 and "en" in collections else (native,)
+
+
+@gin.register
+def local_then_eight(search: int, native: str, collections: Sequence[str]) -> tuple[str, ...]:
+    """`local_first` among the native collection and LcRL's eight training languages, as in its authors' code."""
+    return local_first(search, native, [code for code in collections if code == native or code in LCRL_TRAINING])
 
 
 @gin.register
@@ -166,6 +172,7 @@ class Section:
     text: str
     query: str = ""  # empty if unknown, and then the text is cut at its end
     passages: tuple[tuple[int, str, str], ...] = ()  # (number, title, text) of each in `text`
+    label: str = ""  # a first line of `text`, which no cut loses
 
 
 def _fitted(
@@ -234,6 +241,7 @@ def information(
     budget_tokens: int = 600,
     query: str = "",
     shown: int | None = None,
+    labels: bool = False,
 ) -> Information:
     """Returns the observation of a search's results.
 
@@ -244,6 +252,7 @@ def information(
       budget_tokens: Maximum number of tokens of the block, tags included (LcRL's code: 600).
       query: The query of passages that a program has gathered from several searches.
       shown: Maximum number of passages of each query: the best over all its languages by their scores; None: all.
+      labels: Whether a line `[lang=fr]` precedes the passages of a language, as in LcRL's code.
     """
     chosen = known_style(style)
     if isinstance(found, RetrievalFailure):
@@ -255,7 +264,11 @@ def information(
         if shown is not None:
             languages = _best(languages, shown)
         for passages in filter(None, languages):
-            sections.append(section_of(passages, chosen, own_query, number))
+            section = section_of(passages, chosen, own_query, number)
+            if labels and (language := getattr(passages[0], "language", "")):
+                label = f"[lang={language}]\n"
+                section = dataclasses.replace(section, text=label + section.text, label=label)
+            sections.append(section)
             number += len(passages)
     return Information(tuple(sections) or (Section(NOTHING_FOUND),), chosen, budget_tokens)
 
@@ -350,6 +363,7 @@ def cut_section(section: Section, tokens: int, tokenizer: TextTokenizer, write: 
         return cut(section.text, tokens, tokenizer)
     if len(tokenizer.encode(section.text)) <= tokens:
         return section.text
+    tokens -= len(tokenizer.encode(section.label)) if section.label else 0
     # passage -> sentence -> the kept text; only the last sentence taken is cut
     kept: dict[int, dict[int, str]] = {}
     places = [
@@ -376,7 +390,8 @@ def cut_section(section: Section, tokens: int, tokenizer: TextTokenizer, write: 
         for place, (number, title, text) in enumerate(section.passages)
         if place in kept
     )
-    return "".join(shown) or cut(section.text, tokens, tokenizer)
+    body = "".join(shown)
+    return section.label + body if body else cut(section.text, tokens, tokenizer)
 
 
 def cut(text: str, tokens: int, tokenizer: TextTokenizer) -> str:

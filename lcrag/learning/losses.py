@@ -126,6 +126,8 @@ MAXIMA = ("sampling_training_gap",)
 TAIL = 2.0  # "ratio/tail" counts ratios beyond this factor
 MAX_LOG_RATIO = 20.0  # such ratios are clipped anyway, and an infinite one would turn the zero gradient into NaN
 
+MAX_KL = 10.0  # of a token, by k3: where the policy is 14 times less likely than the reference
+
 
 def _bounded(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
     """Clips log ratios to +-`MAX_LOG_RATIO`, as verl's trainer does; one token beyond it has no gradient."""
@@ -167,10 +169,11 @@ def kl_k2(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
 def kl_k3(log_ratio: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
     """Estimate KL(policy || reference) per token by exp(log_ratio) - 1 - log_ratio: unbiased, never negative.
 
-    GRPO: arXiv:2402.03300, equation 4.
+    GRPO: arXiv:2402.03300, equation 4. At most `MAX_KL`, as in verl's trainer, and constant beyond: the gradient of a
+    token that the policy finds far less likely than the reference would outweigh all others of a batch.
     """
     log_ratio = _bounded(log_ratio)
-    return jnp.expm1(log_ratio) - log_ratio
+    return jnp.minimum(jnp.expm1(log_ratio) - log_ratio, MAX_KL)
 
 
 def loss_normaliser(mask: Bool[ArrayLike, "... time"], aggregation: str, length: int | None = None) -> Scalar:
@@ -331,6 +334,7 @@ class PolicyGradient:
     ratio: str = "token"  # PPO, GRPO; "sequence": GSPO
     kl_coefficient: float = 0.0  # weight of the KL to the reference, the policy that the run started from
     kl_estimator: str = "k3"
+    entropy_coefficient: float = 0.0  # weight of a bonus for the entropy, aggregated like the loss (0.001 in verl)
     constant_length: int | None = None  # with "constant", the loss is divided by sequences x this number of tokens
     importance_cap: float | None = None  # largest importance weight; None: a token's ratio is policy / sampling policy
 
@@ -343,8 +347,9 @@ class PolicyGradient:
                 f"PolicyGradient.clip_low is {self.clip_low} and clip_high {self.clip_high}: give the first a value"
                 " from 0 to 1, and the second one of 0 or more"
             )
-        if self.kl_coefficient < 0:
-            raise UserError(f"PolicyGradient.kl_coefficient is {self.kl_coefficient}: give it a value of 0 or more")
+        for name in ("kl_coefficient", "entropy_coefficient"):
+            if getattr(self, name) < 0:
+                raise UserError(f"PolicyGradient.{name} is {getattr(self, name)}: give it a value of 0 or more")
         if self.importance_cap is not None and self.importance_cap <= 0:
             raise UserError(f"PolicyGradient.importance_cap is {self.importance_cap}: give it a value above 0")
         if self.aggregation == "constant" and (self.constant_length is None or self.constant_length < 1):
@@ -361,21 +366,28 @@ class PolicyGradient:
     def normaliser(self, mask: Bool[Array, "..."]) -> Scalar:
         return loss_normaliser(mask, self.aggregation, self.constant_length)
 
-    def __call__(self, log_probabilities: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
+    def __call__(
+        self, log_probabilities: Values, batch: Batch, normaliser: Scalar, entropy: Values | None = None
+    ) -> tuple[Scalar, Metrics]:
         old = None
         if self.rescores_old_policy:  # in the first update on a rollout, the old policy is the current one
             old = batch.old_log_probabilities
             old = jax.lax.stop_gradient(log_probabilities) if old is None else old
-        return policy_gradient_loss(
+        own = ("constant_length", "entropy_coefficient")
+        loss, metrics = policy_gradient_loss(
             log_probabilities,
             batch.sampling_log_probabilities,
             batch.advantages,
             batch.mask,
-            **{name: value for name, value in vars(self).items() if name != "constant_length"},
+            **{name: value for name, value in vars(self).items() if name not in own},
             reference_log_probabilities=batch.reference_log_probabilities,
             old_log_probabilities=old,
             normaliser=normaliser,
         )
+        if self.entropy_coefficient and entropy is not None:
+            bonus = -self.entropy_coefficient * AGGREGATIONS[self.aggregation](entropy, batch.mask, normaliser)
+            loss, metrics = loss + bonus, metrics | {"loss/entropy": bonus}
+        return loss, metrics
 
 
 @typed
@@ -394,7 +406,9 @@ class Supervised:
     def normaliser(self, mask: Bool[Array, "..."]) -> Scalar:
         return loss_normaliser(mask, self.aggregation)
 
-    def __call__(self, log_probabilities: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
+    def __call__(
+        self, log_probabilities: Values, batch: Batch, normaliser: Scalar, entropy: Values | None = None
+    ) -> tuple[Scalar, Metrics]:
         loss = AGGREGATIONS[self.aggregation](-log_probabilities, batch.mask, normaliser)
         return loss, {"loss/supervised": loss}
 
@@ -435,5 +449,7 @@ class ValueRegression:
     def normaliser(self, mask: Bool[Array, "..."]) -> Scalar:
         return loss_normaliser(mask, "token_mean")
 
-    def __call__(self, values: Values, batch: Batch, normaliser: Scalar) -> tuple[Scalar, Metrics]:
+    def __call__(
+        self, values: Values, batch: Batch, normaliser: Scalar, entropy: Values | None = None
+    ) -> tuple[Scalar, Metrics]:
         return value_loss(values, batch.values, batch.returns, batch.mask, self.clip, normaliser)

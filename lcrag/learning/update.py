@@ -118,9 +118,9 @@ class Objective(Protocol):
         """Return the divisor of the loss for the tokens in the mask of a whole batch."""
 
     def __call__(
-        self, scores: Float[Array, "episodes own"], batch: Batch, normaliser: Scalar, /
+        self, scores: Float[Array, "episodes own"], batch: Batch, normaliser: Scalar, entropy: Array | None = None, /
     ) -> tuple[Scalar, Metrics]:
-        """Return the loss of one micro-batch and its metrics, from the model's scores."""
+        """Return the loss of one micro-batch and its metrics, from the model's scores and entropies."""
 
 
 class TrainState(flax.struct.PyTreeNode):
@@ -251,7 +251,7 @@ def make_gradients(
 
     def loss_of_part(params, frozen, part: Batch, normaliser, policy_tokens):
         found, entropy = _score(hidden, unembed, params, frozen, part, temperature)
-        loss, metrics = objective(found, part, normaliser)
+        loss, metrics = objective(found, part, normaliser, entropy)
         if entropy is not None:
             metrics = metrics | {"entropy": token_mean(jax.lax.stop_gradient(entropy), part.mask)}
         share = jnp.sum(part.mask) / policy_tokens

@@ -18,6 +18,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
+from jax.custom_derivatives import SymbolicZero
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -331,7 +332,7 @@ def unembed_log_probabilities(
 ) -> tuple[Float[Array, "batch time"], Float[Array, "batch time"]]:
     """Computes the log-probability of each target and the entropy in nats, at a sampling temperature.
 
-    A device holds at most `MAX_LOGITS` logits at once. Entropy and temperature carry no gradient. On a mesh that
+    A device holds at most `MAX_LOGITS` logits at once. The temperature carries no gradient. On a mesh that
     shares parameters and rows, each device processes its own words with its own rows: only sums over words, and each
     block of the table and of its gradient once, cross devices.
     """
@@ -463,8 +464,11 @@ def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool)
     return *(result.reshape(targets.shape) for result in results), kept
 
 
-def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normaliser, kept, gradient):
-    """Returns the gradients of this device's part of the table and of the hidden states."""
+def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normaliser, kept, gradient, *of_entropy):
+    """Returns the gradients of this device's part of the table and of the hidden states.
+
+    `of_entropy` has the entropies and their gradient if the loss depends on them.
+    """
     flat, scale = hidden.reshape(-1, hidden.shape[-1]), (gradient / temperature).reshape(-1)
     flat_targets, flat_normaliser = targets.reshape(-1), normaliser.reshape(-1)
     words = len(table)
@@ -482,7 +486,12 @@ def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normalise
             exponentials, highest = kept
             probabilities = exponentials * jnp.exp(highest - flat_normaliser[:, None])
         chosen = jnp.arange(count) + start == wanted[:, None]
-        of_logits = (scale[:, None] * (chosen - probabilities) * slope).astype(plan.compute_dtype)
+        of_logits = scale[:, None] * (chosen - probabilities)
+        if of_entropy:  # dH/dz = -p (log p + H)
+            entropies, scales = (each.reshape(-1, 1) for each in of_entropy)
+            information = jax.scipy.special.xlogy(probabilities, probabilities) + probabilities * entropies
+            of_logits -= scales / temperature * information
+        of_logits = (of_logits * slope).astype(plan.compute_dtype)
         of_hidden += jnp.einsum("nv,vd->nd", of_logits, columns, preferred_element_type=jnp.float32)
         of_columns = jnp.einsum("nv,nd->vd", of_logits, flat, preferred_element_type=jnp.float32)
         of_columns = plan.summed_columns(of_columns).astype(table.dtype)
@@ -506,17 +515,33 @@ def _all_sums(plan: _Plan, keep: bool, *arguments):
     return plan.on_devices(functools.partial(_local_sums, keep=keep), inputs, (rows, rows, rows, kept))(*arguments)
 
 
-def _scores_forward(plan: _Plan, table, hidden, targets, temperature):
-    *scores, normaliser, kept = _all_sums(plan, True, table, hidden, targets, temperature)
-    return tuple(scores), (table, hidden, targets, temperature, normaliser, kept)
+def _scores_forward(plan: _Plan, *arguments):
+    arguments = tuple(argument.value for argument in arguments)
+    log_probabilities, entropies, normaliser, kept = _all_sums(plan, True, *arguments)
+    return (log_probabilities, entropies), ((*arguments, normaliser, kept), entropies)
 
 
-def _scores_backward(plan: _Plan, kept, gradient):
+def _scores_backward(plan: _Plan, residuals, gradient):
+    kept, entropies = residuals
+    of_log_probabilities, of_entropies = gradient
+    if isinstance(of_log_probabilities, SymbolicZero):
+        of_log_probabilities = jnp.zeros_like(entropies)
+    # Most losses do not depend on the entropy, and its gradient costs another pass over the logits.
+    of_entropy = () if isinstance(of_entropies, SymbolicZero) else (entropies, of_entropies)
     rows, words, states = plan.spec("batch", None), plan.spec("vocabulary", "embed"), plan.spec("batch", None, None)
-    inputs = words, states, rows, PartitionSpec(), rows, plan.spec("batch", "vocabulary"), rows
+    inputs = (
+        words,
+        states,
+        rows,
+        PartitionSpec(),
+        rows,
+        plan.spec("batch", "vocabulary"),
+        rows,
+        *(rows for _ in of_entropy),
+    )
     gradients = plan.on_devices(_local_gradients, inputs, (words, states))
-    of_table, of_hidden = gradients(*kept, gradient[0])
+    of_table, of_hidden = gradients(*kept, of_log_probabilities, *of_entropy)
     return of_table, of_hidden, None, jnp.zeros((), jnp.float32)
 
 
-_scores.defvjp(_scores_forward, _scores_backward)
+_scores.defvjp(_scores_forward, _scores_backward, symbolic_zeros=True)

@@ -80,6 +80,8 @@ class TermSum:
     models: Mapping[str, object] = dataclasses.field(default_factory=dict)
     checks: tuple[Check, ...] = ()  # reject questions that cannot be scored, before anything is sampled
     group_checks: tuple[GroupCheck, ...] = ()  # reject groups that are too small
+    # Settings that the method's program must have for the terms to mean what they say: {"evidence": True}.
+    needs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     couples_languages: bool = False  # whether an adjustment compares the answers to one question in several languages
     # Computes rewards of single turns of the policy (numbered from 0), in addition to each episode's total. They are
     # used only with a critic (PPO).

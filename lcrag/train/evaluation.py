@@ -68,6 +68,7 @@ class Evaluation:
     # Name of a way of decoding -> its temperature; 0 is greedy.
     temperatures: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})
     max_tokens: int | None = None  # of a generation; None: as in training
+    top_p: float | None = None  # None: as in training
     # Settings in place of those of training, of whichever program the method has, where it has them: {"passages": 5}.
     program_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     before: bool = True  # whether a training also evaluates the policy that it starts from
@@ -83,6 +84,8 @@ class Evaluation:
     def __post_init__(self):
         if self.runs < 1 or (self.max_tokens is not None and self.max_tokens < 1):
             raise UserError("Evaluation.runs and Evaluation.max_tokens must be at least 1")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UserError(f"Evaluation.top_p is {self.top_p}: set it above 0 and to at most 1, or to None")
         if any(temperature < 0 for temperature in self.temperatures.values()):
             raise UserError(f"Evaluation.temperatures are {dict(self.temperatures)}: none may be below 0")
 
@@ -157,6 +160,7 @@ class Evaluation:
                     temperature=temperature,
                     seed=seed + number * SEED_OFFSET,
                     max_tokens=self.max_tokens or rollouts.runner.max_tokens,
+                    top_p=self.top_p or rollouts.runner.top_p,
                 )
                 if is_writer():
                     write_json_lines(path, map(dataclasses.asdict, answered))

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 
 from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled
 from lcrag.episodes import EpisodeRecord, Program, episode_json
-from lcrag.episodes.programs import answer_language, check_settings, with_settings
+from lcrag.episodes.programs import answer_language, check_settings, program_name, program_settings, with_settings
 from lcrag.episodes.runner import compare_across_processes
 from lcrag.episodes.searches import CollectionChoice, every_collection
 from lcrag.errors import UserError, excerpt, typed
@@ -171,10 +171,10 @@ class Method:
     # language; "pivot": a question in its native language, English and a related language, all answered in the native
     # language; "independent": every prompt is drawn by itself.
     coupling: Literal["parallel", "pivot", "independent"] = "parallel"
-    # Episodes whose rewards form an episode's baseline. "coupled": all episodes of its coupled prompts; "prompt": the
-    # samples of its own prompt, as in plain GRPO.
-    baseline: Literal["coupled", "prompt"] = "coupled"
-    samples: int = 1  # episodes per prompt; see `with_baseline`
+    # Episodes relative to whose rewards an advantage is computed. "coupled": all episodes of its coupled prompts;
+    # "prompt": the samples of its own prompt, as in plain GRPO.
+    advantage_group: Literal["coupled", "prompt"] = "coupled"
+    samples: int = 1  # episodes per prompt; see `with_advantage_group`
     normalise_std: bool = True  # whether to divide advantages by the standard deviation of the group's rewards
     # Minimum of that standard deviation. The papers use none (0), and rewards that differ by very little then give
     # advantages as large as any others.
@@ -188,6 +188,13 @@ class Method:
         if self.min_std and not self.normalise_std:
             raise UserError(f"Method.min_std is {self.min_std:g}, which needs Method.normalise_std: set it to 0")
         check_settings(self.program)
+        settings = program_settings(self.program)
+        for name, value in self.reward.needs.items() if isinstance(self.reward, TermSum) else ():
+            if settings.get(name, value) != value:
+                raise UserError(
+                    f"the reward of {self.name} needs {program_name(self.program)}.{name} = {value}, which is"
+                    f" {settings[name]}: bind it, or another reward (r_search_reward.reader = None needs none)"
+                )
 
     @property
     def models(self) -> Mapping[str, object]:
@@ -202,13 +209,13 @@ class Method:
         """Returns a copy of the method with changed settings of its program; see `episodes.programs`."""
         return dataclasses.replace(self, program=with_settings(self.program, settings)) if settings else self
 
-    def with_baseline(self, questions_per_step: int) -> tuple["Method", int]:
+    def with_advantage_group(self, questions_per_step: int) -> tuple["Method", int]:
         """Returns the method and the number of questions per step with which every group has a baseline.
 
-        With `baseline="prompt"`, a prompt needs at least two samples. If the experiment samples each prompt once, a
-        step draws half of the questions and samples each prompt twice, so the number of episodes stays the same.
+        With `advantage_group="prompt"`, a prompt needs at least two samples. If the experiment has one, a step draws
+        half of the questions and samples each prompt twice, so the number of episodes stays the same.
         """
-        if self.baseline == "coupled" or self.coupling == "independent" or self.samples > 1:
+        if self.advantage_group == "coupled" or self.coupling == "independent" or self.samples > 1:
             return self, questions_per_step
         return dataclasses.replace(self, samples=2), max(1, questions_per_step // 2)
 
@@ -226,7 +233,7 @@ class Method:
             table = coupled(questions)
         if not table:
             raise UserError("there is no question to train on: choose another split or other languages")
-        largest = self.samples * (1 if self.baseline == "prompt" else max(map(len, table)))
+        largest = self.samples * (1 if self.advantage_group == "prompt" else max(map(len, table)))
         if group_baseline and largest < 2:
             raise UserError(
                 f"groups of one have no baseline to learn from (coupling {self.coupling}, {self.samples} sample a"
@@ -239,7 +246,7 @@ class Method:
                     " --gin_file=objective/ppo.gin"
                 )
             self.reward.check_groups(largest)
-            couples = self.reward.couples_languages and self.baseline == "coupled"
+            couples = self.reward.couples_languages and self.advantage_group == "coupled"
             if couples and self.coupling == "parallel" and max(map(len, table)) == 1:
                 raise UserError(
                     f"{self.name} couples the language versions of a question, but every question is asked in one"
@@ -247,6 +254,30 @@ class Method:
                     ' or set Method.coupling = "independent" and another Method.name'
                 )
         return table
+
+    def of_step(
+        self,
+        questions: Sequence[Question],
+        questions_per_step: int | None,
+        prompts_per_step: int | None,
+        *,
+        group_baseline: bool = True,
+    ) -> tuple["Method", list[Coupled], int]:
+        """Returns the method, its table, and the number of its groups that a training step draws.
+
+        With `prompts_per_step` alone, groups have about as many prompts together, however many languages each has.
+        """
+        count = questions_per_step
+        if count is None and prompts_per_step is not None:
+            table = self.table(questions, group_baseline=False)
+            count = max(1, round(prompts_per_step * len(table) / sum(map(len, table)))) if prompts_per_step > 0 else 0
+        if count is None or count < 1:
+            raise UserError(
+                f"train.questions_per_step is {questions_per_step} and prompts_per_step {prompts_per_step}: give one of"
+                " them, 1 or more"
+            )
+        method, count = self.with_advantage_group(count) if group_baseline else (self, count)
+        return method, method.table(questions, group_baseline=group_baseline), count
 
     def prompts(self, groups: Sequence[Coupled]) -> list[Question]:
         """Returns the questions of groups, each repeated `samples` times."""
@@ -257,7 +288,7 @@ class Method:
 
         They may depend on the training step that learns from them.
         """
-        alone = self.coupling == "independent" or self.baseline == "prompt"
+        alone = self.coupling == "independent" or self.advantage_group == "prompt"
         groups = [record.question.coupling + (f"/{record.question.language}" if alone else "") for record in records]
         ids = numbered(groups)
         values = reward_values(self.reward, records, ids, step)

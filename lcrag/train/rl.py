@@ -76,7 +76,6 @@ def train(
     *,
     seed: int,  # of the order of the questions and of sampling
     steps: int,  # each is a rollout and its updates
-    questions_per_step: int,  # each in all its languages, `method.samples` times; see `Method.with_baseline`
     policy: Policy,  # the initial one; its parameters are donated
     questions: Sequence[Question],
     collections: SearchableCollections,
@@ -87,6 +86,10 @@ def train(
     layout: Layout,  # shapes of training rows
     trackers: Trackers,  # where metrics go in addition to metrics.jsonl
     critic: Critic | None = None,  # a value model whose advantages replace those of groups (PPO)
+    # Questions of a step, each in all its languages; None: as many as have `prompts_per_step` versions. A prompt is
+    # sampled `method.samples` times; see `Method.with_advantage_group`.
+    questions_per_step: int | None = None,
+    prompts_per_step: int | None = None,
     question_share: float = 1.0,  # a question is used in all its languages; a smaller share is a subset of a larger one
     updates_per_rollout: int = 1,  # mini-batches of a rollout, one update each
     passes_per_rollout: int = 1,
@@ -108,7 +111,7 @@ def train(
         diverged.
       Stopped: A signal arrived during training; the last finished step is saved.
     """
-    counts = {"steps": steps, "questions_per_step": questions_per_step, "max_rollouts": max_rollouts}
+    counts = {"steps": steps, "max_rollouts": max_rollouts}
     counts |= {"updates_per_rollout": updates_per_rollout, "passes_per_rollout": passes_per_rollout}
     counts |= {"checkpoint_every": checkpoint_every, "episodes_every": episodes_every}
     counts |= {} if evaluate_every is None else {"evaluate_every": evaluate_every}
@@ -141,9 +144,9 @@ def train(
 
     # --- The questions of every step: a function of (seed, step), so that a continued run draws the same.
     questions = share_of(questions, question_share, seed=seed)
-    if critic is None:
-        method, questions_per_step = method.with_baseline(questions_per_step)
-    table = method.table(questions, group_baseline=critic is None)
+    method, table, questions_per_step = method.of_step(
+        questions, questions_per_step, prompts_per_step, group_baseline=critic is None
+    )
     drawn = questions_per_step * max_rollouts  # more than the update needs only with dynamic sampling
     episodes_per_step = drawn * method.samples * max(map(len, table))
     groups_of_step(table, seed=seed, step=0, couplings=drawn)  # refuses a table that is too small

@@ -5,7 +5,7 @@ import json
 import gin
 import pytest
 
-from lcrag.commands.describe import PAPERS, SILENT, description, plain, shown, value_of
+from lcrag.commands.describe import PAPERS, SILENT, description, plain, shown, source_text, stated, value_of
 from lcrag.config import configure
 from lcrag.errors import UserError
 from lcrag.main import run
@@ -97,6 +97,25 @@ def test_an_update_of_globalrags_trainer_has_128_episodes_and_the_longest_one_fi
     assert found["budgets"]["longest_tokens"] + 900 <= found["budgets"]["context_tokens"]
 
 
+def test_a_step_of_the_paper_has_512_prompts_however_many_languages_a_question_has(tmp_path, monkeypatch):
+    translated = tmp_path / "translated.jsonl"
+    rows = [
+        {"id": str(number), "language": code, "question": "?", "answers": ["x"]}
+        for number in range(100)
+        for code in ("en", "fi", "ja", "ko", "ru", "ar")
+    ]
+    translated.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    files = (f"train/jsonl_questions.files = ({str(translated)!r},)", "train/jsonl_questions.dataset = 'xor_tydi'")
+    xor_tydi = "data/xor_tydi.gin"
+    for gin_files, bindings, prompts in (
+        ((), (), 512),
+        ((xor_tydi, "baselines/msearch_r1.gin"), (), 512),
+        ((xor_tydi, "data/jsonl_training.gin"), files, 510),
+    ):
+        found = of_paper("LcRL", *gin_files, bindings=bindings)
+        assert (found["prompts_per_step"], found["samples"]) == (prompts, 3)
+
+
 def test_an_evaluations_own_settings_are_its_budgets():
     found = of_paper("R-Search")
     assert [found[name]["passages"] for name in ("budgets", "evaluated_budgets")] == [3, 5]
@@ -132,7 +151,7 @@ def test_an_episode_longer_than_the_context_is_said():
 def test_learning_is_told_in_numbers():
     found = of_paper("LcRL", "objective/dr_grpo.gin", bindings=["PolicyGradient.constant_length = 72"])
     assert (found["objective"]["aggregation"], found["objective"]["constant_length"]) == ("constant", 72)
-    assert found["advantages"] == {"baseline": "coupled", "normalise_std": False, "min_std": 0.0}
+    assert found["advantages"] == {"advantage_group": "coupled", "normalise_std": False, "min_std": 0.0}
     assert (found["steps"], found["updates_per_step"]) == (225, 6)
     assert found["optimizer"]["adamw"].items() >= {"learning_rate": 1e-6, "steps": 1005, "decay": "constant"}.items()
     found = described("sft", "quickstart.gin", "baselines/sft.gin")
@@ -168,9 +187,10 @@ def test_the_judge_of_translate_r1_is_a_difference_until_it_is_named_and_its_dom
 def test_a_papers_file_agrees_with_its_table(method):
     read(f"{FOLDERS[method]}/paper.gin")
     table = PAPERS[method]
-    names = [row["setting"] for row in table if plain(value_of(row["setting"])) != row.get("ours", row["paper"])]
+    names = [row["setting"] for row in table if plain(value_of(row["setting"])) != row.get("ours", stated(row))]
     assert not names
-    assert not [row for row in table if ("ours" in row or row["paper"] in SILENT) and "why" not in row]
+    alone = [row for row in table if "ours" in row or (row["paper"] in SILENT and "code" not in row)]
+    assert all("why" in row for row in alone)
     assert not [row for row in table if (row["paper"] != "not stated") != ("section" in row)]
 
 
@@ -179,7 +199,7 @@ def test_a_page_shows_the_papers_settings(method, request):
     page = (request.config.rootpath / "docs" / f"{PAGES[method]}.md").read_text(encoding="utf-8")
     for row in PAPERS[method]:
         ours = shown(row["ours"]) if "ours" in row else ""
-        cells = f"`{row['setting']}`", shown(row["paper"]), row.get("section", ""), ours, row.get("why", "")
+        cells = f"`{row['setting']}`", source_text(row), row.get("section", ""), ours, row.get("why", "")
         assert f"| {' | '.join(cells)} |" in page
 
 

@@ -123,6 +123,22 @@ def test_mkqa_s_official_test_file():
                 assert question.text.rstrip("?؟？") == line["queries"][code].rstrip("?؟？")
 
 
+def test_test_questions_of_mkqa_are_counted_before_those_without_a_short_answer_are_dropped(mkqa):
+    hole = {"type": "unanswerable", "text": None}
+    rows = [mkqa_row(n) for n in range(60)]
+    for row in rows[::3]:
+        row["answers"]["en"] = [hole]
+    asked = mkqa(*rows)
+    ids = {
+        split: [q.id for q in asked(split, ("en",), test=30, validation=5, train=10)]
+        for split in ("test", "validation", "train")
+    }
+    assert 10 < len(ids["test"]) < 30  # two thirds of them
+    assert (len(ids["validation"]), len(ids["train"])) == (5, 10)
+    assert len(set().union(*ids.values())) == len(ids["test"]) + 15
+    assert not {str(n) for n in range(0, 60, 3)} & set().union(*ids.values())
+
+
 def test_splits_are_the_same_questions_in_every_language():
     path = prepared("mkqa_standin/standin_bmlama53_13lang.jsonl.gz")
 

@@ -206,9 +206,30 @@ def test_an_absurd_ratio_leaves_a_finite_loss_and_gradient(estimator, away):
     np.testing.assert_allclose(metrics["loss/kl"], bound["loss/kl"], rtol=1e-6)
 
 
+@pytest.mark.parametrize("nats", [5.0, 19.0, 20.0, 60.0])
+def test_a_token_far_from_the_reference_does_not_outweigh_a_batch(nats):
+    log_probabilities, sampling, advantages, mask, reference = map(jnp.asarray, random_case(batch=64, time=16))
+
+    def norm(away):
+        def loss(x):
+            far = reference.at[0, 0].set(x[0, 0] + away)
+            settings = {"reference_log_probabilities": far, "kl_coefficient": 5e-4}
+            return policy_gradient_loss(x, sampling, advantages, mask, **settings)[0]
+
+        return float(jnp.linalg.norm(jax.grad(loss)(log_probabilities)))
+
+    assert norm(nats) == pytest.approx(norm(0.0), rel=0.05)
+
+
 def test_wrong_settings_are_named():
     wrong = [("aggregation", "mean"), ("ratio", "word"), ("kl_estimator", "k4"), ("aggregation", "constant")]
-    for name, value in [*wrong, ("clip_low", 1.5), ("kl_coefficient", -0.1), ("importance_cap", 0.0)]:
+    for name, value in [
+        *wrong,
+        ("clip_low", 1.5),
+        ("kl_coefficient", -0.1),
+        ("entropy_coefficient", -0.1),
+        ("importance_cap", 0.0),
+    ]:
         with pytest.raises(UserError, match=name):
             PolicyGradient(**{name: value})
     with pytest.raises(UserError, match="reference"):

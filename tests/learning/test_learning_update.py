@@ -163,7 +163,7 @@ def equal(one, other, **tolerance):
     "objective",
     [
         PolicyGradient(ratio="sequence", clip_low=3e-2, clip_high=4e-2),
-        PolicyGradient(aggregation="token_mean", clip_high=0.28),
+        PolicyGradient(aggregation="token_mean", clip_high=0.28, entropy_coefficient=0.1),
         PolicyGradient(aggregation="constant", constant_length=12),
         Supervised(),
     ],
@@ -181,6 +181,16 @@ def test_packing_and_accumulation_are_only_a_layout(objective):
     equal(gradients(new_params(), packed), expected, rtol=1e-5, atol=1e-6)
     assert min(two_lengths.used) > 0
     equal(gradients(new_params(), two_lengths), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_entropy_bonus_is_aggregated_like_the_loss():
+    def of(coefficient):
+        objective = PolicyGradient(aggregation="token_mean", entropy_coefficient=coefficient)
+        return jax.jit(make_gradients(hidden, unembed, objective))(new_params(), batch_of_step(0, rows=2))
+
+    (plain, loss, metrics), (with_bonus, lower, measured) = of(0.0), of(0.1)
+    np.testing.assert_allclose([lower - loss, measured["loss/entropy"]], -0.1 * metrics["entropy"], rtol=1e-4)
+    assert optax.global_norm(jax.tree.map(jnp.subtract, with_bonus, plain)) > 1e-3
 
 
 def test_scores_close_the_gap_and_serve_as_reference():

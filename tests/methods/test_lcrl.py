@@ -11,8 +11,9 @@ from program_scripts import drive, finished, searched, stops
 from support import plain_rewards as oracle
 from support import tiny_tokenizer
 
-from lcrag.data.questions import LCRL_TRAINING, Question
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.episodes import Observe, Outcome, all_at_once, english_only, local_first, native_only
+from lcrag.episodes.searches import information, local_then_eight
 from lcrag.errors import UserError
 from lcrag.methods.lcrl import anti_consistency, hierarchical_search, language_coupled, language_coupled_reward, pivot
 from lcrag.methods.lcrl.program import PROMPTS
@@ -28,6 +29,7 @@ PROGRAM = functools.partial(hierarchical_search, QUESTION, COLLECTIONS)
     ("route", "languages"),
     [
         (local_first, [("fr",), ("ar", "en", "ja"), ("en",), ("en",)]),
+        (local_then_eight, [("fr",), ("ar", "en", "ja"), ("en",), ("en",)]),
         (native_only, [("fr",)] * 4),
         (english_only, [("en",)] * 4),
         (all_at_once, [("fr", "ar", "en", "ja")] * 4),
@@ -40,6 +42,22 @@ def test_the_hierarchy_of_searches(route, languages):
     assert stops(requests) == [("</search>", "</answer>")] * 4 + [("</answer>",)]
     assert [local_first(n, "en", ("en", "fr")) for n in (1, 2, 3)] == [("en",), ("fr",), ("en",)]
     assert [local_first(n, "fr", ("fr",)) for n in (1, 2, 3)] == [("fr",)] * 3
+    assert local_then_eight(2, "de", (*LCRL_LANGUAGES, "bn")) == LCRL_TRAINING
+
+
+def test_labels_name_the_language_of_passages_and_no_cut_loses_them():
+    def found(text):
+        hits = [[Hit(id=code, title="T", text=text, score=1.0, language=code)] for code in ("fr", "ja")]
+        return information([hits], "search_r1", 150, query="Lima", labels=True)
+
+    short = found("Lima.").fit(tiny_tokenizer(), 10_000)
+    assert (
+        short
+        == "\n\n<information>[lang=fr]\nDoc 1(Title: T) Lima.\n[lang=ja]\nDoc 2(Title: T) Lima.\n</information>\n\n"
+    )
+    long = found("It is Lima. " * 40).fit(tiny_tokenizer(), 10_000)
+    assert (long.count("[lang=fr]\n"), long.count("[lang=ja]\n")) == (1, 1)
+    assert len(tiny_tokenizer().encode(long)) <= 150
 
 
 def test_of_a_search_the_best_passages_over_all_languages_are_shown():

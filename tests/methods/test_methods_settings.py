@@ -54,9 +54,12 @@ def test_settings_of_evaluation_reach_the_programs_that_a_program_runs():
     assert (single["passages"], multiple["passages"], multiple["budget"]) == (5, 5, 2)
     assert "budget" not in single
     assert settings("adaptive_rag", "single")["passages"] == 3
+    of_one = {"passages": 5, "r_search.budget": 10}  # which others ignore
+    found = [program_settings(with_settings(gin.get_configurable(name), of_one)) for name in ("r_search", "ircot")]
+    assert [(each["passages"], each["budget"]) for each in found] == [(5, 10), (5, 4)]
 
 
-@pytest.mark.parametrize("wrong", [{"pasages": 5}, {"passages": "three"}, {"budget": -1}])
+@pytest.mark.parametrize("wrong", [{"pasages": 5}, {"ircot.budgte": 1}, {"passages": "three"}, {"budget": -1}])
 def test_a_setting_that_is_unknown_or_of_a_wrong_type_or_below_zero_is_refused(wrong):
     configured("quickstart.gin")
     with pytest.raises(UserError, match=next(iter(wrong))):

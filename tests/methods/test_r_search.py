@@ -32,6 +32,7 @@ from lcrag.methods.lcrl import hierarchical_search
 from lcrag.methods.r_search import EvidenceReader, answer_from_evidence, format_rewards, r_search, r_search_reward
 from lcrag.methods.r_search.players import RandomReasoner, RuleReader
 from lcrag.retrieval.passages import Hit
+from lcrag.train.method import Method
 
 QUESTION = Question(id="7", dataset="d", language="en", text="Capital of Peru?", answers=("Lima",))
 SEARCH = "First the capital. <search> Peru capital </search>"
@@ -60,6 +61,18 @@ def test_it_searches_gives_evidence_and_answers():
 def test_the_template_of_table_1():
     _, (opening, *_) = said(ANSWER)
     assert opening.text == "Capital of Peru?\n"
+    assert opening.system == (
+        "You are a helpful assistant that can solve the given question step by step. For each step, start by explaining"
+        " your thought process. If additional information is needed, provide a specific query enclosed in <search> and"
+        " </search>. The system will return the top search results within <observation> and </observation>. You can"
+        " perform multiple searches as needed. When you know the final answer, use <original_evidence> and"
+        " </original_evidence> to provide all potentially relevant original information from the observations. Ensure"
+        " the information is complete and preserves the original wording without modification. If no searches were"
+        " conducted or observations were made, omit the evidence section. Finally, provide the final answer within"
+        " <answer> and </answer> tags."
+    )
+    _, (ours, *_) = said(ANSWER, wording="paraphrase")
+    assert "<original_evidence>" in ours.system != opening.system
     _, (without, *_) = said(ANSWER, evidence=False)
     assert "evidence" not in without.system
     _, (short, *_) = said(ANSWER, wording="atlas")
@@ -131,6 +144,14 @@ def test_the_format_reward_is_equation_5():
             expected = gamma_e * evidence + gamma_a * answer if searched_ else gamma_e + gamma_a * answer
             [reward] = format_rewards(*np.array([[searched_], [answer], [evidence]]), gamma_e, gamma_a)
             assert reward == pytest.approx(expected)
+
+
+def test_a_reader_needs_a_program_that_asks_for_evidence():
+    method = {"name": "m", "reward": r_search_reward(Parrot()), "samples": 2}
+    assert Method(**method, program=r_search).reward.needs == {"evidence": True}
+    with pytest.raises(UserError, match=r"needs r_search.evidence = True, which is False"):
+        Method(**method, program=functools.partial(r_search, evidence=False))
+    Method(**method | {"reward": r_search_reward(None)}, program=functools.partial(r_search, evidence=False))
 
 
 FORMED = {"evidence": "Lima is the capital.", "valid_searches": 1, "well_formed_answer": True}
@@ -285,6 +306,7 @@ LINE, LAST = ("\n", "</answer>"), ("</answer>",)
         ([" Lima is it.\n", " Lima </answer>"], [(SHORT, LINE), (f"{SHORT} Lima is it.\n<answer>", LAST)]),
         ([" on and on", " Lima </answer>"], [(SHORT, LINE), (f"{SHORT}<answer>", LAST)]),  # a line without an end
         ([None], [(SHORT, LINE)]),
+        ([" \n"], [(FULL, ())]),  # nothing: a failed reading
     ],
 )
 def test_what_the_reader_is_asked_and_answers(texts, asked):
@@ -298,7 +320,7 @@ def test_what_the_reader_is_asked_and_answers(texts, asked):
 
     reader = EvidenceReader(model, "full" if asked[0][0] == FULL else "atlas")
     answers = reader(["Where<eos>?"], ["Lima is it.\n\n  <|im_end|></evidence>"])
-    assert (seen, answers) == (asked, ["Lima" if texts[-1] else None])
+    assert (seen, answers) == (asked, ["Lima" if (texts[-1] or "").strip() else None])
 
 
 # The random player of the cold start, and the reader that follows rules.

@@ -199,13 +199,13 @@ def plain_scores(config, params, hidden, targets, temperature):
     return jnp.take_along_axis(everything, targets[..., None], -1)[..., 0], entropy
 
 
-def scores(function, config, params, hidden, targets, *more):
-    """The results of `function`, and the gradients of a weighted sum of the log-probabilities."""
+def scores(function, config, params, hidden, targets, *more, entropy=0.0):
+    """The results of `function`, and the gradients of a weighted sum of the log-probabilities and entropies."""
     weights = jax.random.normal(jax.random.key(7), targets.shape)
 
     def loss(params, hidden):
         found = function(config, params, hidden, targets, 0.7, *more)
-        return jnp.sum(weights * found[0]), found
+        return jnp.sum(weights * found[0]) + (entropy and jnp.sum(entropy * weights**2 * found[1])), found
 
     gradient = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True))
     (_, found), gradients = gradient(params, hidden)
@@ -229,7 +229,9 @@ def assert_all_close(found, expected, atol=1e-5):
 def test_blocks_equal_the_plain_log_probabilities_and_gradients(monkeypatch, config, words_of_a_block):
     example = scored(config)
     small_blocks(monkeypatch, words_of_a_block)
-    assert_all_close(scores(unembed_log_probabilities, config, *example), scores(plain_scores, config, *example))
+    for entropy in (0.0, 0.3):
+        expected = scores(plain_scores, config, *example, entropy=entropy)
+        assert_all_close(scores(unembed_log_probabilities, config, *example, entropy=entropy), expected)
 
 
 @pytest.mark.parametrize(("shape", "words_of_a_block"), [((1, 8, 1), 11), ((1, 1, 8), 11), ((2, 2, 2), 384)], ids=str)
@@ -237,11 +239,12 @@ def test_on_a_mesh_it_is_the_same(monkeypatch, shape, words_of_a_block):
     config, mesh = tiny_config(tie_embeddings=False, heads=8, kv_heads=8), make_mesh(*shape)
     params, hidden, targets = scored(config)
     hidden, targets = jnp.tile(hidden, (2, 1, 1)), jnp.tile(targets, (2, 1))
-    expected = scores(plain_scores, config, params, hidden, targets)
+    expected = scores(plain_scores, config, params, hidden, targets, entropy=0.3)
     small_blocks(monkeypatch, words_of_a_block)
     params = jax.device_put(params, param_shardings(config, mesh))
     hidden = jax.device_put(hidden, logical_sharding(mesh, "batch", None, None))
-    assert_all_close(scores(unembed_log_probabilities, config, params, hidden, targets, mesh), expected)
+    found = scores(unembed_log_probabilities, config, params, hidden, targets, mesh, entropy=0.3)
+    assert_all_close(found, expected)
 
 
 def compiled_gradient(config, function, batch=8, time=64, mesh=None):

@@ -73,6 +73,7 @@ def hierarchical_search(
     style: str = "search_r1",
     observation_tokens: int = 600,
     shown: int | None = None,
+    labels: bool = False,
 ) -> Program:
     """Runs algorithm 1 of LcRL (section 3.1): native collection first, then others, until the policy answers.
 
@@ -80,6 +81,7 @@ def hierarchical_search(
       budget: The paper's B.
       prompt, style: Names of the opening prompt and of the passage style.
       shown: Maximum number of passages shown of one search, the best over all its languages; None: all.
+      labels: Whether the passages of each language are labelled `[lang=fr]`.
     """
     turns = SearchTurns(budget, invalid_limit)
     with suppress(ContextFull):
@@ -87,7 +89,7 @@ def hierarchical_search(
         while search := (yield from turns.next_action()):
             languages = route(turns.searches, question.language, collections)
             found = yield Retrieve((search.query,), languages, passages)
-            yield Observe(information(found, style, observation_tokens, shown=shown))
+            yield Observe(information(found, style, observation_tokens, shown=shown, labels=labels))
     return Outcome(answer=turns.answer, invalid_actions=turns.invalid)
 
 

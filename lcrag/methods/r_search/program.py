@@ -41,27 +41,40 @@ from lcrag.errors import lookup, typed
 from lcrag.models.completers import complete_prompts
 from lcrag.sampling import SamplingParameters
 
-# The system message, table 1 in our words; its part on evidence can be left out.
-_SEARCHING = (
-    "You are a helpful assistant that solves the given question step by step. Begin each step by explaining your "
-    "thoughts. If you need more information, give a specific query between <search> and </search>; the system returns "
-    "the top search results between <observation> and </observation>. You can search as many times as you need. "
-)
-_EVIDENCE = (
-    "Once you know the final answer, give all original information from the observations that may be relevant between "
-    "<original_evidence> and </original_evidence>. It must be complete and keep the original wording without changes. "
-    "If you made no search or there were no observations, leave the evidence out. "
-)
-_ANSWERING = "Finally, give the final answer between <answer> and </answer>."
-
-
-# The text before the passages of a search, how they are written, and the text after them.
-_WORDINGS = {
+# System messages: on searching, on evidence (which can be left out), on answering.
+_SYSTEM = {
+    # Table 1.
     "full": (
-        f"\n\n{opening(OBSERVATION)}",
-        Style(before="", after="", passage=lambda number, title, text: f'(Title: "{title}") {text}\n'),
-        f"{closing(OBSERVATION)}\n\n",
+        "You are a helpful assistant that can solve the given question step by step. For each step, start by "
+        "explaining your thought process. If additional information is needed, provide a specific query enclosed in "
+        "<search> and </search>. The system will return the top search results within <observation> and "
+        "</observation>. You can perform multiple searches as needed. ",
+        "When you know the final answer, use <original_evidence> and </original_evidence> to provide all potentially "
+        "relevant original information from the observations. Ensure the information is complete and preserves the "
+        "original wording without modification. If no searches were conducted or observations were made, omit the "
+        "evidence section. ",
+        "Finally, provide the final answer within <answer> and </answer> tags.",
     ),
+    "paraphrase": (
+        "You are a helpful assistant that solves the given question step by step. Begin each step by explaining your "
+        "thoughts. If you need more information, give a specific query between <search> and </search>; the system "
+        "returns the top search results between <observation> and </observation>. You can search as many times as you "
+        "need. ",
+        "Once you know the final answer, give all original information from the observations that may be relevant "
+        "between <original_evidence> and </original_evidence>. It must be complete and keep the original wording "
+        "without changes. If you made no search or there were no observations, leave the evidence out. ",
+        "Finally, give the final answer between <answer> and </answer>.",
+    ),
+}
+# The text before the passages of a search, how they are written, and the text after them.
+_OBSERVATION = (
+    f"\n\n{opening(OBSERVATION)}",
+    Style(before="", after="", passage=lambda number, title, text: f'(Title: "{title}") {text}\n'),
+    f"{closing(OBSERVATION)}\n\n",
+)
+_WORDINGS = {
+    "full": _OBSERVATION,
+    "paraphrase": _OBSERVATION,
     "atlas": (
         f"{opening(OBSERVATION)}\n",
         Style(before="", after="", passage=lambda number, title, text: f" {title}: {text}\n"),
@@ -90,6 +103,7 @@ def r_search(
 
     Args:
       passages: The paper has 3 in training, 5 in evaluation.
+      wording: "full" is table 1, "paraphrase" says the same in other words, "atlas" is for the built-in policies.
       evidence: Whether evidence is asked for and read; False is the ablation "w/o Evidence".
     """
     before, style, after = lookup(_WORDINGS, wording, "wording of R-Search")
@@ -99,7 +113,8 @@ def r_search(
         if wording == "atlas":  # the built-in tiny model gets the question alone
             yield Observe(atlas(question))
         else:
-            yield Observe(user_message(question), system=_SEARCHING + _EVIDENCE * evidence + _ANSWERING)
+            searching, asking, answering = _SYSTEM[wording]
+            yield Observe(user_message(question), system=searching + asking * evidence + answering)
         while search := (yield from turns.next_action()):
             languages = route(turns.searches, question.language, collections)
             found = yield Retrieve((search.query,), languages, passages)
@@ -210,7 +225,7 @@ class EvidenceReader:
         getattr(self._model, "check", lambda: None)()
 
     def __call__(self, questions: Sequence[str], evidences: Sequence[str]) -> list[str | None]:
-        """Returns the answers, in order; None where the model fails."""
+        """Returns the answers, in order; None where the model fails or answers nothing."""
         pairs = zip(questions, evidences, strict=True)
         prompts = {number: self._prompt.of(*pair) for number, pair in enumerate(pairs)}
         if self._prompt.answer_prefix:
@@ -220,7 +235,7 @@ class EvidenceReader:
             prompts = {number: self._prompt.after_line(prompts[number], line) for number, line in written.items()}
         texts = complete_prompts(self._model, prompts, self._parameters)
         return [
-            self._prompt.answer_in(text) if isinstance(text := texts.get(number), str) else None
+            (self._prompt.answer_in(text) or None) if isinstance(text := texts.get(number), str) else None
             for number in range(len(questions))
         ]
 

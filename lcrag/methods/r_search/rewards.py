@@ -44,7 +44,7 @@ def r_search_reward(
 
     Args:
       reader: The frozen model, asked once for all evidence of a step; None is the ablation "w/o Evidence", without
-        evidence reward and `gamma_evidence`.
+        evidence reward and `gamma_evidence`; with a reader, the program must ask for evidence.
       answer: Compares answers, the policy's and the reader's, with golds: a key of `ANSWER_TERMS`.
       gamma_evidence, gamma_answer: As in `format_rewards`.
       evidence_weight: Weight of the evidence reward (the paper: 1); 0: it is logged only.
@@ -74,4 +74,5 @@ def r_search_reward(
     first, last = answer_term(answer), Term("format", form)
     if reader is None:
         return TermSum(terms=(first, last))
-    return TermSum(terms=(first, Term("evidence", evidence, evidence_weight), last), models={"reader": reader})
+    terms = first, Term("evidence", evidence, evidence_weight), last
+    return TermSum(terms=terms, models={"reader": reader}, needs={"evidence": True})
