@@ -269,7 +269,7 @@ def description(command: str) -> dict[str, Any]:
         for kind, (asking, questions, tokens) in cases.items():
             first, prompt = opening(asking, questions, collections.languages if collections else ()), None
             if first is not None and tokenizer is not None:
-                prompt = len(chat.opening(tokenizer, str(first.text), first.system).ids)
+                prompt = len(chat.opening(tokenizer, str(first.text), first.system, first.tools).ids)
             about[f"{kind}program"] = program_name(asking.program)
             about[f"{kind}budgets"] = budgets(asking, generation=tokens, context=context, prompt=prompt, markup=markup)
             if first is not None and not kind:

@@ -94,9 +94,14 @@ def play(
             transcript = episode.transcript
             # The chat template around the prompt is the policy's, not the writer's.
             prompt = "\n\n".join(filter(None, (transcript.system, "".join(transcript.opening))))
-            text = writer(episode.question, [Turn("environment", prompt), *transcript.turns], request)
-            tokens = np.asarray(tokenizer.encode(text), np.int32)
-            episode.sampled(Sampled(tokens, np.zeros(len(tokens), np.float32), text, "stop"))
+            turns = [
+                dataclasses.replace(turn, text=tokenizer.read(turn.text, request)) if turn.by == "policy" else turn
+                for turn in transcript.turns
+            ]
+            text, end = tokenizer.demonstrated(writer(episode.question, [Turn("environment", prompt), *turns], request))
+            tokens = np.asarray([*tokenizer.encode(text), *end], np.int32)
+            scores = np.zeros(len(tokens), np.float32)
+            episode.sampled(Sampled(tokens, scores, text, "eos" if end else "stop"))
 
     def complete(asked: tuple[PendingRequest, Complete]) -> Completion:
         """Returns the writer's text for a completion in a fresh context."""
@@ -418,7 +423,10 @@ def endpoint_teacher(
 
 
 def context_tokenizer(folder: str, chat: Chat) -> ContextTokenizer:
-    """Returns the tokenizer of the policy in a folder, for its contexts."""
-    tokenizer = load_tokenizer(resolved_folder(folder))
+    """Returns the tokenizer of the policy in a folder, for its contexts.
+
+    Demonstrations are written in tags: whoever reads them makes calls of them (`Chat.tools`).
+    """
+    tokenizer, chat = load_tokenizer(resolved_folder(folder)), dataclasses.replace(chat, tools=False)
     chat.check(tokenizer)
     return ContextTokenizer(tokenizer, chat)

@@ -71,14 +71,19 @@ class RowEncoder:
         characters = sum(map(len, (demonstration.opening, *(turn.text for turn in turns))))
         if characters > self.context_tokenizer.max_characters(self.longest_tokens):
             raise self._too_long(f"{characters} characters")
-        opening = self._chat.opening(self._tokenizer, demonstration.opening, demonstration.system)
+        opening = self._chat.opening(self._tokenizer, demonstration.opening, demonstration.system, ())
         pieces = [(opening.ids, False)]
-        role, before = self.context_tokenizer.role, "environment"
+        context_tokenizer, before, end = self.context_tokenizer, "environment", list[int]()
         for turn in turns:
-            if role and (before, turn.by) == ("policy", "environment"):
-                pieces.append((self._chat.observation(self._tokenizer, role, turn.text).ids, False))
+            text = turn.text
+            if turn.by == "policy":
+                text, end = context_tokenizer.demonstrated(text)
+                pieces.append(([*self._tokenizer.encode_ordinary(text, continues=True), *end], turn.learn))
+            elif context_tokenizer.role and before == "policy":
+                message = self._chat.observation(self._tokenizer, context_tokenizer.role, context_tokenizer.shown(text))
+                pieces.append((message.ids[len(end) :], False))
             else:
-                pieces.append((self._tokenizer.encode_ordinary(turn.text, continues=True), turn.learn))
+                pieces.append((self._tokenizer.encode_ordinary(text, continues=True), False))
             before = turn.by
         tokens = np.concatenate([np.asarray(ids, np.int32) for ids, _ in pieces])
         learned = np.concatenate([np.full(len(ids), learned) for ids, learned in pieces])
@@ -103,8 +108,8 @@ class RowEncoder:
         return rows
 
     def _row(self, tokens: np.ndarray, learned: np.ndarray, *, ends: bool) -> Trajectory:
-        """Appends end-of-sequence if the policy's turn is the last, and checks the row."""
-        end = self._end if ends else []
+        """Appends end-of-sequence if the policy's turn is the last and has none, and checks the row."""
+        end = self._end if ends and tokens[-1:].tolist() != self._end else []
         tokens = np.concatenate([tokens, np.asarray(end, np.int32)])
         learned = np.concatenate([learned, np.full(len(end), True)])
         if learned[0]:

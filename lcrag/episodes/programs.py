@@ -26,6 +26,7 @@ from lcrag.episodes.tags import (
     neutralise,
     parse_action,
 )
+from lcrag.episodes.tools import Join
 from lcrag.errors import UserError, lookup
 
 # --- Requests and outcomes ---
@@ -72,6 +73,7 @@ class Observe:
     # placed before the text.
     system: str | None = None
     # Tools that the text offers the policy; a runner that lacks one rejects the program before anything is sampled.
+    # `Chat.tools` describes "search" to the model if it is named here, or if the text speaks of <search>.
     tools: tuple[str, ...] = ()
 
 
@@ -79,14 +81,15 @@ class Observe:
 class Generate:
     """Lets the policy continue this episode's context.
 
-    Answer: `str`, the sampled text up to and including the stop string that ended it, without the rest of that token.
-    None stands for the run's default.
+    Answer: `str`, the sampled text up to and including the stop string that ended it, without the rest of that token;
+    with `Chat.tools`, a call of the search is written in tags. None stands for the run's default.
     """
 
     stop: tuple[str, ...]
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
+    join: Join | None = None  # allows several calls of the search in one turn, and writes their queries as one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,6 +279,7 @@ class SearchTurns:
     stop: tuple[str, ...] = (closing(SEARCH), closing(ANSWER))  # strings that end a turn
     read: Callable[[str], Any] = parse_action  # the action in the text of a turn; others than searches are for tools
     correction: str = RETHINK  # what answers an invalid action
+    join: Join | None = None  # of `Generate`
     generations: int | None = None  # turns allowed; None: as many as the other limits allow, and the last one
     over: bool = False  # set by a program to allow no further action
     searches: int = 0  # valid ones so far
@@ -293,7 +297,7 @@ class SearchTurns:
         while self.searches < self.budget and self.invalid < self.invalid_limit and not self.over:
             if len(self.texts) == self.generations:
                 return None
-            self.texts.append((yield Generate(stop=self.stop)))
+            self.texts.append((yield Generate(stop=self.stop, join=self.join)))
             match self.read(self.texts[-1]):
                 case Answer(answer):
                     self.answer = answer

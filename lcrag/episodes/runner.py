@@ -571,14 +571,14 @@ class _Run:
         A stream is named by (seed, episode), and a token's random number also by its position. A completion has the
         number of its episode and a seed derived from its place among the episode's completions.
         """
-        runner = self.runner
+        runner, stop = self.runner, request.stop
         if isinstance(owner, PendingRequest):
             episode, seed = owner.episode.number, derived_seed(runner.seed, owner.completion)
         else:
-            assert isinstance(owner, RunningEpisode)
-            episode, seed = owner.number, runner.seed
+            assert isinstance(owner, RunningEpisode) and isinstance(request, Generate)
+            episode, seed, stop = owner.number, runner.seed, owner.tokenizer.stops(request)
         return SamplingParameters(
-            stop=request.stop,
+            stop=stop,
             max_tokens=runner.max_tokens if request.max_tokens is None else request.max_tokens,
             temperature=runner.temperature if request.temperature is None else request.temperature,
             top_p=runner.top_p if request.top_p is None else request.top_p,

@@ -34,8 +34,22 @@ from lcrag.episodes.programs import (
 from lcrag.episodes.record import PROMPT_TURN, EpisodeRecord, SideCompletion, Turn, Wait
 from lcrag.episodes.searches import MATCHING
 from lcrag.episodes.tags import neutralise
+from lcrag.episodes.tools import (
+    DESCRIPTION,
+    OFFER,
+    PROBE,
+    SCHEMA,
+    SEARCH_TOOL,
+    CallForm,
+    describes_tools,
+    form_of,
+    reworded,
+    reworded_instructions,
+    speaks_of_searches,
+)
 from lcrag.errors import UserError, typed
 from lcrag.policy import ChatPrompt, Tokenizer
+from lcrag.policy.tokenizer import Message
 from lcrag.rewards.matching import holds_answer
 from lcrag.sampling import Sampled
 
@@ -63,18 +77,24 @@ class Chat:
     writes earlier turns anew (Qwen3 without thinking removes their empty thoughts). "appended" keeps every turn as it
     was sampled: after each, what the template writes after the model's latest message in the whole conversation so far
     is appended, so that sampled tokens and all before them stay as they were when their log-probabilities were taken.
+
+    With `tools`, a search is a call of the model's own kind: the template describes the tool "search" by its JSON
+    schema, an observation is a message of the role "tool" in whatever form the template writes it, and programs read a
+    call as the tags of a search (`CallForm.as_tags`). Sampled ids stay as they are. A template without tools gets the
+    description of Qwen's templates in the system message; the role is then "user".
     """
 
     template: bool = True  # whether to use the template of a model that has one
     turns: Literal["single", "messages", "appended"] = "single"
     system: str | None = None  # the system prompt; None: the template's default
     enable_thinking: bool | None = None  # Qwen3's switch: False begins the answer with an empty thought
+    tools: bool = False  # whether a search is a tool call instead of the text between <search> and </search>
 
     def check(self, tokenizer: Tokenizer) -> None:
         """Raises a UserError if the tokenizer's template does not support a setting."""
         template = tokenizer.chat_template
         asked = [name for name in ("system", "enable_thinking") if getattr(self, name) is not None]
-        asked += ["turns"] if self.turns != "single" else []
+        asked += ["turns"] * (self.turns != "single") + ["tools"] * self.tools
         if asked and (template is None or not self.template):
             raise UserError(
                 f"Chat.{asked[0]} is set, but Chat.template is False or the policy has no chat template: remove the"
@@ -84,30 +104,65 @@ class Chat:
             raise UserError(
                 "Chat.enable_thinking is set, but the policy's chat template knows no such switch: remove the setting"
             )
+        if self.tools and self.turns == "single":
+            raise UserError("Chat.tools is set, but a call ends a turn: set Chat.turns = 'messages' or 'appended' too")
         if template is not None and self.template:
-            self.opening(tokenizer, _PASSAGE)
+            self.opening(tokenizer, _PASSAGE, offers=(SEARCH_TOOL,))
         if self.turns != "single":
             self.check_messages(tokenizer)
 
-    def opening(self, tokenizer: Tokenizer, text: str, system: str | None = None) -> ChatPrompt:
+    def opening(
+        self, tokenizer: Tokenizer, text: str, system: str | None = None, offers: Sequence[str] | None = None
+    ) -> ChatPrompt:
         """Returns the beginning of a context, as text and as tokens.
 
-        The method's instructions, `system`, are placed after the run's system prompt.
+        The method's instructions, `system`, are placed after the run's system prompt. `offers` names the tools that a
+        program offers besides those of which its instructions speak; None: no dialogue follows, so there are no tools.
         """
+        schemas: dict[str, Any] = {}
+        if self.tools and offers is not None:
+            offered = SEARCH_TOOL in offers or speaks_of_searches(f"{text}{system or ''}")
+            text, system = reworded_instructions(text), system and reworded_instructions(system)
+            if offered and self._writes_tools(tokenizer):
+                schemas["tools"] = [SCHEMA]
+            elif offered:
+                system = "\n\n".join(filter(None, (system, OFFER)))
         given = [each for each in (self.system, system) if each is not None]
         instructions = "\n\n".join(filter(None, given))
         if not self.template or tokenizer.chat_template is None:
             text = f"{instructions}\n\n{text}" if instructions else text
             return ChatPrompt(text, [*tokenizer.beginning_ids, *tokenizer.encode_ordinary(text)])
         first = [{"role": "system", "content": instructions}] if given else []
-        prompt = tokenizer.encode_chat([*first, {"role": "user", "content": text}], **self._options)
+        prompt = tokenizer.encode_chat([*first, {"role": "user", "content": text}], **self._options, **schemas)
         if lost := [each for each in (*given, text) if each.strip() not in prompt.text]:
             raise UserError(
                 f"the model's chat template does not write the {'system' if lost[0] in given else 'user'} message"
                 f" {lost[0][:60]!r} into the prompt: use a template of plain texts with this role, or no template by"
                 " Chat.template = False"
             )
+        if schemas and DESCRIPTION not in prompt.text:
+            raise UserError(
+                "Chat.tools is set, but the model's chat template does not write the description of a tool into the"
+                " prompt: use its template for tools, or Chat.tools = False"
+            )
         return prompt
+
+    def _writes_tools(self, tokenizer: Tokenizer) -> bool:
+        template = tokenizer.chat_template
+        return self.tools and template is not None and describes_tools(template.source)
+
+    def call_form(self, tokenizer: Tokenizer) -> CallForm | None:
+        """Returns how the model calls tools, as its template writes it; None without `tools`."""
+        if not self.tools or not self._writes_tools(tokenizer):
+            return CallForm() if self.tools else None
+        plain, calls = (
+            tokenizer.encode_chat(
+                [_QUESTION, reply, {"role": "tool", "content": "Turku"}], tools=[SCHEMA], **self._options
+            ).text
+            for reply in (_REPLY, PROBE)
+        )
+        header, _, rest = plain.partition(_REPLY["content"])
+        return form_of(calls.removeprefix(header).removesuffix(rest))
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -130,7 +185,12 @@ class Chat:
         return tokenizer.encode_chat(messages, after=_REPLY["content"], **self._options)
 
     def observation_role(self, tokenizer: Tokenizer) -> str:
-        """Returns the role of observations: "tool" if the template names it and writes its text as it is, or "user"."""
+        """Returns the role of observations: "tool" if the template names it and writes its text as it is, or "user".
+
+        With tools in the template it is "tool" in any form: Llama 3's writes the text as JSON.
+        """
+        if self._writes_tools(tokenizer):
+            return "tool"
         if tokenizer.chat_template is not None and re.search("""["']tool["']""", tokenizer.chat_template.source):
             with contextlib.suppress(UserError):
                 if _PASSAGE in self.observation(tokenizer, "tool", _PASSAGE).text:
@@ -149,23 +209,29 @@ class Chat:
         With "appended" turns, only what follows each turn of the model must have the ids that it has in the whole one.
         """
         role = self.observation_role(tokenizer)
-        replies = ("A search.", "<think>\nA thought.\n</think>\n\nA search.", "An answer.")
-        start = self.opening(tokenizer, _QUESTION["content"])
+        replies = ["A search.", "<think>\nA thought.\n</think>\n\nA search.", "An answer."]
+        if form := self.call_form(tokenizer):
+            call = form.written("Turku?")
+            replies += [call, f"<think>\nA thought.\n</think>\n\n{call}"] if form.with_text else [call]
+        start = self.opening(tokenizer, _QUESTION["content"], offers=(SEARCH_TOOL,))
         text, ids = start.text, list(start.ids)
-        messages = [{"role": "system", "content": self.system}] if self.system is not None else []
+        schemas: dict[str, Any] = {"tools": [SCHEMA]} if self._writes_tools(tokenizer) else {}
+        instructions = [each for each in (self.system, OFFER if form and not schemas else None) if each is not None]
+        messages: list[Message] = [{"role": "system", "content": "\n\n".join(instructions)}] if instructions else []
         messages.append(_QUESTION)
         refused = f"Chat.turns is {self.turns!r}, but the model's chat template"
         for reply in replies:
             added = self.observation(tokenizer, role, _PASSAGE)
             latest = [*messages, _REPLY, {"role": role, "content": _PASSAGE}]
-            if tokenizer.encode_chat(latest, after=_REPLY["content"], **self._options) != added:
+            if tokenizer.encode_chat(latest, after=_REPLY["content"], **self._options, **schemas) != added:
                 raise UserError(
                     f"{refused} writes a message in other words as the conversation goes on: set Chat.turns = 'single'"
                 )
             text += reply + added.text
             ids += [*tokenizer.encode_ordinary(reply, continues=True), *added.ids]
-            messages += [{"role": "assistant", "content": reply}, {"role": role, "content": _PASSAGE}]
-        whole = tokenizer.encode_chat(messages, **self._options)
+            said = form.message(reply) if form else {"role": "assistant", "content": reply}
+            messages += [said, {"role": role, "content": _PASSAGE}]
+        whole = tokenizer.encode_chat(messages, **self._options, **schemas)
         lines = itertools.zip_longest(text.split("\n"), whole.text.split("\n"), fillvalue="")
         differing = next(((one, other) for one, other in lines if one != other), None)
         exact = self.turns == "messages"
@@ -203,6 +269,7 @@ class ContextTokenizer:
         self._tokenizer, self.cut_passages = tokenizer, cut_passages
         # Of observations in messages: their role, and the token that ends the model's turn before them.
         self.role = chat.observation_role(tokenizer) if chat.turns != "single" else None
+        self.call_form = chat.call_form(tokenizer)
         self.end_of_turn = chat.end_of_turn(tokenizer) if self.role else None
         self._message = functools.lru_cache(REMEMBERED_TEXTS)(
             functools.partial(chat.observation, tokenizer, self.role or "user")
@@ -223,12 +290,20 @@ class ContextTokenizer:
         return 4 * self._longest_token_bytes * tokens
 
     def place(
-        self, text: str, *, opens: bool = False, system: str | None = None, replies: bool = False, closed: bool = False
+        self,
+        text: str,
+        *,
+        opens: bool = False,
+        system: str | None = None,
+        offers: tuple[str, ...] | None = None,
+        replies: bool = False,
+        closed: bool = False,
     ) -> PlacedText:
-        """Returns a text with its tokens, at the opening of a context or in its continuation.
+        """Returns a text with its tokens, at the opening of a context (see `Chat.opening`) or in its continuation.
 
         With `replies`, it is a message that follows a turn of the model, which it closes unless that is `closed`.
         """
+        text = text if opens else self.shown(text)
         if replies:
             message = self._message(text)
             if not closed:
@@ -237,7 +312,7 @@ class ContextTokenizer:
             return PlacedText(message.text.removeprefix(end), message.ids[1:], text)
         if not opens:
             return PlacedText(text, self.encode(text), text)
-        opening = self.opening(text, system)
+        opening = self.opening(text, system, offers)
         return PlacedText(opening.text, opening.ids, text, system)
 
     def fit(self, text: FittedText, room_tokens: int, **how: Any) -> PlacedText | None:
@@ -249,6 +324,24 @@ class ContextTokenizer:
                 return placed
             target -= excess
         return None
+
+    def shown(self, text: str) -> str:
+        """Returns a program's text after the opening as the policy reads it: it speaks of the tool that there is."""
+        return reworded(text) if self.call_form else text
+
+    def stops(self, request: Generate) -> tuple[str, ...]:
+        """Returns the stop strings of a generation of the policy."""
+        return self.call_form.stops(request.stop, request.join) if self.call_form else request.stop
+
+    def read(self, text: str, request: Generate) -> str:
+        """Returns the policy's text as its program reads it."""
+        return self.call_form.as_tags(text, request.join) if self.call_form else text
+
+    def demonstrated(self, text: str) -> tuple[str, list[int]]:
+        """Returns a text that the policy learns to write, and the end of turn that follows if it is a call."""
+        said = self.call_form.as_call(text) if self.call_form else text
+        calls = self.call_form is not None and self.call_form.split(said)[1]
+        return said, [self.end_of_turn] if calls and self.end_of_turn is not None else []
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of ids that continue a context."""
@@ -407,7 +500,7 @@ class RunningEpisode(SlotOwner):
         self.offered: set[str] = set()  # tools that the program has offered the policy
         self.waits: list[Wait] = []
         self.counts = dict.fromkeys(COUNTERS, 0)
-        self._program, self._tokenizer, self._answer_room = program, tokenizer, answer_room
+        self._program, self.tokenizer, self._answer_room = program, tokenizer, answer_room
         # The requests that the program has yielded together, and the answers received so far, by place.
         self._asked: Request | tuple[Request, ...] = ()
         self._answers: dict[int, Any] = {}
@@ -460,13 +553,15 @@ class RunningEpisode(SlotOwner):
     def sampled(self, sampled: Sampled) -> None:
         """Resumes the program with the finished generation that it waited for."""
         self._generating = False
-        part, _ = self._in_order.popleft()
+        part, request = self._in_order.popleft()
+        assert isinstance(request, Generate)
         self.transcript.generate(sampled)
         self.counts["generations"] += 1
         self.counts["policy_tokens"] += len(sampled.tokens)
         self.counts["empty_turns"] += not sampled.text.strip()
         self.counts["length_stops"] += sampled.finish_reason == "length"
-        self._answers[part] = sampled.text if np.isfinite(sampled.log_probabilities).all() else NOT_FINITE
+        finite = np.isfinite(sampled.log_probabilities).all()
+        self._answers[part] = self.tokenizer.read(sampled.text, request) if finite else NOT_FINITE
         self._run()
 
     def answered(self, answer: Any) -> None:
@@ -552,13 +647,13 @@ class RunningEpisode(SlotOwner):
         end of a turn in messages.
         """
         self.offered.update(request.tools)
-        transcript, tokenizer = self.transcript, self._tokenizer
+        transcript, tokenizer = self.transcript, self.tokenizer
         replies = tokenizer.role is not None and bool(transcript.turns) and transcript.turns[-1].by == "policy"
         closed = replies and transcript.end is not None and transcript.end == tokenizer.end_of_turn
         dropping = transcript.end is not None and not closed
         room = self.room_tokens - self._answer_room + dropping
-        how = {"opens": not transcript.length, "system": request.system, "replies": replies, "closed": closed}
-        placed = self._placed(request.text, room, **how)
+        how = {"opens": not transcript.length, "system": request.system, "offers": request.tools}
+        placed = self._placed(request.text, room, **how, replies=replies, closed=closed)
         if placed is not None and len(placed.tokens) <= room:
             if dropping and placed.tokens:
                 self.transcript.drop_end()
@@ -581,8 +676,8 @@ class RunningEpisode(SlotOwner):
     def _placed(self, text: str | FittedText, room: int, **how: Any) -> PlacedText | None:
         """Returns text with its tokens; None if a `FittedText` does not fit into `room` tokens."""
         if isinstance(text, str):  # of one that cannot fit, enough is encoded not to fit
-            return self._tokenizer.place(text[: self._tokenizer.max_characters(self.context) + 1], **how)
-        return self._tokenizer.fit(text, room, **how)
+            return self.tokenizer.place(text[: self.tokenizer.max_characters(self.context) + 1], **how)
+        return self.tokenizer.fit(text, room, **how)
 
     def _resume(self, resume: Callable[[], Request | tuple[Request, ...]]) -> None:
         """Resumes the program and sorts its next requests; drops completions not yet taken, keeps other requests."""

@@ -113,7 +113,7 @@ def answer_in(text: str) -> str | None:
     return next((answer for answer in reversed(list(answers)) if is_visible(answer)), None)
 
 
-_TAG = re.compile(rf"<(/?)({'|'.join(TAGS)})>")
+TAG = re.compile(rf"<(/?)({'|'.join(TAGS)})>")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +143,7 @@ def boxes_in(texts: Iterable[str], tag: str) -> Boxes:
     """Finds the pairs of a tag in the texts of the policy's turns, exact and lower case; no pair spans two texts."""
     contents, stray = [], 0
     for text in texts:
-        found = list(_TAG.finditer(text))
+        found = list(TAG.finditer(text))
         own = [place for place, match in enumerate(found) if match[2] == tag]
         pairs = [place for place in own if place + 1 in own and not found[place][1] and found[place + 1][1]]
         contents += [text[found[place].end() : found[place + 1].start()].strip() for place in pairs]

@@ -23,7 +23,7 @@ from lcrag.errors import UserError
 from lcrag.files import check_manifest, file_name, read_optional_json, write_json
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray
-Message: TypeAlias = Mapping[str, str]
+Message: TypeAlias = Mapping[str, Any]
 
 # Llama 3.1 and later write the date into the system turn and fall back to this one. A prompt that depends on the date
 # could not be sampled again.

@@ -4,13 +4,9 @@ import dataclasses
 import functools
 import json
 import os
-import shutil
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
-import tokenizers
 import transformers
 from episode_scripts import (
     LANGUAGES,
@@ -25,15 +21,15 @@ from episode_scripts import (
 )
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from prepared_data import prepared
 from support import tiny_tokenizer
+from support.chat_models import SMOLLM2, chat_model, chat_models, qwen
 from support.tokenizer_families import FAMILIES
 
 from lcrag.episodes import Chat, Generate, Observe, Outcome, episode_json, token_arrays
 from lcrag.episodes.running_episode import ContextTokenizer, RunningEpisode
 from lcrag.errors import UserError
 from lcrag.methods.lcrl.program import hierarchical_search
-from lcrag.policy import ChatTemplate, HuggingFaceTokenizer, load_tokenizer
+from lcrag.policy import load_tokenizer
 from lcrag.sampling import Sampled
 
 
@@ -159,48 +155,9 @@ def test_a_programs_instructions_are_the_system_message(tokenizer, chat, prompt)
 
 # --- Turns as messages ---
 
-# What the templates of these models write for plain messages.
-SMOLLM2 = (
-    "{% if messages[0].role != 'system' %}<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by"
-    " Hugging Face<|im_end|>\n{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{{ message.content }}<|im_end|>{{ '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant{{ '\n' }}{% endif %}"
-)
-LLAMA_3 = (
-    "{{ bos_token }}{% for message in messages %}{% set role = 'ipython' if message.role == 'tool' else message.role %}"
-    "<|start_header_id|>{{ role }}<|end_header_id|>\n\n"
-    "{% if role == 'ipython' %}{{ message.content | tojson }}{% else %}{{ message.content | trim }}{% endif %}"
-    "<|eot_id|>"
-    "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
-)
 WORDS = ["I", "search", "<search>", "Turku?", "\n", "日本", "é", " ", "<think>", "1", "</answer>", "'s"]
 SAID = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map("".join).map(str.strip).filter(bool)
 SHOWN = st.one_of(st.lists(st.sampled_from(WORDS), max_size=6).map("".join), st.text(max_size=12))
-
-
-def chat_model(source: str, specials: str, end: str, **variables) -> HuggingFaceTokenizer:
-    backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str())
-    backend.add_special_tokens(specials.split())
-    template = ChatTemplate(source, variables)
-    return HuggingFaceTokenizer(backend, (backend.token_to_id(end),), 0, (), template)
-
-
-@functools.cache
-def chat_models() -> dict[str, HuggingFaceTokenizer]:
-    """A tokenizer with the template of each family; Qwen's are the published files."""
-    return {
-        "SmolLM2": chat_model(SMOLLM2, "<|im_start|> <|im_end|>", "<|im_end|>"),
-        "Llama 3": chat_model(
-            LLAMA_3, "<|begin|> <|start_header_id|> <|end_header_id|> <|eot_id|>", "<|eot_id|>", bos_token="<|begin|>"
-        ),
-    }
-
-
-def qwen(name: str) -> HuggingFaceTokenizer:
-    folder, source = Path(tempfile.mkdtemp()), prepared("tokenizers/qwen")
-    shutil.copy(source / "tokenizer.qwen3.json", folder / "tokenizer.json")
-    shutil.copy(source / f"tokenizer_config.{name}.json", folder / "tokenizer_config.json")
-    return load_tokenizer(folder)
 
 
 OWN_FOLDER = pytest.param("SmolLM2, its own folder", marks=pytest.mark.slow)

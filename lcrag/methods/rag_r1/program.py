@@ -123,7 +123,8 @@ def rag_r1(
     lookup(LAYOUTS, layout, "layout of rag_r1")
     if generations is not None and generations < 1:
         raise UserError(f"rag_r1.generations is {generations}: give the policy one turn or more, or None")
-    turns = SearchTurns(budget, invalid_limit, correction=correction, generations=generations)
+    join = joined if queries > 1 else None
+    turns = SearchTurns(budget, invalid_limit, correction=correction, generations=generations, join=join)
     dropped = empty = 0
     with suppress(ContextFull):
         yield Observe(atlas(question) if wording == "atlas" else rag_r1_prompt(question, queries))
@@ -187,8 +188,18 @@ def parallel_queries(content: str, limit: int) -> ParallelQueries:
 
 
 def quoted(query: str) -> str:
-    """Writes a query in a form whose commas do not separate."""
-    return f'"{query}"' if any(comma in query for comma in COMMAS) and '"' not in query else query
+    """Writes a query in a form whose commas do not separate, and whose marks do not join it to others."""
+    if not any(character in query for character in (*COMMAS, *_MARKS)):
+        return query
+    for opens, closes in _MARKS.items():
+        if not any(mark in query for mark in opens + closes):
+            return f"{opens}{query}{closes[0]}"
+    return re.sub(f"[{COMMAS}]", " ", query)  # it has every kind of mark
+
+
+def joined(queries: Sequence[str]) -> str:
+    """Writes the queries of parallel tool calls as the content of one search."""
+    return ", ".join(map(quoted, queries))
 
 
 @dataclasses.dataclass(frozen=True)

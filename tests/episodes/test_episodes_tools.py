@@ -1,0 +1,310 @@
+"""Searches as tool calls: how they are read and written, and their conversations token by token."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+from episode_scripts import hit, question, run_alone
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import tiny_tokenizer
+from support.chat_models import SMOLLM2, chat_model, chat_models, qwen
+
+from lcrag.curation.rows import RowEncoder
+from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
+from lcrag.episodes import Answer, Chat, Generate, Invalid, Observe, Outcome, SearchAction, parse_action
+from lcrag.episodes.programs import TRY_AGAIN
+from lcrag.episodes.programs import search_r1 as search_r1_prompt
+from lcrag.episodes.running_episode import ContextTokenizer, RunningEpisode
+from lcrag.episodes.tools import SCHEMA, CallForm
+from lcrag.errors import UserError
+from lcrag.methods.baselines.searches import search_r1
+from lcrag.methods.globalrag.program import globalrag
+from lcrag.methods.r_search.program import r_search
+from lcrag.methods.rag_r1.program import joined, parallel_queries, rag_r1
+from lcrag.methods.translate_r1.program import translate_and_search
+from lcrag.policy import load_tokenizer
+from lcrag.sampling import Sampled
+
+QWEN = CallForm(in_template=True)
+LLAMA = CallForm("", "", "parameters", in_template=True, with_text=False)
+CHAT = Chat(turns="messages", tools=True)
+
+
+def call(query: object = "Turku", form: CallForm = QWEN, name: str = "search", **more) -> str:
+    arguments = {"query": query} | more
+    return f"{form.before}{json.dumps({'name': name, form.arguments: arguments})}{form.after}"
+
+
+@pytest.mark.parametrize("form", [QWEN, LLAMA], ids=["Qwen", "Llama"])
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("{call}", "Turku"),
+        ("<think> hm </think>\n{call}\n ", "Turku"),
+        ("{extra}", None),
+        ("{unknown}", None),
+        ("{number}", None),
+        ("{blank}", None),
+        ("{tagged}", None),
+        ("{list}", None),
+        ("{call} and more", None),
+        ("{call}\n{call}", None),  # several calls, for a program of single queries
+        ('The rule {{"name": "search"}} is not a call', None),
+        ('{{"name": "search"}}', None),
+        ("{{'name': 'search'}}", None),
+        ('{{"answer": "Turku"}}', None),
+        ("<search> Turku </search>", None),
+        ("", None),
+        ("{deep}", None),
+    ],
+)
+def test_a_call_is_the_search_that_a_program_reads(form, text, query):
+    places = {
+        "call": call(form=form),
+        "extra": call(form=form, k=3),
+        "unknown": call(form=form, name="browse"),
+        "number": call(7, form),
+        "blank": call(" ", form),
+        "tagged": call("<answer>Turku</answer>", form),
+        "list": call(["Turku"], form),
+        "deep": form.before + "[" * 10**5 + form.after,
+    }
+    text = text.format(**places)
+    action = parse_action(form.as_tags(text))
+    assert action == SearchAction(query) if query else isinstance(action, Invalid)
+    if query is None:  # the policy's text stays as it is, except that tags are no search
+        assert form.as_tags(text) == text.replace("<search>", "[search]").replace("</search>", "[/search]")
+
+
+@pytest.mark.parametrize("form", [QWEN, LLAMA], ids=["Qwen", "Llama"])
+def test_malformed_calls_and_answers(form):
+    cut = call(form=form)[:-2]
+    assert isinstance(parse_action(form.as_tags(cut)), Invalid)
+    assert parse_action(form.as_tags(f"{cut} <answer>Lima</answer>")) == Answer("Lima")
+    assert isinstance(parse_action(form.as_tags(f"{call('a', form)}\n{call(1, form)}", joined)), Invalid)
+    said = form.as_tags(call("\ud800 x", form))
+    assert parse_action(said) == SearchAction("\ufffd x")
+
+
+def test_a_list_of_calls_and_calls_between_texts():
+    listed = f"<tool_call>[{call('a', CallForm('', ''))}, {call('b', CallForm('', ''))}]</tool_call>"  # SmolLM2 1.7B
+    assert QWEN.split(listed) == ("", ["a", "b"])
+    assert QWEN.split(f"{call('a')} then {call('b')}")[1] == []
+    assert QWEN.split(f"{call('a')}\n{call('b')}")[1] == ["a", "b"]
+
+
+@given(st.lists(st.text(min_size=1, max_size=8).filter(str.strip), min_size=1, max_size=3, unique_by=str.strip))
+def test_the_queries_of_parallel_calls_are_those_of_the_program(queries):
+    every_mark = any(all(mark in query for mark in '"”»」』') for query in queries)
+    text = "".join(map(call, queries))
+    read = QWEN.split(text)[1]
+    if read and len(queries) > 1 and not every_mark:
+        action = parse_action(QWEN.as_tags(text, joined))
+        assert isinstance(action, SearchAction)
+        assert parallel_queries(action.query, 3).asked == tuple(dict.fromkeys(read))
+
+
+@pytest.mark.parametrize("form", [QWEN, LLAMA], ids=["Qwen", "Llama"])
+@given(said=st.sampled_from(["", "<think> hm </think>", "a\n"]), query=st.text(min_size=1, max_size=9))
+def test_a_demonstrated_search_is_a_call_that_reads_back(form, said, query):
+    text = f"{said}<search> {query}</search>"
+    action = parse_action(text)
+    assert parse_action(form.as_tags(form.as_call(text))) == action or isinstance(action, Invalid)
+    assert (form.as_call(text) == text) == isinstance(action, Invalid)
+    assert form.as_call(form.as_call(text)) == form.as_call(text)
+
+
+# --- Conversations ---
+
+WORDS = ["I", "search", "<search>", "Turku?", "\n", "日本", "é", " ", '"', "{", "1", "</answer>", "'s", "\\"]
+SAID = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map("".join).map(str.strip).filter(bool)
+SHOWN = st.one_of(st.lists(st.sampled_from(WORDS), max_size=6).map("".join), st.text(max_size=12))
+OWN_FOLDER = pytest.param("SmolLM2, its own folder", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=["SmolLM2", "Llama 3", "Qwen2.5", "Qwen3", OWN_FOLDER])
+def family(request):
+    """Our tokenizer of a family's tool calls, and the one of transformers."""
+    if request.param.endswith("folder"):
+        if not (folder := os.environ.get("LCRAG_TEST_SMOLLM2")):
+            pytest.skip("needs SmolLM2-135M-Instruct: set LCRAG_TEST_SMOLLM2 to its folder")
+        tokenizer = load_tokenizer(folder)
+    else:
+        is_qwen = request.param.startswith("Qwen")
+        tokenizer = qwen(request.param.lower()) if is_qwen else chat_models()[request.param]
+    CHAT.check(tokenizer)
+    theirs = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend,
+        chat_template=tokenizer.chat_template.source,
+        **tokenizer.chat_template.variables,
+    )
+    return tokenizer, ContextTokenizer(tokenizer, CHAT), theirs
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    turns=st.lists(st.tuples(SAID, st.lists(SAID, max_size=2), st.booleans(), SHOWN).map(list), min_size=1, max_size=3),
+    thinks=st.booleans(),
+)
+def test_a_dialogue_with_calls_has_the_ids_of_transformers(family, turns, thinks):
+    """Sampled ids stand in the context as they are; parsed into messages, the template writes the same conversation."""
+    (tokenizer, context, theirs), read = family, []
+
+    def dialogue():
+        yield Observe("Where is Turku?", system="Search by <search> query </search>.")
+        for *_, shown in turns:
+            read.append((yield Generate(stop=("</search>",), join=joined)))
+            yield Observe(shown)
+        return Outcome(answer=(yield Generate(stop=())))
+
+    form, native = context.call_form, context.call_form.in_template
+    episode = RunningEpisode(question(), dialogue(), 0, context, 4000, 16)
+    episode.start()
+    system = 'Search through the tool "search".'
+    if not native:
+        system = f"{system}\n\n{episode.transcript.prompt.partition(system)[2].partition('<|im_end|>')[0].strip()}"
+        assert json.dumps(SCHEMA) in system
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": "Where is Turku?"}]
+    for said, queries, ended, shown in turns:
+        said = f"<think>\nhm\n</think>\n\n{said}" if thinks else said
+        if queries and not form.with_text:  # Llama 3's template writes no text and one call only
+            said, queries[1:] = "", []
+        text = "\n".join(filter(None, (said, form.written(*queries))))
+        ids = [*tokenizer.encode_ordinary(text, continues=True), *tokenizer.eos_ids[:ended]]
+        episode.take_generation()
+        scores = np.full(len(ids), -1, np.float32)
+        episode.sampled(Sampled(np.array(ids, np.int32), scores, text, "eos" if ended else "stop"))
+        messages += [form.message(text), {"role": context.role, "content": shown}]
+        valid = form.split(text)[1]
+        action = parse_action(read[-1])
+        if valid:
+            assert isinstance(action, SearchAction)
+            assert parallel_queries(action.query, 3).asked == tuple(dict.fromkeys(queries)) or len(valid) == 1
+        assert ("tool_calls" in messages[-2]) == (bool(valid) and native)
+    spoken = "".join(turn.text for turn in episode.transcript.turns)
+    if not any(token in spoken for token in tokenizer.special_tokens):
+        tools = {"tools": [SCHEMA]} if native else {}
+        ids = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False, **tools)
+        assert episode.transcript.arrays()["tokens"].tolist() == ids
+
+
+# --- Programs ---
+
+
+def found(queries, languages, passages):
+    return [[hit(query, "en", f"About {query}")] for query in queries]
+
+
+@pytest.mark.parametrize("model", ["SmolLM2", "Llama 3"])
+def test_search_r1_by_calls(model):
+    """A malformed call is answered by the method's correction, in words that fit the tool."""
+    tokenizer = chat_models()[model]
+    form, asked = CHAT.call_form(tokenizer), []
+
+    def search(queries, languages, passages):
+        asked.extend(queries)
+        return found(queries, languages, passages)
+
+    texts = [call("Peru", form, name="browse"), f"Hm.\n{call('Peru', form)}", "<answer> Lima </answer>"]
+    said = iter(texts)
+    options = {"tokenizer": tokenizer, "chat": CHAT, "search": search, "context": 3000, "max_tokens": 200}
+    record = run_alone(search_r1(question(), ("en",)), lambda *_: next(said), **options)
+    assert (asked, record.outcome.answer, record.outcome.invalid_actions) == (["Peru"], "Lima", 1)
+    assert [turn.text for turn in record.turns if turn.by == "policy"] == texts
+    assert "browse" not in record.prompt and 'through the tool "search"' in record.prompt
+    assert "<search>" not in record.prompt and SCHEMA["function"]["description"] in record.prompt
+    correction = TRY_AGAIN.replace(
+        "put the query between <search> and </search>", 'call the tool "search" with the query'
+    )
+    assert record.turns[1].text == correction
+    assert "I should call the tool" in tokenizer.decode(record.tokens[record.turn == 1])
+    # A call's closing string ends the turn, and the environment closes it; without one, the policy does.
+    [end] = tokenizer.eos_ids
+    ended = [end in record.tokens[record.turn == turn] for turn in (0, 2)]
+    assert ended == [not form.after] * 2
+
+
+def test_rag_r1_searches_by_several_calls_in_one_turn():
+    tokenizer, asked = chat_models()["SmolLM2"], []
+    said = iter([f"{call('Peru, capital')}\n{call('Lima')}", "<answer> Lima </answer>"])
+
+    def search(queries, languages, passages):
+        asked.extend(queries)
+        return found(queries, languages, passages)
+
+    options = {"tokenizer": tokenizer, "chat": CHAT, "search": search, "context": 3000, "max_tokens": 200}
+    record = run_alone(rag_r1(question(), ("en",)), lambda *_: next(said), **options)
+    assert (asked, record.counts["searches"], record.outcome.answer) == (["Peru, capital", "Lima"], 2, "Lima")
+    assert "through one or more calls of the tool" in record.prompt
+    assert tokenizer.eos_ids[0] in record.tokens[record.turn == 0]
+
+
+@pytest.mark.parametrize("program", [search_r1, rag_r1, r_search, globalrag, translate_and_search])
+def test_no_instructions_speak_of_the_tags_of_a_search(program):
+    context = ContextTokenizer(chat_models()["SmolLM2"], CHAT)
+    first = next(program(question(), ("en",)))
+    assert "<search>" in f"{first.system}{first.text}"
+    placed = context.place(first.text, opens=True, system=first.system, offers=first.tools)
+    assert 'the tool "search"' in placed.text and "<search>" not in placed.text
+    assert (placed.written, placed.system) == (first.text, first.system)
+
+
+def test_a_program_without_a_search_is_offered_no_tool():
+    context = ContextTokenizer(chat_models()["SmolLM2"], CHAT)
+    assert "tool" not in context.place("Where is Turku?", opens=True, offers=()).text
+    assert "tool" in context.place("Where is Turku?", opens=True, offers=("search",)).text
+    # Nor is a completion outside the dialogue, which may quote one.
+    quoted = context.place("Refine: <search> Turku </search>", opens=True).text
+    assert "tool" not in quoted and "<search> Turku </search>" in quoted
+
+
+XML = SMOLLM2.replace(
+    "{{ message.content }}",
+    "{% if message.tool_calls %}<function={{ message.tool_calls[0].function.name }}>{% else %}{{ message.content }}"
+    "{% endif %}",
+)
+SPECIALS = ("<|im_start|> <|im_end|>", "<|im_end|>")
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "chat", "sentence"),
+    [
+        (chat_models()["Llama 3"], Chat(tools=True), "a call ends a turn: set Chat.turns"),
+        (tiny_tokenizer(), Chat(turns="messages", tools=True), "Chat.turns is set, but"),
+        (chat_model("{# tools #}" + XML, *SPECIALS), CHAT, "does not write the description of a tool"),
+        (chat_model(XML + "{{ tools | tojson }}", *SPECIALS), CHAT, "writes a call as '<function=search>'"),
+    ],
+)
+def test_a_template_whose_calls_cannot_be_followed_is_refused_when_it_is_loaded(tokenizer, chat, sentence):
+    with pytest.raises(UserError, match=sentence):
+        chat.check(tokenizer)
+
+
+def test_instructions_that_contradict_the_tool_are_refused():
+    def program():
+        yield Observe("Where is Turku? Open <search> and close it.")
+        return Outcome(answer=(yield Generate(stop=("</search>",))))
+
+    with pytest.raises(UserError, match="its instructions speak of tags: 'Where is Turku. Open <search> and close it"):
+        run_alone(program(), tokenizer=chat_models()["SmolLM2"], chat=CHAT)
+
+
+def test_demonstrations_in_tags_become_calls_whose_end_of_turn_is_learned():
+    tokenizer = chat_models()["SmolLM2"]
+    turns = [("policy", "<search> Peru</search>"), ("environment", "Lima."), ("policy", "<answer> Lima</answer>")]
+    demonstration = Demonstration(
+        opening=search_r1_prompt(question()),
+        turns=tuple(DemonstratedTurn(by=by, text=text) for by, text in turns),
+        topic="",
+        path=Path(),
+        line=1,
+    )
+    row = RowEncoder(tokenizer, CHAT, 2000).demonstration(demonstration)
+    learned = tokenizer.decode(row.tokens[row.by_policy])
+    assert learned == f"{call('Peru')}<|im_end|><answer> Lima</answer><|im_end|>"
+    text = tokenizer.decode(row.tokens)
+    assert f"{call('Peru')}<|im_end|>\n<|im_start|>user\nLima.<|im_end|>\n<|im_start|>assistant\n<answer>" in text
