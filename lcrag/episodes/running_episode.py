@@ -121,8 +121,10 @@ class Chat:
         """
         schemas: dict[str, Any] = {}
         if self.tools and offers is not None:
-            offered = SEARCH_TOOL in offers or speaks_of_searches(f"{text}{system or ''}")
-            text, system = reworded_instructions(text), system and reworded_instructions(system)
+            speaks = speaks_of_searches(f"{text}{system or ''}")
+            offered = speaks or SEARCH_TOOL in offers
+            if speaks and (form := self.call_form(tokenizer)):
+                text, system = reworded_instructions(text, form), system and reworded_instructions(system, form)
             if offered and self._writes_tools(tokenizer):
                 schemas["tools"] = [SCHEMA]
             elif offered:
@@ -327,7 +329,7 @@ class ContextTokenizer:
 
     def shown(self, text: str) -> str:
         """Returns a program's text after the opening as the policy reads it: it speaks of the tool that there is."""
-        return reworded(text) if self.call_form else text
+        return reworded(text, self.call_form) if self.call_form else text
 
     def stops(self, request: Generate) -> tuple[str, ...]:
         """Returns the stop strings of a generation of the policy."""

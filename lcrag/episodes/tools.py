@@ -53,38 +53,20 @@ OFFER = _OFFER.format(schema=json.dumps(SCHEMA, ensure_ascii=False))
 _REWORDED = (
     (r"by <search> *query_1, *query_2 *</search>", 'through one or more calls of the tool "search"'),
     (r"by <search>[^<]*</search>", 'through the tool "search"'),
+    (r", <search>,", ', call of the tool "search",'),
     (r"write <search>[^<]*</search>", 'call the tool "search"'),
     (
         r"(?:give|put) (a|the)( specific)? query between <search> and </search>",
         r'call the tool "search" with \1\2 query',
     ),
 )
+_EXAMPLE = re.compile(rf"<{SEARCH}>\s*([^<]*?)\s*</{SEARCH}>")
 _SEARCH_TAG = re.compile(f"<(/?{SEARCH})>")
 
 
 def speaks_of_searches(text: str) -> bool:
     """Returns whether instructions tell the policy to search in tags."""
     return _SEARCH_TAG.search(text) is not None
-
-
-def reworded(text: str) -> str:
-    """Returns instructions that speak of the tool in place of the tags of a search."""
-    if speaks_of_searches(text):
-        for pattern, words in _REWORDED:
-            text = re.sub(pattern, words, text)
-    return text
-
-
-def reworded_instructions(text: str) -> str:
-    """Returns `reworded` instructions of an opening; raises a UserError if they still speak of tags."""
-    text = reworded(text)
-    if found := _SEARCH_TAG.search(text):
-        said = " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
-        raise UserError(
-            f"Chat.tools has the policy call a tool, but its instructions speak of tags: {said!r}; write 'by <search>"
-            " query </search>', which becomes 'through the tool \"search\"', or no tags"
-        )
-    return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +152,27 @@ class CallForm:
             calls = [*(call if isinstance(call, list) else [call]), *calls]  # SmolLM2's models are taught a list
         if end not in said:
             yield said, calls
+
+
+def reworded(text: str, form: CallForm) -> str:
+    """Returns instructions that speak of the tool in place of the tags of a search; an example becomes a call."""
+    if speaks_of_searches(text):
+        for pattern, words in _REWORDED:
+            text = re.sub(pattern, words, text)
+        text = _EXAMPLE.sub(lambda example: form.written(example[1]), text)
+    return text
+
+
+def reworded_instructions(text: str, form: CallForm) -> str:
+    """Returns `reworded` instructions of an opening; raises a UserError if they still speak of tags."""
+    text = reworded(text, form)
+    if found := _SEARCH_TAG.search(text):
+        said = " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
+        raise UserError(
+            f"Chat.tools has the policy call a tool, but its instructions speak of tags: {said!r}; write 'by <search>"
+            " query </search>', which becomes 'through the tool \"search\"', or no tags"
+        )
+    return text
 
 
 def _json_values(text: str) -> list[Any]:

@@ -250,6 +250,7 @@ def test_no_instructions_speak_of_the_tags_of_a_search(program):
     assert "<search>" in f"{first.system}{first.text}"
     placed = context.place(first.text, opens=True, system=first.system, offers=first.tools)
     assert 'the tool "search"' in placed.text and "<search>" not in placed.text
+    assert "Things Fall Apart" not in placed.text or call("author of Things Fall Apart") in placed.text
     assert (placed.written, placed.system) == (first.text, first.system)
 
 
