@@ -335,12 +335,15 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return value
 
 
+LINE_END = re.compile(rb"\r\n?|\n")  # JSON has no such byte inside a line
+
+
 def read_json_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
     """Reads JSON Lines as (line number, object); anything else is a UserError that names its line.
 
     An incomplete text after the last newline, which a killed process leaves, is ignored.
     """
-    rows, lines = [], path.read_bytes().removeprefix(codecs.BOM_UTF8).split(b"\n")
+    rows, lines = [], LINE_END.split(path.read_bytes().removeprefix(codecs.BOM_UTF8))
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -414,7 +417,7 @@ class Journal:
     def __init__(self, path: Path):
         self._path = path
         content = path.read_bytes() if path.exists() else b""
-        whole = content.rfind(b"\n") + 1
+        whole = max(content.rfind(b"\n"), content.rfind(b"\r")) + 1
         if whole < len(content):
             os.truncate(path, whole)
         self.rows = [row for _, row in read_json_rows(path)] if content else []

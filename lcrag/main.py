@@ -3,11 +3,13 @@
 Everything that can be checked without importing JAX is checked first. `lcrag.commands.command_line` has the commands.
 """
 
+import contextlib
 import importlib
 import importlib.metadata
 import io
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -19,12 +21,15 @@ from lcrag.commands.command_line import COMMANDS, CONFIG, Arguments, Command, co
 from lcrag.errors import UserError, closest, one_line
 from lcrag.files import check_writable, full_disk, is_remote, refused_file
 from lcrag.runs import processes
+from lcrag.runs.display import Activity, CompilationWatch
 from lcrag.runs.processes import end_process, exit_status, set_compilation_cache, stopped_by_signals
 
 QUIET_ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "3",  # TensorFlow's and XLA's C++ log
     "GRPC_VERBOSITY": "ERROR",
     "TOKENIZERS_PARALLELISM": "false",  # otherwise there is a warning at every fork
+    "TRANSFORMERS_VERBOSITY": "error",  # it announces the absence of PyTorch, which nothing needs
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
 }
 QUIET_LOGGERS = ("jax", "orbax", "transformers", "tensorflow", "matplotlib")
 
@@ -58,8 +63,8 @@ def run(argv: Sequence[str] | None = None) -> int:
             return 0
         place = arguments.output_dir or ("the study's folder" if arguments.command == "study" else None)
         continues = command.continues and place is not None
-        with stopped_by_signals():
-            _execute(command, arguments)
+        with stopped_by_signals(), Activity() if own_process else contextlib.nullcontext() as activity:
+            _execute(command, arguments, activity)
         return 0
     except UserError as error:
         if "--traceback" in argv:
@@ -99,7 +104,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _execute(command: Command, arguments: Arguments) -> None:
+def _execute(command: Command, arguments: Arguments, activity: Activity | None = None) -> None:
     given = arguments.options
     for option in given:
         if option not in command.accepted():
@@ -111,10 +116,22 @@ def _execute(command: Command, arguments: Arguments) -> None:
     if arguments.output_dir and not is_remote(arguments.output_dir):
         check_writable(arguments.output_dir)
     set_compilation_cache(os.environ, enabled="--no_compilation_cache" not in given)
+    # Libraries log much that is no news; this must come before they are imported.
+    for name, value in QUIET_ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    for name in QUIET_LOGGERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs with a traceback what it then raises
+    warnings.filterwarnings("ignore", category=FutureWarning)
     instead = next((command.instead[option] for option in given if option in command.instead), None)
     if instead or not command.configured:
         _imported(instead or command.function)(arguments)
         return
+    if (choices := re.findall(r"^\w+(?:\|\w+)+$", command.words)) and arguments.words:
+        names = choices[0].split("|")
+        if len(arguments.words) > 1 or arguments.words[0] not in names:
+            hint = closest(arguments.words[0], names) or f"; there are {', '.join(names)}"
+            raise UserError(f"lcrag {arguments.command} takes one word, not {' '.join(arguments.words)}{hint}")
     gin_files = arguments.gin_files or tuple(filter(None, [command.gin_file]))
     if command.of_run and not gin_files:
         run_folder = next(iter(arguments.words), None)
@@ -133,13 +150,6 @@ def _execute(command: Command, arguments: Arguments) -> None:
     options = [f"{command.options[name]} = {value!r}" for name, value in given.items() if name in command.options]
     options += [statement for switch, statement in command.switches.items() if switch in given]
 
-    # Libraries log much that is no news; this must come before they are imported.
-    for name, value in QUIET_ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    for name in QUIET_LOGGERS:
-        logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs with a traceback what it then raises
-    warnings.filterwarnings("ignore", category=FutureWarning)
     from lcrag import config  # imports gin, and with `configure` JAX and every room: not for --help
     from lcrag.runs.folder import check_named, output_folder
 
@@ -149,6 +159,8 @@ def _execute(command: Command, arguments: Arguments) -> None:
         (*command.bindings, *arguments.bindings, *options),
         must_be_used=() if "--allow_unused" in given else arguments.bindings,
     )
+    if activity is not None:
+        activity.compilations = CompilationWatch().__enter__()
     if command.builds:
         config.check_data(check_named(command.function.partition(":")[2], *arguments.words))
     if command.shared and not processes.has_joined():

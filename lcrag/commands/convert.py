@@ -6,7 +6,6 @@ adds it: scaled rotation, single digits, whole words before merges, NFC, and the
 """
 
 import json
-import os
 import pathlib
 from typing import Any
 
@@ -213,7 +212,6 @@ def find_tensors(model: GgufModel, config: DecoderConfig) -> dict[str, str]:
 
 def convert_tokenizer(model: GgufModel) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
     """Returns a file's tokenizer, and the content of its `tokenizer_config.json`."""
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it announces the absence of PyTorch
     from transformers.integrations.gguf import gguf_tokenizer_mapping as mapping
 
     names = mapping.GGUF_TOKENIZER_MAPPING["tokenizer"].items()

@@ -154,7 +154,9 @@ class Parts:
             made, read = value.configurable.wrapped, len(self.sources)
             given = self.bound(value.selector)
             reads = inspect.signature(made).return_annotation == list[Question] and len(self.sources) == read
-            known = {key: parameter.default for key, parameter in inspect.signature(made).parameters.items()} | given
+            accepted = inspect.signature(made).parameters.values()
+            named = (each for each in accepted if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD))
+            known = {each.name: each.default for each in named} | given
             missing = [name for name, setting in known.items() if setting is inspect.Parameter.empty]
             settings = {name: setting for name, setting in known.items() if name not in missing}
             name, folder = "/".join(filter(None, (gin.current_scope_str(), kind))), settings.get("folder")
@@ -358,8 +360,9 @@ def description(command: str) -> dict[str, Any]:
     for row in PAPERS.get(method.name, ()) if method else ():
         ours = row.get("ours", stated(row))
         source = row["setting"].rpartition(".")[0]
-        asked = not source.endswith("_questions") or source in parts.sources
-        value = plain(value_of(row["setting"])) if asked else "not asked"
+        if source.endswith("_questions") and source not in parts.sources:
+            continue  # the paper's questions, and this run asks others
+        value = plain(value_of(row["setting"]))
         if value != stated(row):
             why = row.get("why", "") if value == ours else ""
             about["differences"].append({"section": "", **row, "ours": ours, "value": value, "why": why})

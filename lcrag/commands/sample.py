@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import io
+import logging
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -82,6 +83,7 @@ def sample(
 
     checked(" ".join(words) or "?")
     check_used()
+    logging.getLogger("lcrag.activity").info("")
     console.print(f"[dim]{name}[/dim]")
     if words:
         answer(" ".join(words))

@@ -156,8 +156,7 @@ def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> Non
                     continue
                 if status:
                     lines = filter(str.strip, point.log.read_text(encoding="utf-8", errors="replace").split("\n"))
-                    said = [*lines, "it printed nothing"][-2 if point.log.stat().st_size else -1]
-                    said = said.removeprefix("lcrag: ")
+                    said = ["it printed nothing", *lines][-1].removeprefix("lcrag: ")
                     raise UserError(f"{folder} failed with status {status}, see {point.log}: {said}")
                 if not point.finished or not (left or point.record is None or point.record.exists()):
                     raise UserError(f"{folder} ended without its result, see {point.log}")

@@ -304,6 +304,7 @@ SUPPORTED: dict[str, Any] = {
     "quantization_config": None,
 }
 # Fields of the original config.json that would contradict those written here, or that name files that are not copied.
+LISTS, ROPE = ("architectures", "layer_types"), ("rope_scaling", "rope_parameters")
 STALE = ("torch_dtype", "rope_scaling", "layer_types", "auto_map", "_name_or_path", "transformers_version")
 
 
@@ -335,6 +336,12 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
             raise UserError(f"{where} has {name} {value!r}: it must be a positive whole number")
         return int(value)
 
+    for name in (*LISTS, *ROPE):
+        wanted: Any = list if name in LISTS else dict
+        given = raw.get(name)
+        if given is not None and not (isinstance(given, wanted) and all(isinstance(each, str) for each in given)):
+            said = "a list of names" if name in LISTS else "a table"
+            raise UserError(f"{where} has {name} {given!r}: it must be {said}")
     if raw.get("architectures") and ARCHITECTURES[family] not in raw["architectures"]:
         raise UserError(f"{where} has architectures {raw['architectures']}; supported is {ARCHITECTURES[family]} only")
     for name, value in SUPPORTED.items():
@@ -351,14 +358,14 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
     # `transformers` prefers the old name of the rotary parameters
     rope = raw.get("rope_scaling") or raw.get("rope_parameters") or {}
     if family == "gemma3":
-        every = int(raw["sliding_window_pattern"])
+        every = integer("sliding_window_pattern")
         usual = [
             "full_attention" if number % every == 0 else known[1]
             for number in range(1, integer("num_hidden_layers") + 1)
         ]
         kinds = raw.get("layer_types") or usual
         by_kind = raw.get("rope_parameters") or {}
-        if not isinstance(by_kind, dict) or (others := by_kind.keys() - set(known)):
+        if by_kind.keys() - set(known) or not all(isinstance(each, dict) for each in by_kind.values()):
             raise UserError(f"{where} has rotary parameters {by_kind}: expected one set for each of {', '.join(known)}")
         rope = (by_kind.get(known[0]) or {}) | (raw.get("rope_scaling") or {})
         local = by_kind.get(known[1]) or {}
@@ -369,7 +376,7 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
             "global_layers": tuple(number for number, kind in enumerate(kinds) if kind == known[0]),
             "local_rope_theta": float(number("rope_theta", raw["rope_local_base_freq"], local)),
             "query_pre_attn_scalar": number("query_pre_attn_scalar"),
-            "logit_softcap": raw.get("final_logit_softcapping"),
+            "logit_softcap": raw.get("final_logit_softcapping") and number("final_logit_softcapping"),
         }
     if not isinstance(rope, dict) or any(isinstance(value, dict) for value in rope.values()):
         raise UserError(f"{where} has rotary parameters per layer type, which are not supported: only one set is")
@@ -386,7 +393,7 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
             factor=float(number("factor", fields=rope)),
             low_frequency_factor=float(number("low_freq_factor", fields=rope)),
             high_frequency_factor=float(number("high_freq_factor", fields=rope)),
-            original_positions=raw.get(positions) or rope.get(positions) or integer("max_position_embeddings"),
+            original_positions=integer(positions, rope.get(positions) or raw.get("max_position_embeddings")),
         )
     heads, width = integer("num_attention_heads"), integer("hidden_size")
     return DecoderConfig(

@@ -46,6 +46,7 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}([_-][A-Za-z0-9]+)*")
 _PASSAGES_PER_CALL = 4096
 _LARGE_BYTES = 1 << 30  # such indexes take a while to read, which a warning announces
 _LOGGER = logging.getLogger(__name__)
+_ACTIVITY = logging.getLogger("lcrag.activity")
 # Rows of every record batch except the last, so a division finds a row's batch.
 ROWS_PER_BATCH = 4096
 _SCHEMA = pa.schema([(name, pa.large_string()) for name in ("id", "title", "text")])
@@ -487,6 +488,7 @@ def build_collection(
                 f"there are {state['encoded']} vectors for {state['count']} passages: give one for each passage"
             )
 
+        _ACTIVITY.info("indexing %s passages in %s", f"{state['count']:,}", language)
         shutil.rmtree(building / INDEX, ignore_errors=True)  # of an attempt that was killed while it indexed
         meta = CollectionMeta(
             language=language,
@@ -626,6 +628,7 @@ def load_collections(
     level = logging.WARNING if needed_bytes >= _LARGE_BYTES else logging.INFO
     _LOGGER.log(level, "opening the indexes of %s: %s GiB of this machine's %s GiB of memory", root, needed, available)
 
+    _ACTIVITY.info("opening the indexes of %s", root)
     opened_encoder = load_encoder(root / ENCODER, devices=devices) if encoder is None else encoder
     with concurrent.futures.ThreadPoolExecutor() as pool:
         opened = pool.map(lambda language: Collection(root / language, opened_encoder), chosen)

@@ -463,7 +463,11 @@ class Encoder:
         out = np.empty((len(rows), self.dimension), np.float32)
         lengths = [len(row) for row in rows]
         with self._lock:  # concurrent threads would only share the same cores
+            done = 0
             for chunk, shape in batches(lengths, self.settings.max_tokens, self._mesh.size, self._largest_scores):
+                if kind == "passage":
+                    _ACTIVITY.info("embedding passage %s of %s", f"{done:,}", f"{len(rows):,}")
+                    done += len(chunk)
                 padded = pad_rows([rows[index] for index in chunk], shape)
                 placed = jax.device_put(padded, NamedSharding(self._mesh, PartitionSpec(ROWS_AXIS)))
                 vectors = _compiled_embed(self._mesh, self.config, self.settings.pooling, self.params, *placed)
@@ -531,6 +535,7 @@ _PROMPT_NAMES = {"query": ("query",), "passage": ("passage", "document", "corpus
 _NO_LIMIT_TOKENS = 1 << 24
 _DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 _LOGGER = logging.getLogger(__name__)
+_ACTIVITY = logging.getLogger("lcrag.activity")
 
 
 def save_encoder(
@@ -588,6 +593,7 @@ def load_encoder(
     not supported is a UserError.
     """
     folder = readable_folder(folder)
+    _ACTIVITY.info("loading the encoder %s", folder)
     if not folder.is_dir():
         raise UserError(f"no encoder at {folder}: there is no such folder")
     check_manifest(folder)
@@ -600,7 +606,6 @@ def load_encoder(
     elif pooling is None:
         pooling = usual.pooling
         guessed.append("pooling")
-
     prompts = read_optional_json(folder / PROMPTS_FILE).get("prompts") or {}
     if not isinstance(prompts, dict):
         raise UserError(f"{folder / PROMPTS_FILE}: prompts is {prompts!r}, not a table from names to texts")
@@ -620,6 +625,8 @@ def load_encoder(
         elif prefixes[kind] is None:
             prefixes[kind] = default
             guessed.append(f"{kind}_prefix")
+    if is_e5:  # the default is what its model card says
+        guessed = []
     leaves_out_prompts = pooling_file is not None and read_json_object(pooling_file).get("include_prompt") is False
     if leaves_out_prompts and any(prefixes.values()):
         raise UserError(

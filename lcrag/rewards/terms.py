@@ -107,7 +107,9 @@ class TermSum:
         }
         total = np.zeros(())
         for term in self.terms:
-            weight = term.weight(episodes.step) if callable(term.weight) else term.weight
+            weight = term.weight
+            if callable(weight):
+                weight = called(f"{term.name}, in its weight,", weight, episodes.step)
             if _finite(weight) is None or math.isnan(weight):
                 raise UserError(f"the weight of the reward term {term.name} is {weight} at step {episodes.step}")
             total = total + weight * values[term.name]

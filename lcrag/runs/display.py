@@ -1,6 +1,9 @@
 """Progress of a run in the terminal, with what JAX compiles, and printed episodes."""
 
 import contextlib
+import logging
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -114,6 +117,74 @@ class CompilationWatch:
             self.seconds += seconds
 
 
+class Activity(logging.Handler):
+    """Says on standard error what the command does, while its block runs and no progress is displayed.
+
+    What it does are the messages of the logger `lcrag.activity`, such as "embedding passage 240 of 960", or a running
+    compilation; an empty message says that the command now prints itself. A terminal shows one line, which is renewed
+    and disappears; otherwise there is a line every ten seconds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.compilations: CompilationWatch | None = None  # None before JAX is imported
+        self._text, self._shown, self._printed = "starting", False, time.monotonic()
+        self._ended = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._text = record.getMessage()
+        if not self._text:
+            self.clear()
+
+    def clear(self) -> None:
+        """Removes the renewed line."""
+        with self.lock or contextlib.nullcontext(), contextlib.suppress(OSError):
+            if self._shown:
+                print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            self._shown = False
+
+    def _show(self) -> None:
+        running = self.compilations.current() if self.compilations else None
+        text, now = self._text, time.monotonic()
+        if running is not None and running[1] >= SECONDS_UNTIL_COMPILING_SHOWS:
+            text = f"compiling {running[0]} for {hours_and_minutes(running[1])}"
+        if _displays:
+            self.clear()
+            self._printed = now
+        elif text and self._text and sys.stderr.isatty():
+            with self.lock or contextlib.nullcontext():
+                width = shutil.get_terminal_size().columns - 1
+                print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
+                self._shown = True
+        elif text and now - self._printed >= SECONDS_PER_LINE:
+            self._printed = now
+            print(f"lcrag: {text}", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> "Activity":
+        logger = logging.getLogger("lcrag.activity")
+        logger.addHandler(self)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+
+        def show() -> None:
+            with contextlib.suppress(OSError):  # nobody reads them
+                while not self._ended.wait(0.5):
+                    self._show()
+
+        threading.Thread(target=show, name="activity", daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self.clear()
+        logging.getLogger("lcrag.activity").removeHandler(self)
+        if self.compilations is not None:
+            self.compilations.__exit__()
+
+
+_displays: list["ProgressDisplay"] = []  # those that are shown now
+
+
 class ProgressDisplay:
     """Progress of a command, which `progress_display` shows."""
 
@@ -218,7 +289,11 @@ def progress_display(
                 if time.monotonic() - display.printed >= SECONDS_PER_LINE:
                     display.say(display.line())
 
-    with display.compilations:
+    with contextlib.ExitStack() as entered:
+        entered.enter_context(display.compilations)
+        _displays.append(display)
+        entered.callback(_displays.remove, display)
+        logging.getLogger("lcrag.activity").info("")  # what follows prints itself
         if console.is_terminal:
             with Live(display, console=console, refresh_per_second=4, transient=transient):
                 yield display

@@ -7,6 +7,7 @@ is unknown (CPUs), only rates are given.
 
 import collections
 import contextlib
+import logging
 import math
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -60,6 +61,7 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
     `adapter_seed` selects, and the weights are frozen.
     """
     path, lora = resolved_folder(folder), computation.lora
+    logging.getLogger("lcrag.activity").info("loading the policy %s", path)
     config, params = load_hugging_face(path, "float32" if lora is None else computation.compute_dtype, mesh)
     if lora is not None:
         config, params = add_lora(config, params, lora, jax.random.key(adapter_seed), mesh)

@@ -35,6 +35,12 @@ def of_paper(method, *gin_files, command="train", bindings=()):
     return described(command, PLATFORM, f"{FOLDERS[method]}/paper.gin", *gin_files, bindings=bindings)
 
 
+def test_questions_that_a_run_does_not_ask_are_no_difference():
+    assert not [row for row in of_paper("LcRL", "data/xquad.gin")["differences"] if "mkqa" in row["setting"]]
+    limited = of_paper("LcRL", bindings=["train/mkqa_questions.train = 5"])["differences"]
+    assert ("train/mkqa_questions.train", 5) in [(row["setting"], row["value"]) for row in limited]
+
+
 def test_json_has_what_outside_checks_read(capsys):
     assert run(["describe", "train", "--gin_file=quickstart.gin", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

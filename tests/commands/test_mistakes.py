@@ -82,6 +82,8 @@ MISTAKES = [
     ("serve --gin.serve.collections=@NoCollections() --gin.serve.port='x'", "serve.port"),
     (f"curate poems --gin_file=rag_r1/atlas.gin {OUTPUT}", "poems"),
     ("curate demonstrations --gin_file=rag_r1/atlas.gin", "--output_dir"),
+    ("curate nonsense", "nonsense"),  # before a configuration is asked for
+    ("describe bake", "bake"),
     ("describe serve --gin_file=quickstart.gin", "train"),
     ("describe --gin_file=quickstart.gin", "train"),
     ("describe train --gin_file=quickstart.gin --gin.train.nothing=1", "nothing"),

@@ -45,8 +45,9 @@ import json, pathlib, sys
 words, folder = sys.argv[1:], pathlib.Path(sys.argv[-1].partition("=")[2])
 with open("calls", "a") as calls:
     print(*words, sep="\\t", file=calls)
-if folder.name == pathlib.Path("fails").read_text():
-    sys.exit("lcrag: error: out of luck")
+fails, _, said = pathlib.Path("fails").read_text().partition(",")
+if folder.name == fails:
+    sys.exit(said or "lcrag: error: out of luck")
 folder.mkdir(parents=True, exist_ok=True)
 if words[-1].startswith("--records"):
     run = pathlib.Path(words[1])
@@ -252,13 +253,15 @@ def test_a_record_of_another_command_is_refused(study):
     assert study(*words, "--only=lcrl")[0] == 0, "the baseline SFT may have an experiment of its own"
 
 
-@pytest.mark.parametrize(("jobs", "point"), [(1, "grpo"), (3, "ppo-1")])
-def test_the_first_failure_ends_the_study_and_names_the_log(study, jobs, point):
+@pytest.mark.parametrize(
+    ("jobs", "point", "said"), [(1, "grpo", "out of luck"), (3, "ppo-1", "out of luck"), (1, "grpo,\n\n", "nothing")]
+)
+def test_the_first_failure_ends_the_study_and_names_the_log(study, jobs, point, said):
     status, calls, error = study("r_search", "--seeds=0,1", f"--jobs={jobs}", "--output_dir=out", fails=point)
     assert status == 2
     assert error.startswith("lcrag: error: out/")
-    assert f"{point}.log" in error
-    assert "out of luck" in error
+    assert f"{point.partition(',')[0]}.log" in error
+    assert said in error
     assert ("out/records/r_search",) not in [call.words for call in calls], "there is no report on some of the runs"
 
 

@@ -353,6 +353,10 @@ REFUSED = {
     "rotary parameters per layer type": {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}},
     "model_type 'gemma3'": {"model_type": "gemma3"},
     "architectures": {"architectures": ["Qwen3ForSequenceClassification"]},
+    "layer_types 3: it must be a list of names": {"layer_types": 3},
+    r"layer_types \[\[\]\]: it must be a list of names": {"layer_types": [[]]},
+    "architectures 3: it must be a list of names": {"architectures": 3},
+    r"rope_scaling \[1\]: it must be a table": {"rope_scaling": [1]},
     "lacks the field 'hidden_size'": {"hidden_size": None},
     "lacks the field 'num_key_value_heads'": {"num_key_value_heads": None},
     "hidden_size '4096': it must be a number": {"hidden_size": "4096"},
@@ -365,6 +369,7 @@ REFUSED = {
     "'chunked_attention' in layer_types": GEMMA_3_1B | {"layer_types": ["chunked_attention"] * 26},
     "scales the rotation of sliding windows": GEMMA_3_1B
     | {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 8.0}}},
+    "sliding_window_pattern 'x': it must be a number": GEMMA_3_1B | {"sliding_window_pattern": "x"},
     "expected one set for each": GEMMA_3_1B | {"rope_parameters": {"rope_theta": 1e4}},
     "global_layers names layer 26": GEMMA_3_1B | {"layer_types": ["sliding_attention"] * 26 + ["full_attention"]},
 }

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import logging
 import time
 from unittest import mock
 
@@ -12,7 +13,15 @@ from jax import monitoring
 from rich.console import Console
 
 from lcrag.runs import display as displays
-from lcrag.runs.display import COMPILED, LOWERED, EpisodePrinter, hours_and_minutes, make_console, progress_display
+from lcrag.runs.display import (
+    COMPILED,
+    LOWERED,
+    Activity,
+    EpisodePrinter,
+    hours_and_minutes,
+    make_console,
+    progress_display,
+)
 
 METRICS = {
     "reward/total": 0.5,
@@ -125,3 +134,23 @@ def test_an_episode_says_who_wrote_what(terminal, part):
 
 def test_durations():
     assert [hours_and_minutes(seconds) for seconds in (12.4, 185, 3720)] == ["12s", "3m 05s", "1h 02m"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_a_command_does_is_said_until_it_displays_something(terminal, capsys, monkeypatch):
+    monkeypatch.setattr("lcrag.runs.display.SECONDS_PER_LINE", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    logger, console = logging.getLogger("lcrag.activity"), Console(file=io.StringIO())
+    with Activity() as activity:
+        logger.info("embedding passage 240 of 960")
+        activity._show()
+        said = capsys.readouterr().err
+        assert ("\r" if terminal else "lcrag: ") + "embedding passage 240 of 960" in said.replace("\x1b[K", "")
+        assert said.endswith("\n") != terminal
+        with progress_display("train", 1, console=console):
+            logger.info("loading")
+            activity._show()
+            assert "loading" not in capsys.readouterr().err
+        logger.info("")
+        activity._show()
+    assert "loading" not in capsys.readouterr().err

@@ -188,6 +188,8 @@ def test_a_journal_is_continued(tmp_path):
     assert path.read_text() == '{"a": 1}\n{"b": "ä"}\n{"c": [1, 2]}\n'
     path.write_text(path.read_text(), encoding="utf-8-sig")  # by an editor
     assert Journal(path).rows == journal.rows
+    path.write_text('{"a": 1}\n{"b": 2}\n', newline="\r")  # by an old one
+    assert Journal(path).rows == [{"a": 1}, {"b": 2}]
 
 
 @pytest.mark.parametrize("line", ["what", "[1]", "3", "null", "\udcff", "[" * 100_000])

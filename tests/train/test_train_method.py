@@ -88,6 +88,8 @@ def test_a_reward_without_a_total_or_with_an_infinite_weight_or_turn_is_a_mistak
     for weight in (np.nan, lambda step: np.inf):
         with pytest.raises(UserError, match="the weight of the reward term mine is"):
             method(TermSum(terms=(Term("mine", lambda episodes: np.ones(2), weight),))).score(records, 0)
+    with pytest.raises(UserError, match="the reward term mine, in its weight, raised KeyError"):
+        method(TermSum(terms=(Term("mine", lambda episodes: np.ones(2), {1: 1.0}.__getitem__),))).score(records, 0)
     given = rewarding([1.0, 1.0])
     for adjusted in (None, np.ones(2), (None, {}), (np.ones(1), {}), (np.ones(2), None), (np.ones(2), {"mine": None})):
         with pytest.raises(UserError, match="returned"):
