@@ -13,7 +13,7 @@ import pathlib
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import flax.linen as nn
 import gin
@@ -61,6 +61,44 @@ _FIXED: dict[str, Any] = {
 }
 
 
+DENSE_ACTIVATIONS = {
+    "Identity": lambda x: x,
+    "Tanh": jnp.tanh,
+    "ReLU": jax.nn.relu,
+    "GELU": ACTIVATIONS["gelu"],
+    "Sigmoid": jax.nn.sigmoid,
+    "SiLU": jax.nn.silu,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DenseConfig:
+    """A linear layer and an activation after the pooling (`Dense` of sentence-transformers)."""
+
+    in_features: pydantic.PositiveInt
+    out_features: pydantic.PositiveInt
+    bias: bool = True
+    activation_function: str = "Tanh"  # a name in `DENSE_ACTIVATIONS`, in files with PyTorch's module before it
+
+    @property
+    def activation(self) -> str:
+        return self.activation_function.rsplit(".", 1)[-1]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StaticConfig:
+    """An embedding bag (`StaticEmbedding` of sentence-transformers): a text is the mean of its tokens' rows."""
+
+    model_type: ClassVar[str] = "static embeddings"
+    num_hidden_layers: ClassVar[int] = 0
+    padding_id: ClassVar[int] = 0
+    longest_tokens: ClassVar[int] = 8192  # a bag has no positions; this bounds the shapes that are compiled
+
+    vocab_size: pydantic.PositiveInt
+    hidden_size: pydantic.PositiveInt
+    dense: tuple[DenseConfig, ...] = ()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BertConfig:
     """Sizes of a BERT encoder; names and defaults of optional fields are those of `transformers`."""
@@ -77,6 +115,7 @@ class BertConfig:
     type_vocab_size: pydantic.PositiveInt = 2
     layer_norm_eps: float = 1e-12
     hidden_act: str = "gelu"
+    dense: tuple[DenseConfig, ...] = ()  # after the pooling
 
     def __post_init__(self) -> None:
         if self.hidden_size % self.num_attention_heads:
@@ -120,6 +159,7 @@ class XlmRobertaConfig(BertConfig):
         return self.max_position_embeddings - self.pad_token_id - 1
 
 
+EncoderConfig: TypeAlias = BertConfig | StaticConfig
 _CONFIGS: dict[str, type[BertConfig]] = {config.model_type: config for config in (BertConfig, XlmRobertaConfig)}
 
 
@@ -204,8 +244,10 @@ class Bert(nn.Module):
         return rows.reshape(hidden.shape)
 
 
-def initialise(config: BertConfig, key: jax.Array) -> dict[str, Any]:
-    """Returns random float32 parameters; layers are stacked on a leading axis."""
+def initialise(config: EncoderConfig, key: jax.Array) -> dict[str, Any]:
+    """Returns random float32 parameters of the body; layers are stacked on a leading axis."""
+    if isinstance(config, StaticConfig):
+        return {"word_embeddings": {"embedding": jax.random.normal(key, (config.vocab_size, config.hidden_size))}}
     return jax.jit(Bert(config).init)(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
 
 
@@ -221,13 +263,16 @@ _LAYER_PARTS = {
 }
 # Prefixes of the body's names in checkpoints with a head, such as a masked language model's.
 _PREFIXES = ("", "bert.", "roberta.")
+STATIC_TABLE = "embedding.weight"
 # Tensors of such checkpoints that an encoder does not use: the pooler, buffers and heads.
 _UNUSED = r"(bert\.|roberta\.)?(pooler\..*|embeddings\.(position|token_type)_ids)|(cls|lm_head|classifier)\..*"
 
 
-def _names(config: BertConfig) -> dict[str, tuple[tuple[str, ...], int | None]]:
+def _names(config: EncoderConfig) -> dict[str, tuple[tuple[str, ...], int | None]]:
     """Returns Hugging Face tensor name -> (path in our parameters, layer)."""
     names: dict[str, tuple[tuple[str, ...], int | None]] = {}
+    if isinstance(config, StaticConfig):
+        return {STATIC_TABLE: (("word_embeddings", "embedding"), None)}
     for table in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
         names[f"embeddings.{table}.weight"] = ((table, "embedding"), None)
     names["embeddings.LayerNorm.weight"] = (("embeddings_norm", "scale"), None)
@@ -240,8 +285,8 @@ def _names(config: BertConfig) -> dict[str, tuple[tuple[str, ...], int | None]]:
     return names
 
 
-def to_tensors(config: BertConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Returns the parameters under their Hugging Face names; dense kernels are transposed to [out, in]."""
+def to_tensors(config: EncoderConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Returns the body's parameters under their Hugging Face names; dense kernels are transposed to [out, in]."""
     flat = traverse_util.flatten_dict(jax.device_get(params))
     tensors = {}
     for name, (path, layer) in _names(config).items():
@@ -250,12 +295,46 @@ def to_tensors(config: BertConfig, params: dict[str, Any]) -> dict[str, np.ndarr
     return tensors
 
 
+def dense_tensors(params: dict[str, Any], number: int) -> dict[str, np.ndarray]:
+    """Returns the parameters of a dense layer after the pooling, as sentence-transformers stores them."""
+    layer = jax.device_get(params[f"dense_{number}"])
+    weight = {"linear.weight": np.ascontiguousarray(layer["kernel"].T)}
+    return weight | ({"linear.bias": layer["bias"]} if "bias" in layer else {})
+
+
+def read_dense(folders: Sequence[pathlib.Path], width: int) -> tuple[tuple[DenseConfig, ...], dict[str, Any]]:
+    """Reads the dense layers after a pooling of `width` numbers, and their parameters."""
+    configs: list[DenseConfig] = []
+    params: dict[str, Any] = {}
+    for number, folder in enumerate(folders):
+        path = folder / "config.json"
+        try:
+            config = pydantic.TypeAdapter(DenseConfig).validate_json(json.dumps(read_json_object(path)), strict=True)
+        except pydantic.ValidationError as error:
+            raise UserError(f"{path} is not a readable dense layer: {first_problem(error)}") from error
+        if config.activation not in DENSE_ACTIVATIONS:
+            known = ", ".join(DENSE_ACTIVATIONS)
+            raise UserError(f"{path}: activation_function {config.activation} is not supported: there are {known}")
+        if config.in_features != width:
+            raise UserError(f"{path} takes {config.in_features} numbers, but what is before it gives {width}")
+        shapes: dict[str, tuple[int, ...]] = {"linear.weight": (config.out_features, config.in_features)}
+        tensors = TensorFolder(folder)
+        tensors.check(shapes | ({"linear.bias": (config.out_features,)} if config.bias else {}))
+        layer = {"kernel": tensors.read("linear.weight").T.astype(np.float32)}
+        if config.bias:
+            layer["bias"] = tensors.read("linear.bias").astype(np.float32)
+        params[f"dense_{number}"] = layer
+        configs.append(config)
+        width = config.out_features
+    return tuple(configs), params
+
+
 @functools.cache
-def _abstract(config: BertConfig) -> Mapping[tuple[str, ...], jax.ShapeDtypeStruct]:
+def _abstract(config: EncoderConfig) -> Mapping[tuple[str, ...], jax.ShapeDtypeStruct]:
     return traverse_util.flatten_dict(jax.eval_shape(lambda key: initialise(config, key), jax.random.key(0)))
 
 
-def read_tensors(config: BertConfig, folder: TensorFolder) -> dict[str, Any]:
+def read_tensors(config: EncoderConfig, folder: TensorFolder) -> dict[str, Any]:
     """Reads float32 parameters from a model folder, one tensor at a time: the inverse of `to_tensors`.
 
     A tensor that is missing, has a wrong shape or dtype, or belongs to another model is a UserError.
@@ -378,7 +457,7 @@ def pad_rows(
 
 
 def embed(
-    config: BertConfig,
+    config: EncoderConfig,
     pooling: str,
     params: dict[str, Any],
     tokens: Int[Array, "batch time"],
@@ -386,18 +465,24 @@ def embed(
 ) -> Float[Array, "batch width"]:
     """Returns unit vectors of token rows; tokens from a row's length on are padding and have no effect."""
     mask = jnp.arange(tokens.shape[1]) < lengths[:, None]
-    hidden = Bert(config).apply({"params": params}, tokens, mask)
+    if isinstance(config, StaticConfig):
+        hidden = params["word_embeddings"]["embedding"][tokens]
+    else:
+        hidden = Bert(config).apply({"params": params}, tokens, mask)
     if pooling == "cls":
         pooled = hidden[:, 0]
     else:
         pooled = jnp.where(mask[..., None], hidden, 0.0).sum(axis=1) / lengths[:, None]
+    for number, dense in enumerate(config.dense):
+        layer = params[f"dense_{number}"]
+        pooled = DENSE_ACTIVATIONS[dense.activation](pooled @ layer["kernel"] + layer.get("bias", 0.0))
     return pooled / jnp.maximum(jnp.linalg.norm(pooled, axis=-1, keepdims=True), 1e-12)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _compiled_embed(
     mesh: Mesh,
-    config: BertConfig,
+    config: EncoderConfig,
     pooling: str,
     params: dict[str, Any],
     tokens: Int[Array, "batch time"],
@@ -421,7 +506,7 @@ class Encoder:
 
     def __init__(
         self,
-        config: BertConfig,
+        config: EncoderConfig,
         settings: EncoderSettings,
         params: dict[str, Any],
         tokenizer: tokenizers.Tokenizer,
@@ -451,7 +536,7 @@ class Encoder:
 
     @property
     def dimension(self) -> int:
-        return self.config.hidden_size
+        return self.config.dense[-1].out_features if self.config.dense else self.config.hidden_size
 
     def encode(self, texts: Sequence[str], kind: str = "query") -> Float[np.ndarray, "texts width"]:
         """Returns float32 vectors of unit length, one per text and in order.
@@ -500,17 +585,25 @@ class Encoder:
         """Returns 16 hexadecimal digits of a hash of weights, settings and tokenizer: equal ones give equal vectors."""
         if self._fingerprint is None:
             digest = hashlib.sha256()
-            for part in (dataclasses.asdict(self.config), dataclasses.asdict(self.settings)):
+            for part in (_fields(self.config), dataclasses.asdict(self.settings)):
                 digest.update(json.dumps(part, sort_keys=True).encode())
             digest.update(self.tokenizer.to_str().encode())
             for name, tensor in sorted(to_tensors(self.config, self.params).items()):
                 digest.update(name.encode() + tensor.astype(np.float32).tobytes())
+            for number in range(len(self.config.dense)):
+                for name, tensor in sorted(dense_tensors(self.params, number).items()):
+                    digest.update(name.encode() + tensor.astype(np.float32).tobytes())
             self._fingerprint = digest.hexdigest()[:16]
         return self._fingerprint
 
 
+def _fields(config: EncoderConfig) -> dict[str, Any]:
+    """Returns the fields of a configuration; dense layers only if there are any, as before there were any."""
+    return {name: value for name, value in dataclasses.asdict(config).items() if name != "dense" or value}
+
+
 def initialise_encoder(
-    config: BertConfig, settings: EncoderSettings, tokenizer: tokenizers.Tokenizer, seed: int = 0
+    config: EncoderConfig, settings: EncoderSettings, tokenizer: tokenizers.Tokenizer, seed: int = 0
 ) -> Encoder:
     """Returns an untrained encoder."""
     return Encoder(config, settings, initialise(config, jax.random.key(seed)), tokenizer)
@@ -524,11 +617,14 @@ BODY_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
 TOKENIZER_FILE = "tokenizer_config.json"
 _TOKENIZER = "tokenizer.json"
+LIBRARY = "sentence_transformers.models"
+DENSE_MODULES = {"Identity": "linear"}  # where PyTorch defines an activation that is not among its activations
 MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
 ]
+MODULE_KINDS = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "Normalize")
 # Names of the prompts of queries and passages in PROMPTS_FILE, in order of precedence.
 _PROMPT_NAMES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
 # A tokenizer without a limit has 1e30.
@@ -551,28 +647,44 @@ def save_encoder(
     tokenizer = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": settings.max_tokens}
     prompts = {"query": settings.query_prefix} | dict.fromkeys(("passage", "document"), settings.passage_prefix)
     pooling = {
-        "word_embedding_dimension": encoder.dimension,
+        "word_embedding_dimension": encoder.config.hidden_size,
         "pooling_mode_mean_tokens": settings.pooling == "mean",
         "pooling_mode_cls_token": settings.pooling == "cls",
     }
-    config = encoder.config
-    kind = {"architectures": [config.architecture], "model_type": config.model_type, "torch_dtype": dtype}
-    files: dict[str, Any] = {
-        "config.json": kind | dataclasses.asdict(config),
+    config: EncoderConfig = encoder.config
+    modules: list[dict[str, Any]] = MODULES[:2]
+    body: dict[str, Any] = {}
+    if isinstance(config, StaticConfig):
+        modules = [MODULES[0] | {"type": f"{LIBRARY}.StaticEmbedding"}]
+    else:
+        kind = {"architectures": [config.architecture], "model_type": config.model_type, "torch_dtype": dtype}
+        body = {"config.json": kind | _fields(dataclasses.replace(config, dense=())), POOLING_FILE: pooling}
+    places = [f"{len(modules) + number}_Dense" for number in range(len(config.dense))]
+    for place, dense in zip(places, config.dense, strict=True):
+        module = f"torch.nn.modules.{DENSE_MODULES.get(dense.activation, 'activation')}.{dense.activation}"
+        body[f"{place}/config.json"] = dataclasses.asdict(dense) | {"activation_function": module}
+    added = [(place, "Dense") for place in places] + [(f"{len(modules) + len(places)}_Normalize", "Normalize")]
+    for place, kind_of_module in added:
+        number = len(modules)
+        modules = [*modules, {"idx": number, "name": str(number), "path": place, "type": f"{LIBRARY}.{kind_of_module}"}]
+    files: dict[str, Any] = body | {
         _TOKENIZER: json.loads(encoder.tokenizer.to_str()),
         TOKENIZER_FILE: tokenizer | {"pad_token": encoder.tokenizer.id_to_token(encoder.config.padding_id)},
-        MODULES_FILE: MODULES,
+        MODULES_FILE: modules,
         BODY_FILE: {"max_seq_length": settings.max_tokens, "do_lower_case": False},
         PROMPTS_FILE: {"prompts": prompts},
-        POOLING_FILE: pooling,
     }
     with replacing_folder(folder) as temporary:
         tensors = {name: value.astype(stored) for name, value in to_tensors(encoder.config, encoder.params).items()}
         safetensors.numpy.save_file(tensors, temporary / SINGLE_FILE, metadata={"format": "pt"})
-        (temporary / SINGLE_FILE).chmod(0o644)  # the library restricts it to its owner
         for name, value in files.items():
             (temporary / name).parent.mkdir(exist_ok=True)
             (temporary / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        for number in range(len(config.dense)):
+            tensors = {n: value.astype(stored) for n, value in dense_tensors(encoder.params, number).items()}
+            safetensors.numpy.save_file(tensors, temporary / places[number] / SINGLE_FILE, metadata={"format": "pt"})
+        for path in temporary.rglob(SINGLE_FILE):
+            path.chmod(0o644)  # the library restricts it to its owner
         write_manifest(temporary, sorted(temporary.rglob("*")))
 
 
@@ -597,8 +709,21 @@ def load_encoder(
     if not folder.is_dir():
         raise UserError(f"no encoder at {folder}: there is no such folder")
     check_manifest(folder)
-    body, pooling_file = _read_modules(folder)
-    config = read_encoder_config(body / "config.json")
+    body, pooling_file, is_static, dense_folders = _read_modules(folder)
+    config: EncoderConfig
+    tensors = None
+    if is_static:
+        tensors = TensorFolder(body)
+        if "embeddings" in tensors.tensors:  # as Model2Vec calls the table
+            tensors.tensors[STATIC_TABLE] = tensors.tensors.pop("embeddings")
+        table = tensors.tensors[STATIC_TABLE].shape if STATIC_TABLE in tensors.tensors else ()
+        if len(table) != 2:
+            raise UserError(f"{body} holds no table {STATIC_TABLE}, which static embeddings need: fetch it again")
+        config, pooling = StaticConfig(vocab_size=table[0], hidden_size=table[1]), "mean"
+    else:
+        config = read_encoder_config(body / "config.json")
+    dense, dense_params = read_dense(dense_folders, config.hidden_size)
+    config = dataclasses.replace(config, dense=dense)
     usual, guessed = EncoderSettings(), []
 
     if pooling is None and pooling_file is not None:
@@ -613,7 +738,7 @@ def load_encoder(
         prompts = {}
     # The model's name: its folder's, that of its snapshots in the hub's cache, or the one that transformers wrote.
     place = folder.absolute()
-    names = (place.name, place.parent.parent.name, read_json_object(body / "config.json").get("_name_or_path"))
+    names = (place.name, place.parent.parent.name, read_optional_json(body / "config.json").get("_name_or_path"))
     is_e5 = any(re.search(r"(?<![a-z0-9])e5(?![a-z0-9])", str(name).lower()) for name in names)
     if (folder / MODULES_FILE).is_file() and not is_e5:
         usual = EncoderSettings(query_prefix="", passage_prefix="")
@@ -656,13 +781,16 @@ def load_encoder(
     if read_optional_json(body_settings).get("do_lower_case") is True:
         present = [] if tokenizer.normalizer is None else [tokenizer.normalizer]
         tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *present])
+    if is_static:  # no token is added at either end
+        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | {"post_processor": None}))
     settings = EncoderSettings(
         pooling=pooling,
         query_prefix=prefixes["query"] or "",
         passage_prefix=prefixes["passage"] or "",
         max_tokens=max_tokens,
     )
-    encoder = Encoder(config, settings, read_tensors(config, TensorFolder(body)), tokenizer, devices)
+    params = read_tensors(config, tensors or TensorFolder(body)) | dense_params
+    encoder = Encoder(config, settings, params, tokenizer, devices)
     level, note = logging.INFO, ""
     if guessed:
         level, note = logging.WARNING, f"; no file names {', '.join(guessed)}: set load_encoder's if they are wrong"
@@ -672,23 +800,38 @@ def load_encoder(
     return encoder
 
 
-def _read_modules(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path | None]:
-    """Returns the folder of the body and the pooling's `config.json`; without `modules.json` the body is the folder."""
+class _Modules(NamedTuple):
+    body: pathlib.Path
+    pooling_file: pathlib.Path | None
+    is_static: bool = False
+    dense: tuple[pathlib.Path, ...] = ()
+
+
+def _read_modules(folder: pathlib.Path) -> _Modules:
+    """Finds the parts of an encoder; without `modules.json` the body is the folder."""
     path = folder / MODULES_FILE
     if not path.is_file():
         customary = folder / POOLING_FILE
-        return folder, customary if customary.is_file() else None
+        return _Modules(folder, customary if customary.is_file() else None)
     try:
-        paths = {module["type"].rsplit(".", 1)[-1]: module["path"] for module in json.loads(path.read_text())}
+        modules = [(module["type"].rsplit(".", 1)[-1], module["path"]) for module in json.loads(path.read_text())]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is not a readable list of modules: {error}") from error
-    for kind, place in paths.items():
-        if kind not in ("Transformer", "Pooling", "Normalize"):
+    for kind, place in modules:
+        if kind not in MODULE_KINDS:
             raise UserError(f"{path} lists a {kind} module, which is not supported: choose another encoder")
         if pathlib.Path(place).is_absolute() or ".." in pathlib.Path(place).parts:
             raise UserError(f"{path} names {place}, which is outside of it: fetch the encoder again")
+    kinds = [kind for kind, _ in modules]
+    if not re.fullmatch("((Transformer )?(Pooling )?|StaticEmbedding )(Dense )*(Normalize )?", " ".join([*kinds, ""])):
+        raise UserError(
+            f"{path} lists {', '.join(kinds)} in this order, which is not supported: choose another encoder"
+        )
+    paths = dict(modules)
     pooling = folder / paths["Pooling"] / "config.json" if "Pooling" in paths else None
-    return folder / paths.get("Transformer", ""), pooling
+    is_static = "StaticEmbedding" in paths
+    body = folder / paths.get("StaticEmbedding" if is_static else "Transformer", "")
+    return _Modules(body, pooling, is_static, tuple(folder / place for kind, place in modules if kind == "Dense"))
 
 
 def _read_pooling(path: pathlib.Path) -> Pooling:

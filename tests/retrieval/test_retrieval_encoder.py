@@ -382,7 +382,10 @@ def _changed(folder, file, change):
         (POOLING_FILE, {"pooling_mode": "lasttoken"}, "lasttoken"),
         (POOLING_FILE, {"pooling_mode_max_tokens": True, "pooling_mode_mean_tokens": True}, "max"),
         (POOLING_FILE, {"pooling_mode_mean_tokens": True, "include_prompt": False}, "include_prompt"),
-        (MODULES_FILE, [*MODULES[:2], DENSE], "Dense"),
+        (MODULES_FILE, [*MODULES[:2], DENSE], "2_Dense/config.json"),  # which is absent
+        (MODULES_FILE, [*MODULES[:2], DENSE | {"type": "sentence_transformers.models.LSTM"}], "LSTM"),
+        (MODULES_FILE, [MODULES[0], DENSE, MODULES[1]], "Transformer, Dense, Pooling in this order"),
+        (MODULES_FILE, [DENSE | {"path": "", "type": "x.StaticEmbedding"}], "embedding.weight"),
         (MODULES_FILE, [MODULES[0] | {"path": "../other"}], "outside"),
         (MODULES_FILE, MODULES, POOLING_FILE),  # which is absent
         *((file, None, file) for file in ("config.json", "model.safetensors", "tokenizer.json")),
@@ -395,6 +398,91 @@ def test_folders_that_are_damaged_or_not_supported(folder, file, change, named):
         load_encoder(folder)
     assert named in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def with_dense(folder, sizes, activations, bias=True):
+    """Adds dense layers to a folder; returns them in PyTorch."""
+    layers, entries = [], []
+    for number, activation in enumerate(activations):
+        place = folder / f"{number + 2}_Dense"
+        place.mkdir()
+        linear = torch.nn.Linear(*sizes[number : number + 2], bias=bias)
+        tensors = {f"linear.{name}": value.detach().clone() for name, value in linear.named_parameters()}
+        safetensors.torch.save_file(tensors, place / "model.safetensors")
+        kind = f"{type(activation).__module__}.{type(activation).__name__}"
+        values = {"in_features": linear.in_features, "out_features": linear.out_features, "bias": bias}
+        write_json(place / "config.json", values | {"activation_function": kind})
+        entries.append(DENSE | {"path": place.name})
+        layers += [linear, activation]
+    return torch.nn.Sequential(*layers), entries
+
+
+def assert_kept(encoder, folder):
+    """A saved copy gives the same vectors and has the same fingerprint."""
+    save_encoder(folder, encoder)
+    again = load_encoder(folder)
+    assert (again.config, again.settings) == (encoder.config, encoder.settings)
+    assert again.fingerprint() == encoder.fingerprint()
+    np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "activations", "bias"),
+    [((32, 24), (torch.nn.Tanh(),), True), ((32, 40, 16), (torch.nn.Identity(), torch.nn.GELU()), False)],
+    ids=str,
+)
+def test_dense_layers_follow_the_pooling(tmp_path, folder, sizes, activations, bias):
+    write_json(folder / POOLING_FILE, {"pooling_mode": "mean"})
+    layers, entries = with_dense(folder, sizes, activations, bias)
+    write_json(folder / MODULES_FILE, [*MODULES[:2], *entries, MODULES[2]])
+    encoder = load_encoder(folder)
+    assert encoder.dimension == sizes[-1]
+    plain = np.stack([pooled_of(folder, text) for text in TEXTS])
+    with torch.no_grad():
+        expected = torch.nn.functional.normalize(layers(torch.tensor(plain))).numpy()
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+    assert_kept(encoder, tmp_path / "saved")
+    values = json.loads((folder / "2_Dense" / "config.json").read_text())
+    for changes, named in (
+        ({"activation_function": "torch.nn.modules.activation.Mish"}, "activation_function Mish"),
+        ({"in_features": 33}, "takes 33 numbers"),
+        ({"out_features": 7}, "linear.weight"),
+        ({"bias": "yes"}, "bias"),
+    ):
+        write_json(folder / "2_Dense" / "config.json", values | changes)
+        with pytest.raises(UserError, match=named):
+            load_encoder(folder)
+
+
+def pooled_of(folder, text):
+    """The mean of a text's hidden states, as `transformers` computes them."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).eval()
+    batch = tokenizer([text], truncation=True, max_length=64, return_tensors="pt")
+    with torch.no_grad():
+        return model(**batch).last_hidden_state[0].mean(0).numpy()
+
+
+@pytest.mark.parametrize("name", ["embedding.weight", "embeddings"])
+@pytest.mark.parametrize("dense", [False, True])
+def test_static_embeddings_are_means_of_rows(tmp_path, folder, name, dense):
+    source = tmp_path / "static"
+    (source / "0_StaticEmbedding").mkdir(parents=True)
+    shutil.copy(folder / "tokenizer.json", source / "0_StaticEmbedding")
+    backend = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    table = torch.randn(backend.get_vocab_size(), 32, generator=torch.Generator().manual_seed(0))
+    safetensors.torch.save_file({name: table}, source / "0_StaticEmbedding" / "model.safetensors")
+    layers, entries = with_dense(source, (32, 8), (torch.nn.Tanh(),)) if dense else (torch.nn.Identity(), [])
+    static = {"path": "0_StaticEmbedding", "type": "sentence_transformers.models.StaticEmbedding"}
+    write_json(source / MODULES_FILE, [static, *entries])
+    encoder, texts = load_encoder(source), [text for text in TEXTS if text]
+    ids = [backend.encode(text, add_special_tokens=False).ids for text in texts]
+    starts = torch.tensor(np.cumsum([0] + [len(each) for each in ids])[:-1])
+    with torch.no_grad():
+        bag = torch.nn.functional.embedding_bag(torch.tensor(sum(ids, [])), table, starts, mode="mean")
+        expected = torch.nn.functional.normalize(layers(bag)).numpy()
+    np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-5)
+    assert_kept(encoder, tmp_path / "saved")
 
 
 def test_a_tokenizer_with_more_tokens_than_embeddings_and_pickled_weights(folder):
