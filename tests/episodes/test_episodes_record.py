@@ -163,7 +163,7 @@ SHOWN = st.one_of(st.lists(st.sampled_from(WORDS), max_size=6).map("".join), st.
 OWN_FOLDER = pytest.param("SmolLM2, its own folder", marks=pytest.mark.slow)
 
 
-@pytest.fixture(scope="module", params=["SmolLM2", "Llama 3", "Qwen2.5", "Qwen3", OWN_FOLDER])
+@pytest.fixture(scope="module", params=["SmolLM2", "Llama 3", "Gemma 3", "Qwen2.5", "Qwen3", OWN_FOLDER])
 def family(request):
     """The name of a family, our tokenizer of texts in messages, and the tokenizer of transformers."""
     if request.param.endswith("folder"):

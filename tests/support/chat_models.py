@@ -31,6 +31,17 @@ LLAMA_3 = (
     "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
 
+GEMMA_3 = (  # no system role: its text begins the first message of the user
+    "{{ bos_token }}{% set system, rest = '', messages %}"
+    "{% if messages[0].role == 'system' %}"
+    "{% set system, rest = messages[0].content + '\n\n', messages[1:] %}{% endif %}"
+    "{% for message in rest %}{% if (message.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}"
+    "<start_of_turn>{{ 'model' if message.role == 'assistant' else message.role }}\n{{ system if loop.first }}"
+    "{{ message.content | trim }}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
+
 
 def chat_model(source: str, specials: str, end: str, **variables) -> HuggingFaceTokenizer:
     backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str())
@@ -47,6 +58,7 @@ def chat_models() -> dict[str, HuggingFaceTokenizer]:
         "Llama 3": chat_model(
             LLAMA_3, "<|begin|> <|start_header_id|> <|end_header_id|> <|eot_id|>", "<|eot_id|>", bos_token="<|begin|>"
         ),
+        "Gemma 3": chat_model(GEMMA_3, "<bos> <start_of_turn> <end_of_turn>", "<end_of_turn>", bos_token="<bos>"),
     }
 
 
