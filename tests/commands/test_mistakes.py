@@ -40,7 +40,7 @@ MISTAKES = [
     (f"train {QUICKSTART} --gin.rag.budget=3 {OUTPUT}", "budget"),
     (f"train {QUICKSTART} --gin.policy.folder='nowhere' {OUTPUT}", "nowhere"),
     (f"train {QUICKSTART} --nothing {OUTPUT}", "--nothing"),
-    ("train --gin_file=lcrl/method.gin --output_dir=out", "seed"),
+    ("train --gin_file=lcrl/method.gin --output_dir=out", "seed|KL_COEFFICIENT"),
     (f"sft {QUICKSTART} --gin_file=data/demonstrations.gin {OUTPUT}", "files"),
     (f"sft {QUICKSTART} --gin_file=baselines/sft.gin --gin.sft.steps=-1.5 {OUTPUT}", "sft.steps"),
     (f"train {QUICKSTART} --output_dir=gs://", "bucket"),
