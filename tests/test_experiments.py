@@ -6,11 +6,12 @@ import inspect
 import gin
 import pytest
 from gin.config import ConfigurableReference
-from support.gin_files import bound
+from support.gin_files import bound, values
 
 from lcrag.commands.describe import Parts
+from lcrag.commands.studies import ABLATIONS
 from lcrag.config import configure, packaged_folder, packaged_names
-from lcrag.data.questions import LCRL_TRAINING, Question
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.episodes.programs import program_name
 from lcrag.errors import UserError
 from lcrag.methods.baselines import rag
@@ -20,6 +21,7 @@ from lcrag.train.method import Method
 
 FILES = ("train/jsonl_questions.files = ('train.jsonl',)", "held_out/jsonl_questions.files = ('held_out.jsonl',)")
 PAPERS = ("lcrl/paper.gin", "r_search/paper.gin", "rag_r1/paper.gin", "globalrag/paper.gin", "translate_r1/paper.gin")
+XOR_TYDI = ("en", "fi", "ja", "ko", "ru", "ar", "bn", "te")
 ATLAS = ("lcrl/atlas.gin", "r_search/atlas.gin", "rag_r1/atlas.gin", "globalrag/atlas.gin", "translate_r1/atlas.gin")
 BASELINES = sorted(
     path.stem for path in (packaged_folder() / "baselines").glob("*.gin") if "Method.program" in path.read_text()
@@ -131,6 +133,33 @@ def test_ppo_keeps_the_kl_and_all_else_of_an_experiment(experiment):
     for name in ("questions_per_step", "prompts_per_step", "updates_per_rollout", "passes_per_rollout", "steps"):
         assert ppo[name] == own[name]
     assert (ppo["method"].samples, ppo["method"].coupling) == (own["method"].samples, own["method"].coupling)
+
+
+# What an ablation may change in addition to what its bindings name.
+OF_PPO = {"train.critic", "compile.critic", "PolicyGradient.kl_coefficient", "critic/adamw.warmup_share"}
+OF_PPO |= {f"Critic.{name}" for name in ("discount", "trace", "value_clip", "kl_in_reward", "whiten")}
+
+
+@pytest.mark.parametrize("ablation", ABLATIONS)
+def test_an_ablation_differs_from_the_papers_run_in_what_it_names_only(ablation):
+    variant, paper = ABLATIONS[ablation], values("lcrl/paper.gin")
+    changed = values("lcrl/paper.gin", *variant.files, bindings=variant.bound())
+    named = {binding.partition(" = ")[0] for binding in variant.bound()} | (OF_PPO if variant.files else set())
+    assert {name for name, value in changed.items() if paper.get(name) != value} <= named
+
+
+def test_an_index_with_more_languages_than_the_data_set_is_not_searched_in_all():
+    question = Question(id="1", dataset="mkqa", language="fi", text="?", answers=("x",))
+    for files, languages in (((), LCRL_LANGUAGES), (("data/xor_tydi.gin",), XOR_TYDI)):
+        method = composed("train", "lcrl/paper.gin", *files)["method"]
+        assert set(method.collections(question, (*LCRL_LANGUAGES, "bn", "te"))) == set(languages)
+
+
+def test_r_search_is_evaluated_as_by_its_authors():
+    evaluation = composed("evaluate", "r_search/paper.gin")["evaluation"]
+    assert (evaluation.max_tokens, evaluation.top_p, evaluation.temperatures) == (1024, 0.9, {"sampled": 0.1})
+    settings = values("r_search/paper.gin", "data/seven_sets.gin")
+    assert settings["held_out/english_questions.limit"] == 500
 
 
 def test_r_searchs_ppo_has_one_sample_and_a_longer_warm_up_of_the_critic():

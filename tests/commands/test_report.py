@@ -325,6 +325,7 @@ def test_old_records_have_the_present_names_of_parameters(records):
     (records / "LcRL-0.json").write_text(json.dumps(own))
     assert {f"sft/{new}" for new in RENAMED.values()} <= read_record(records / "LcRL-0.json")["config"].keys()
     assert as_now("--gin.train.couplings=2") == "--gin.train.questions_per_step=2"
+    assert as_now("Method.baseline = 'prompt'") == "Method.advantage_group = 'prompt'"
     assert as_now("--gin.Method.program=@search_r1()") == "--gin.Method.program=@search_r1"
 
 
