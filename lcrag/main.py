@@ -132,7 +132,7 @@ def _execute(command: Command, arguments: Arguments, activity: Activity | None =
         if len(arguments.words) > 1 or arguments.words[0] not in names:
             hint = closest(arguments.words[0], names) or f"; there are {', '.join(names)}"
             raise UserError(f"lcrag {arguments.command} takes one word, not {' '.join(arguments.words)}{hint}")
-    gin_files = arguments.gin_files or tuple(filter(None, [command.gin_file]))
+    gin_files, recorded = arguments.gin_files or tuple(filter(None, [command.gin_file])), list[str]()
     if command.of_run and not gin_files:
         run_folder = next(iter(arguments.words), None)
         if run_folder is None:
@@ -142,8 +142,10 @@ def _execute(command: Command, arguments: Arguments, activity: Activity | None =
             raise UserError(f"{run_folder} is in object storage: copy the run to a local folder first")
         if not (Path(run_folder) / CONFIG).is_file():
             raise UserError(f"{run_folder} is no run of lcrag: it holds no {CONFIG}")
-        gin_files = (str(Path(run_folder) / CONFIG),)
-    if not gin_files:
+        from lcrag.runs.folder import read_config, statements_for  # imports gin
+
+        recorded = statements_for(read_config(Path(run_folder) / CONFIG), "policy")
+    if not gin_files and not recorded:
         raise UserError(f"lcrag {arguments.command} needs a configuration: --gin_file=FILE (see --help)")
     if arguments.words and not command.words:
         raise UserError(f"lcrag {arguments.command} takes no word {arguments.words[0]}; options begin with --")
@@ -156,7 +158,7 @@ def _execute(command: Command, arguments: Arguments, activity: Activity | None =
     # Files and spelling are checked before other processes are joined or waited for.
     config.configure(
         gin_files,
-        (*command.bindings, *arguments.bindings, *options),
+        (*recorded, *command.bindings, *arguments.bindings, *options),
         must_be_used=() if "--allow_unused" in given else arguments.bindings,
     )
     if activity is not None:

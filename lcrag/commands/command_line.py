@@ -202,7 +202,7 @@ COMMANDS = {
         "report.json counts what was kept and why.",
         switches=SKIP_BAD_ROWS,
         builds=True,
-        marks=("demonstrations.questions|translations.questions|golden_plans.questions",),
+        marks=("demonstrations.program|translations.questions|golden_plans.questions",),
     ),
     "compile": Command(
         function="lcrag.commands.compile:compile_programs",

@@ -50,8 +50,8 @@ from lcrag.runs.folder import output_folder
 
 # (question, languages of the collections) -> its episode program
 BuildProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
-# (questions with the numbers of their random streams, attempt) -> the episodes of each batch
-Play: TypeAlias = Callable[[Sequence[tuple[int, Question]], int], Iterator[list[EpisodeRecord]]]
+# (questions with the numbers of their random streams, attempt, its name) -> the episodes as they finish
+Play: TypeAlias = Callable[[Sequence[tuple[int, Question]], int, str], Iterator[EpisodeRecord]]
 
 EPISODES, QUESTIONS, REPORT, PAGE = "episodes.jsonl", "questions.jsonl", "report.json", "report.md"
 EXACT_AT_A_TIME = 16  # questions, if no model limits the requests in flight
@@ -101,23 +101,20 @@ def _taught_run(
     next(iter(program(questions[0], collections.languages)))  # rejects impossible settings
     config = operative_config()
 
-    def play(numbered: Sequence[tuple[int, Question]], attempt: int) -> Iterator[list[EpisodeRecord]]:
-        """Runs questions with the numbers of their random streams; yields the episodes of each batch."""
-        tokens, started = 0, time.monotonic()
-        with progress_display(f"attempt {attempt or 1}", len(numbered), unit="question", transient=True) as display:
+    def play(numbered: Sequence[tuple[int, Question]], attempt: int, name: str) -> Iterator[EpisodeRecord]:
+        """Runs questions with the numbers of their random streams; yields the episodes as they finish."""
+        tokens, finished, started = 0, 0, time.monotonic()
+        with progress_display(name, len(numbered), unit="question", transient=True) as display:
             for start in range(0, len(numbered), batch):
-                part = numbered[start : start + batch]
-                records = teacher.play(
-                    [(question, program(question, collections.languages), number) for number, question in part],
-                    collections.search,
-                    temperature=temperature,
-                    attempt=attempt,
-                    progress=lambda finished, total, start=start: display.update(start + finished),  # type: ignore[misc]
-                )
-                tokens += sum(int(record.by_policy.sum()) for record in records)
-                rate = tokens / (time.monotonic() - started)
-                display.update(start + len(part), note=f"{rate:,.0f} tokens/s")
-                yield records
+                jobs = [
+                    (question, program(question, collections.languages), number)
+                    for number, question in numbered[start : start + batch]
+                ]
+                for record in teacher.play(jobs, collections.search, temperature=temperature, attempt=attempt):
+                    tokens, finished = tokens + int(record.by_policy.sum()), finished + 1
+                    rate = tokens / (time.monotonic() - started)
+                    display.update(finished, note=f"{rate:,.0f} tokens/s")
+                    yield record
 
     with open_run(folder, config=config, about=about, may_change=MAY_CHANGE[kind]) as run:
         yield run.path, play
@@ -153,6 +150,8 @@ def demonstrations(
     answer: str = "exact_match",
     segmented: bool = True,
     keep_unknown: bool = False,
+    min_reward: float = 1.0,
+    samples: int = 1,
     temperature: float = 0.0,
     batch: int = 256,
 ) -> None:
@@ -163,37 +162,43 @@ def demonstrations(
 
     Args:
       answer: Name of the answer reward that decides whether an answer is correct.
+      min_reward: From which answer reward on it is. With a policy that is sampled as the teacher, this is rejection
+        sampling (STaR, Zelikman et al., 2022).
+      samples: Maximum number of episodes of a question, which is played until one is kept.
       segmented: Whether an episode is cut into pairs of history and next step (RAG-R1); otherwise it is one row.
       keep_unknown: Whether episodes that end with the admission that nothing was found are kept too.
-      batch: Questions that are run concurrently and written together.
+      batch: Questions that are run concurrently; each is written as it finishes.
     """
     parts = questions, program, collections, teacher
     taught = _taught_run(output_dir, "demonstrations", *parts, hashes={}, temperature=temperature, batch=batch)
     with taught as (folder, play):
-        journal = Journal(folder / EPISODES)
-        done = {row["key"] for row in journal.rows}
-        for records in play([(number, each) for number, each in enumerate(questions) if each.key not in done], 0):
-            journal.append(
-                {"key": record.question.key, "correct": correct, "verdict": verdict(record, correct)}
-                | episode_json(record, times=False)
-                for record, correct in zip(records, right(records, answer), strict=True)
-            )
-        episodes = journal.rows
-        kept = [each for each in episodes if each["verdict"] in ((KEPT, ADMITTED) if keep_unknown else (KEPT,))]
+        journal, good = Journal(folder / EPISODES), (KEPT, ADMITTED) if keep_unknown else (KEPT,)
+        for attempt in range(samples):
+            finished = {row["key"] for row in journal.rows if row["verdict"] in good or row["attempt"] >= attempt}
+            left = [(number, each) for number, each in enumerate(questions) if each.key not in finished]
+            for record in play(left, attempt, f"sample {attempt + 1} of {samples}"):
+                [correct] = right([record], answer, min_reward)
+                row = {"key": record.question.key, "attempt": attempt, "correct": correct}
+                row |= {"verdict": verdict(record, correct)}
+                journal.append([row | episode_json(record, times=False)])
+        places = {question.key: place for place, question in enumerate(questions)}
+        episodes = sorted(journal.rows, key=lambda row: (places[row["key"]], row["attempt"]))
+        kept = [each for each in episodes if each["verdict"] in good]
         rows = [row for episode in kept for row in (rag_r1.segments if segmented else rag_r1.whole)(episode)]
         write_json_lines(folder / "rows.jsonl", rows)
         verdicts = counting.Counter(episode["verdict"] for episode in episodes)
         kinds = counting.Counter(row["kind"] for row in rows)
         rounds = [episode["outcome"]["counts"]["retrieval_rounds"] for episode in kept]
         report: dict[str, Any] = {
-            "questions": len(episodes),
+            "questions": len(places),
+            "episodes": len(episodes),
             "right": sum(episode["correct"] for episode in episodes),
             "verdicts": {name: verdicts[name] for name in VERDICTS},
             "rows": len(rows),
             "kinds": {name: kinds[name] for name in rag_r1.KINDS},
             "retrieval_rounds_of_kept": sum(rounds) / len(rounds) if rounds else None,
         }
-        _write_report(folder / REPORT, f"demonstrations of {len(episodes):,} questions", report)
+        _write_report(folder / REPORT, f"demonstrations of {len(places):,} questions", report)
 
 
 @gin.configurable
@@ -252,12 +257,10 @@ def selection(
                 for number, each in enumerate(asked)
                 if not first_right[each.key] and each.key not in finished
             ]
-            for records in play(left, attempt):
-                journal.append(
-                    {"key": each.question.key, "attempt": attempt, "correct": correct, "answer": each.outcome.answer}
-                    | {"context_full": not each.finished}
-                    for each, correct in zip(records, right(records, answer), strict=True)
-                )
+            for record in play(left, attempt, f"rollout {attempt}"):
+                [correct] = right([record], answer)
+                row = {"key": record.question.key, "attempt": attempt, "correct": correct}
+                journal.append([row | {"answer": record.outcome.answer, "context_full": not record.finished}])
             make_console().print(f"rollout {attempt}: {len(left)} questions", highlight=False)
         solved = {row["key"]: row["attempt"] for row in journal.rows if row["correct"]}
         selected = rag_r1.select(asked, first_right, solved, easy_share=easy_share, seed=seed)
@@ -321,15 +324,13 @@ def golden_plans(
         done = {(row["key"], row["attempt"]) for row in journal.rows}
         for attempt in range(1, trajectories + 1):
             missing = [(number, each) for number, each in enumerate(left) if (each.key, attempt) not in done]
-            for records in play(missing, attempt):
-                rows = []
-                for record, correct in zip(records, right(records, answer), strict=True):
-                    row = {"key": record.question.key, "attempt": attempt}
-                    row |= {"verdict": golden.golden_verdict(record, correct)}
-                    if row["verdict"] == KEPT:
-                        row["graph"] = golden.graph_of(record)
-                    rows.append(row | episode_json(record, times=False))
-                journal.append(rows)
+            for record in play(missing, attempt, f"trajectory {attempt}"):
+                [correct] = right([record], answer)
+                row = {"key": record.question.key, "attempt": attempt}
+                row |= {"verdict": golden.golden_verdict(record, correct)}
+                if row["verdict"] == KEPT:
+                    row["graph"] = golden.graph_of(record)
+                journal.append([row | episode_json(record, times=False)])
         planned = golden.golden_questions(left, journal.rows)
         rows_of_questions = (
             question_row(question, identity=question.coupling, extra={"golden_plans": graphs})

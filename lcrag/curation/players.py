@@ -6,6 +6,7 @@ and to read, and "unknown" is an answer.
 
 import collections
 import dataclasses
+import json
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -22,19 +23,25 @@ from lcrag.curation.playing import (
     unknown_in,
 )
 from lcrag.data.questions import Question, records_fingerprint
-from lcrag.episodes import Chat, Complete, Generate, Turn
+from lcrag.episodes import Chat, Complete, Generate, Translator, Turn
 from lcrag.episodes.programs import answer_language
 from lcrag.episodes.searches import sentences_of
-from lcrag.episodes.tags import INFORMATION, OBSERVATION, SEARCH, closing, neutralise
+from lcrag.episodes.tags import EVIDENCE, INFORMATION, OBSERVATION, SEARCH, THINK, closing, neutralise
 from lcrag.errors import typed
 from lcrag.rewards.matching import VERDICTS, holds_answer
+from lcrag.rewards.text import COMMAS
 
-# Plain thoughts, so that a policy learns the form and little else; {place} is "Doc 2", or "A passage".
+# Plain thoughts, so that a policy learns the form and little else; {place} is "Doc 2", or "a passage".
 FIRST = ("I need to look this up.", "I do not know this, so I search for it.", "Let me search for this.")
 AGAIN = (
     "These passages do not say it. I search again.",
     "The answer is not in these passages, so I need another search.",
     "I have not found it yet. Let me search again.",
+)
+NEXT = (
+    "{place} says a part of it. I need to know more.",
+    "I have found something, but not all that the question asks.",
+    "That is one part. Now I search for the next one.",
 )
 READ = ("{place} answers this.", "The answer is in {place}.", "{place} says it.")
 MISSING = (
@@ -43,13 +50,9 @@ MISSING = (
     "I have not found the answer.",
 )
 _BLOCK = re.compile(rf"<({INFORMATION}|{OBSERVATION})>(.*?)</\1>", re.DOTALL)
-_HEAD = re.compile(r"(Doc \d+)(?:\(Title: .*?\)|:)\s*")
+_HEAD = re.compile(r"(?:(Doc \d+)(?:\(Title: (?:[^()]|\([^()]*\))*\)|:)|\(Title: \".*?\"\))\s*")
+_REFERENCE = re.compile(r"#(\d+)")
 _SEARCHED = re.compile(rf"<{SEARCH}>(.*?)</{SEARCH}>", re.DOTALL)
-
-
-def varied(texts: Sequence[str], *key: str) -> str:
-    """Returns one of some texts, a function of the key."""
-    return texts[zlib.crc32("\0".join(key).encode()) % len(texts)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,10 @@ class Hop:
     queries: tuple[str, ...]  # in the order in which they are tried, until a passage holds it
     golds: tuple[str, ...]  # that a passage must hold, as `holds_answer` reads it
     passages: tuple[str, ...] = ()  # golden ones, of which a sentence must be shown; empty: any passage counts
+    # Names that the question or a passage must have held before this is searched for.
+    subject: tuple[str, ...] = ()
+    # Queries after the others, each once the question or a passage has held it.
+    titles: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +73,15 @@ class Evidence:
     """Where an observation holds what a hop needs."""
 
     sentence: str
-    place: str  # "Doc 2", or "A passage" where passages have no numbers
+    place: str  # "Doc 2", or "a passage" where passages have no numbers
+
+
+def thinking(texts: Sequence[str], key: Sequence[str], evidence: Evidence | None = None, tags: bool = True) -> str:
+    """Returns one of some thoughts, a function of the key, about evidence if there is any, on a line of its own."""
+    text = texts[zlib.crc32("\0".join(key).encode()) % len(texts)]
+    text = text.format(place=evidence.place if evidence else "")
+    text = f"{text[0].upper()}{text[1:]}"
+    return f"<{THINK}> {text} </{THINK}>\n" if tags else f"{text}\n"
 
 
 def evidence_in(observations: Sequence[str], hop: Hop) -> Evidence | None:
@@ -77,66 +92,159 @@ def evidence_in(observations: Sequence[str], hop: Hop) -> Evidence | None:
         for sentence in sentences_of(neutralise(" ".join(text.split())))
         if holds_answer([sentence], hop.golds)
     ]
-    for block in (match[2] for text in observations for match in _BLOCK.finditer(text)):
-        for line in map(str.strip, block.splitlines()):
-            if not holds_answer([line], hop.golds):
-                continue
-            sentences = map(str.strip, sentences_of(_HEAD.sub("", line)))
-            if hop.passages:
-                found = next((sentence for sentence in golden if sentence in line), None)
-            else:  # the whole passage, if its title holds the answer or the answer crosses a full stop
-                found = next((sentence for sentence in sentences if holds_answer([sentence], hop.golds)), line)
-            if found is not None:
-                named = _HEAD.match(line)
-                return Evidence(found, named[1] if named else "A passage")
+    for line in map(str.strip, (line for text in observations for line in _lines_of(text))):
+        if not holds_answer([line], hop.golds):
+            continue
+        sentences = map(str.strip, sentences_of(_HEAD.sub("", line)))
+        if hop.passages:
+            found = next((sentence for sentence in golden if sentence in line), None)
+        else:  # the whole passage, if its title holds the answer or the answer crosses a full stop
+            found = next((sentence for sentence in sentences if holds_answer([sentence], hop.golds)), line)
+        if found is not None:
+            named = _HEAD.match(line)
+            return Evidence(found, (named and named[1]) or "a passage")
     return None
+
+
+def _lines_of(observation: str) -> list[str]:
+    """Returns the lines of the passages in an observation, as all programs write them, RAG-R1's JSON included."""
+    blocks = [match[2] for match in _BLOCK.finditer(observation)]
+    texts = [json.loads(block)["documents"] if block.lstrip().startswith('{"') else [block] for block in blocks]
+    return [line for documents in texts for document in documents for line in document.splitlines()]
+
+
+def hops_of(question: Question, golds: Sequence[str], queries: Sequence[str]) -> tuple[Hop, ...]:
+    """Returns what the answer to a question needs, as far as its data set says so.
+
+    MuSiQue has sub-questions with their answers, 2WikiMultiHopQA the facts as triples, HotpotQA the titles of the
+    passages: a comparison needs two. Other questions have one hop, for which the question itself is searched for.
+
+    Args:
+      golds: Golden answers that count in a passage.
+      queries: What a question with one hop is searched for.
+    """
+    extra, whole = question.extra, neutralise(question.text)
+    wanted = tuple(gold for gold in golds if gold.lower() not in VERDICTS)
+    passages = tuple(extra.get("golden_passages", ()))
+    if steps := extra.get("decomposition"):
+        answers = [step["answer"] for step in steps]
+
+        def named(text: str) -> list[str]:
+            places = (int(number) - 1 for number in _REFERENCE.findall(text))
+            return [answers[place] for place in places if 0 <= place < len(answers)]
+
+        def query(text: str) -> str:
+            text = _REFERENCE.sub(lambda match: (named(match[0]) or [match[0]])[0], text)
+            return text.replace(" >> ", " ")  # between a subject and its relation
+
+        return tuple(
+            Hop(
+                queries=(query(step["question"]), whole),
+                golds=(step["answer"], *(wanted if step is steps[-1] else ())),
+                passages=passages,
+                subject=tuple(named(step["question"])),
+            )
+            for step in steps
+        )
+    if facts := extra.get("evidences"):
+        return tuple(
+            Hop(queries=(f"{subject} {relation}", subject), golds=(value,), subject=(subject,))
+            for subject, relation, value in facts
+        )
+    titles = tuple(dict.fromkeys(title for title, _ in extra.get("supporting_facts", ())))
+    if extra.get("type") == "comparison" and titles:
+        return tuple(Hop(queries=(title,), golds=(title,), subject=(title,)) for title in titles)
+    return (Hop(queries=tuple(queries), golds=wanted, passages=passages, titles=titles),)
 
 
 @gin.register
 class GoldenSearcher:
-    """Plays LcRL's and Search-R1's programs from golden answers, without a model.
+    """Plays search programs from golden answers, without a model: LcRL's, Search-R1's, R-Search's and RAG-R1's.
 
-    It searches for the question, and answers with the golden answer once a shown passage holds one in any language.
-    Otherwise it searches again, and when it may not, or has no other query, it answers "unknown". What it never does is
-    to answer what no passage has shown.
+    It searches for the question, or for its hops (see `hops_of`), and answers with the golden answer once a shown
+    passage holds one in any language, and each hop. Otherwise it searches again, and when it may not, or has no other
+    query, it answers "unknown". What it never does is to answer what no passage has shown.
 
     Args:
       questions: The questions, in all languages whose versions are queries and whose answers count in a passage.
       repeats: Whether the question is asked twice in the same words, as LcRL's route sends it to other collections;
         then, or at once, it is asked in English, if it has an English version.
+      queries: Maximum number of queries in one search (RAG-R1); above 1, commas separate them.
+      thinks: Whether thoughts stand between tags.
+      evidence: Whether the sentences that hold the hops precede the answer (R-Search).
     """
 
-    def __init__(self, questions: Sequence[Question], repeats: bool = True):
+    def __init__(
+        self,
+        questions: Sequence[Question],
+        repeats: bool = True,
+        queries: int = 1,
+        thinks: bool = True,
+        evidence: bool = False,
+    ):
         self._golds = collections.defaultdict[str, dict[str, None]](dict)
         self._english = {question.coupling: question.text for question in questions if question.language == "en"}
         for question in questions:
             self._golds[question.coupling] |= dict.fromkeys(question.answers)
-        self._repeats = repeats
+        self._repeats, self._queries, self._thinks, self._evidence = repeats, queries, thinks, evidence
 
     def __call__(self, question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
         """Returns a thought and a search, or a thought and the answer."""
         check_dialogue(question, request)
         observations = [turn.text for turn in turns[1:] if turn.by == "environment"]
         searched = _SEARCHED.findall("".join(turn.text for turn in turns if turn.by == "policy"))
-        hop, key = self.hop(question), (question.key, str(len(searched)))
-        if evidence := evidence_in(observations, hop):
-            thought = varied(READ, *key).format(place=evidence.place)
-            return f"<think> {thought} </think>\n<answer> {golden_answer(question)} </answer>"
-        left = hop.queries[len(searched) :]
-        if left and closing(SEARCH) in request.stop:
-            return f"<think> {varied(AGAIN if searched else FIRST, *key)} </think>\n<search> {left[0]} </search>"
-        unknown = unknown_in(answer_language(question))
-        return f"<think> {varied(MISSING, *key)} </think>\n<answer> {unknown} </answer>"
+        hops, key = self.hops(question), (question.key, str(len(searched)))
+        found = [evidence_in(observations, hop) for hop in hops]
+        if all(found):
+            sentences = "\n".join(dict.fromkeys(each.sentence for each in found if each))
+            evidence = f"<{EVIDENCE}>\n{sentences}\n</{EVIDENCE}>\n" if self._evidence else ""
+            return f"{self._thought(READ, key, found[-1])}{evidence}<answer> {golden_answer(question)} </answer>"
+        seen = (question.text, *observations)
+        ready = [
+            query
+            for hop, evidence in zip(hops, found, strict=True)
+            if evidence is None
+            and all(holds_answer(seen, [name]) for name in hop.subject)
+            and (query := self._next_query(hop, searched, seen))
+        ]
+        whole = neutralise(question.text)
+        if not ready and not any(whole in content for content in searched):
+            ready = [whole]  # where the question does not name what its data set says of it
+        if ready and closing(SEARCH) in request.stop:
+            before = [evidence_in(observations[:-1], hop) for hop in hops]
+            new = next((now for now, then in zip(found, before, strict=True) if now and not then), None)
+            thought = self._thought(NEXT if new else AGAIN if searched else FIRST, key, new)
+            asked = ", ".join(map(self._written, list(dict.fromkeys(ready))[: self._queries]))
+            return f"{thought}<search> {asked} </search>"
+        return f"{self._thought(MISSING, key)}<answer> {unknown_in(answer_language(question))} </answer>"
 
-    def hop(self, question: Question) -> Hop:
+    def hops(self, question: Question) -> tuple[Hop, ...]:
         """Returns what the answer to a question needs."""
         own, english = map(neutralise, (question.text, self._english.get(question.coupling, question.text)))
-        queries = (own, own) if self._repeats else (own,)
-        return Hop(
-            queries=(*queries, english) if english != own else queries,
-            golds=tuple(gold for gold in self._golds[question.coupling] if gold.lower() not in VERDICTS),
-            passages=tuple(question.extra.get("golden_passages", ())),
-        )
+        queries: tuple[str, ...] = (own, own) if self._repeats else (own,)
+        if english != own:
+            queries += (english,)
+        return hops_of(question, tuple(self._golds[question.coupling]), queries)
+
+    def _next_query(self, hop: Hop, searched: Sequence[str], seen: Sequence[str]) -> str | None:
+        """Returns the first query of a hop that was asked less often than it is listed; None if there is none."""
+        titles = (title for title in hop.titles if holds_answer(seen, [title]))
+        queries = (*hop.queries, *titles)
+        for place, query in enumerate(queries, start=1):
+            written = self._written(query)
+            asked = sum(written in text if self._queries > 1 else written == text.strip() for text in searched)
+            if asked < queries[:place].count(query):
+                return query
+        return None
+
+    def _written(self, query: str) -> str:
+        """Returns a query in a form whose commas do not separate, where commas do."""
+        if self._queries == 1 or not any(comma in query for comma in COMMAS):
+            return query
+        return f'"{query}"' if '"' not in query else re.sub(f"[{COMMAS}]", " ", query)
+
+    def _thought(self, texts: Sequence[str], key: tuple[str, ...], evidence: Evidence | None = None) -> str:
+        return thinking(texts, key, evidence, tags=self._thinks)
 
 
 @gin.configurable
@@ -147,6 +255,7 @@ def player_teacher(
     tokenizer: str,
     chat: Chat,
     context: int,
+    translator: Translator | None = None,
 ) -> WritingTeacher:
     """Returns a player as the teacher, which needs no model.
 
@@ -154,7 +263,13 @@ def player_teacher(
       player: Makes the player from the questions: `@GoldenSearcher`.
       questions: The demonstrated questions, in all languages.
       tokenizer, chat, context: As of `endpoint_teacher`.
+      translator: For a program that translates.
     """
     writer, hashes = player(questions), {"player_questions": records_fingerprint(questions)}
-    encoder = context_tokenizer(tokenizer, chat)
-    return WritingTeacher(writer=greedy(writer, "a player"), tokenizer=encoder, context=context, hashes=hashes)
+    return WritingTeacher(
+        writer=greedy(writer, "a player"),
+        tokenizer=context_tokenizer(tokenizer, chat),
+        context=context,
+        translator=translator,
+        hashes=hashes,
+    )

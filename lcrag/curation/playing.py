@@ -5,7 +5,7 @@ The records have the same form as episodes of the policy. Writers are a chat mod
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -38,7 +38,7 @@ from lcrag.errors import UserError, lookup, typed
 from lcrag.files import resolved_folder
 from lcrag.models.completers import LOCAL, ChatEndpoint
 from lcrag.policy import Policy, load_tokenizer, parameter_fingerprint
-from lcrag.rewards import ANSWER_TERMS
+from lcrag.rewards import ANSWER_TERMS, mathematics, multiple_choice
 from lcrag.rewards.text import folded
 from lcrag.sampling import Sampled, Sampler, SamplerConfig
 
@@ -51,7 +51,7 @@ USUAL_RETRIES = Retries()
 ANSWER_ROOM = 16  # tokens kept free after every observation
 
 
-def play(
+def played(
     programs: Sequence[tuple[Question, Program]],
     writer: TextWriter,
     search: Search,
@@ -62,9 +62,8 @@ def play(
     retries: Retries = USUAL_RETRIES,
     concurrency: int = 1,
     translator: Translator | None = None,
-    progress: Callable[[int, int], None] = lambda finished, total: None,
-) -> list[EpisodeRecord]:
-    """Runs programs to their end in lockstep and returns their records; log-probabilities are 0.
+) -> Iterator[EpisodeRecord]:
+    """Runs programs to their end in lockstep and yields their records as they finish; log-probabilities are 0.
 
     The searches and translations that the programs wait for at the same time are batched. The writer also writes the
     completions that a program requests of its policy; `EpisodeRecord.completions` holds them.
@@ -75,7 +74,6 @@ def play(
       edit: Changes the results of a search before its program sees them.
       concurrency: Number of concurrent calls of the writer; above 1 for writers that wait for a remote model.
       translator: Makes translations; None: a program that requests one is rejected.
-      progress: Called with (finished, total) after every round of turns.
 
     Raises:
       UserError: a prompt does not fit the context, a search or a translation failed, or a program requests a completion
@@ -117,7 +115,7 @@ def play(
     playing = episodes
     with futures.ThreadPoolExecutor(concurrency) as workers:
         map_each = map if concurrency == 1 else workers.map
-        while playing := [episode for episode in playing if episode.outcome is None]:
+        while playing:
             list(map_each(write_turns, playing))
             waiting = [pending for episode in playing for pending in episode.take_pending()]
             completions = [(pending, pending.request) for pending in waiting if isinstance(pending.request, Complete)]
@@ -138,7 +136,7 @@ def play(
             if translations and translator is None:
                 raise UserError(
                     f"the program of {translations[0][0].episode.name} translates, but its demonstrator has no"
-                    " translator: set oracle_demonstrations.translator = @LookUpTranslator() or another one"
+                    " translator: set oracle_demonstrations.translator, or player_teacher.translator, to one"
                 )
             texts = answer_translations(translator, [r for _, r in translations], retries) if translator else []
             for (pending, translation), text in zip(translations, texts, strict=True):
@@ -148,8 +146,19 @@ def play(
                         " demonstration needs it, so fix the translator and start again"
                     )
                 pending.answer(text)
-            progress(sum(episode.outcome is not None for episode in episodes), len(episodes))
-    return [episode.record() for episode in episodes]
+            yield from (episode.record() for episode in playing if episode.outcome is not None)
+            playing = [episode for episode in playing if episode.outcome is None]
+
+
+def play(
+    programs: Sequence[tuple[Question, Program]],
+    writer: TextWriter,
+    search: Search,
+    tokenizer: ContextTokenizer,
+    **options: Any,
+) -> list[EpisodeRecord]:
+    """Returns the records of `played` in the order of the programs; the arguments are the same."""
+    return sorted(played(programs, writer, search, tokenizer, **options), key=lambda record: record.episode)
 
 
 KEPT = "kept"
@@ -159,12 +168,13 @@ INVALID, TOO_MANY, EMPTY = "an invalid action", "a query too many", "an empty qu
 VERDICTS = (KEPT, WRONG, ADMITTED, NO_ANSWER, CONTEXT_FULL, INVALID, TOO_MANY, EMPTY)
 
 
-def right(records: Sequence[EpisodeRecord], answer: str) -> list[bool]:
-    """Returns whether each episode's answer is a golden one to a reader: whether the answer reward of a name is 1."""
-    reward = lookup(ANSWER_TERMS, answer, "answer reward")
+def right(records: Sequence[EpisodeRecord], answer: str, min_reward: float = 1.0) -> list[bool]:
+    """Returns whether each episode's answer is a golden one to a reader: whether its answer reward is high enough."""
+    terms = {**ANSWER_TERMS, "mathematics": mathematics, "multiple_choice": multiple_choice}
+    reward = lookup(terms, answer, "answer reward")
     answers = [folded(record.outcome.answer or "") for record in records]
     scores = reward(answers, [[*map(folded, record.question.answers)] for record in records])
-    return [score >= 1.0 for score in scores.tolist()]
+    return [score >= min_reward for score in scores.tolist()]
 
 
 def unknown_in(language: str) -> str:
@@ -195,7 +205,6 @@ def verdict(record: EpisodeRecord, correct: bool) -> str:
 PLACE = "{answer}"
 # (question, its fresh program, number of its random stream)
 EpisodeJobs: TypeAlias = Sequence[tuple[Question, Program, int]]
-Progress: TypeAlias = Callable[[int, int], None]  # called with (finished, all) episodes
 
 
 def messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
@@ -297,10 +306,8 @@ class Teacher(Protocol):
     def hashes(self) -> Mapping[str, str]:
         """Content hashes of the models and files on which the teacher depends, by name."""
 
-    def play(
-        self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int, progress: Progress
-    ) -> list[EpisodeRecord]:
-        """Returns the finished episodes in the order of `jobs`; each `attempt` has its own random streams."""
+    def play(self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> Iterator[EpisodeRecord]:
+        """Yields the episodes as they finish; each `attempt` has its own random streams."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -311,22 +318,23 @@ class WritingTeacher:
     tokenizer: ContextTokenizer
     context: int  # length of a context, in tokens
     concurrency: int = 1  # number of programs that run at the same time
+    translator: Translator | None = None  # for programs that translate
     hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def play(
-        self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int, progress: Progress
-    ) -> list[EpisodeRecord]:
-        """Returns the finished episodes; the attempt makes no difference."""
+    def play(self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> Iterator[EpisodeRecord]:
+        """Yields the episodes as they finish; the attempt makes no difference."""
         programs = [(question, program) for question, program, _ in jobs]
-        return play(
+        records = played(
             programs,
             self.writer(temperature),
             search,
             self.tokenizer,
             context=self.context,
             concurrency=self.concurrency,
-            progress=progress,
+            translator=self.translator,
         )
+        for record in records:
+            yield dataclasses.replace(record, episode=jobs[record.episode][2])
 
 
 @gin.configurable("policy_teacher")
@@ -344,17 +352,11 @@ class SamplingTeacher:
         tokenizer = self._policy.tokenizer.fingerprint()
         return {"teacher": parameter_fingerprint(self._policy.params), "tokenizer": tokenizer}
 
-    def play(
-        self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int, progress: Progress
-    ) -> list[EpisodeRecord]:
-        """Returns the finished episodes in the order of `jobs`; the same attempt gives the same episodes."""
+    def play(self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> Iterator[EpisodeRecord]:
+        """Yields the episodes as they finish; the same attempt gives the same episodes."""
         parts: dict[str, Any] = {"sampler": self._sampler, "tokenizer": self._policy.tokenizer, "search": search}
         runner = self._runner(**parts, temperature=temperature, seed=derived_seed(self._seed, attempt))
-        records: dict[int, EpisodeRecord] = {}
-        for record in runner.stream(jobs):
-            records[record.episode] = record
-            progress(len(records), len(jobs))
-        return [records[number] for _, _, number in jobs]
+        yield from runner.stream(jobs)
 
 
 def rule_based_teacher(

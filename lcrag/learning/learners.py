@@ -256,14 +256,22 @@ class SupervisedLearner:
 
     def learn(self, rows: Sequence[Trajectory]) -> dict[str, float]:
         """Make one update and return its metrics."""
-        batch = pack(rows, self._layout, self._shares)
+        batch = self._packed(rows)
         return self._policy.learn(batch) | {"packing/filled": batch.filled}
+
+    def _packed(self, rows: Sequence[Trajectory]) -> Batch:
+        """Pack rows into as many micro-batches as so many rows can need, so that steps share a compiled update.
+
+        Empty ones are skipped.
+        """
+        most = max(-(-len(rows) // self._layout.rows), self._layout.min_micro_batches)
+        return pack(rows, dataclasses.replace(self._layout, min_micro_batches=most), self._shares)
 
     def loss(self, rows: Sequence[Trajectory], rows_per_batch: int) -> float:
         """Compute the supervised loss of all rows together, in nats, as the objective aggregates it."""
         total, count = 0.0, 0
         for start in range(0, len(rows), rows_per_batch):
-            batch = pack(rows[start : start + rows_per_batch], self._layout, self._shares)
+            batch = self._packed(rows[start : start + rows_per_batch])
             with jax.transfer_guard("disallow"):
                 scores = jax.device_get(self._policy.score(batch))
             mask = np.asarray(batch.mask)

@@ -461,6 +461,9 @@ class _PlainValues(config_parser.ParserDelegate):
         return Macro(macro_name)
 
 
+_REFERRED = re.compile(r"[@%](?:\w+/)*(\w+)")
+
+
 def parse_statements(config: str, place: str = "config.gin") -> dict[str, Any]:
     """Returns every statement of a configuration without includes: `scope/Name.parameter` or macro -> value."""
     statements = {}
@@ -518,6 +521,19 @@ def statements(config: str) -> dict[str, str]:
         return repr(value)
 
     return {key: written(value) for key, value in parse_statements(config).items()}
+
+
+def statements_for(config: str, name: str) -> list[str]:
+    """Returns the statements of an operative configuration that a configurable reads, also through others.
+
+    Without imports: what the configurable does not name, such as a user's source of rows, need not exist.
+    """
+    written, wanted = statements(config), [name]
+    owners = {key: key.rpartition(".")[0].rpartition("/")[2] or key for key in written}
+    for each in wanted:  # it grows
+        named = (other for key in written if owners[key] == each for other in _REFERRED.findall(written[key]))
+        wanted += [other for other in dict.fromkeys(named) if other not in wanted]
+    return [f"{key} = {value}" for key, value in written.items() if owners[key] in wanted]
 
 
 def differences(there: str, here: str, may_change: Collection[str] = (), only_shared: bool = False) -> str | None:

@@ -40,6 +40,7 @@ from lcrag.methods.rag_r1.curation import KINDS, oracle_teacher
 from lcrag.methods.rag_r1.program import rag_r1
 from lcrag.methods.translate_r1.pipeline import ModelRequest
 from lcrag.policy import initialise, load_tokenizer, save_hugging_face
+from lcrag.rewards import token_f1
 
 WORLD = build_world(0)
 SMALL = dataclasses.replace(WORLD, facts=WORLD.facts[:5], chains=())  # its fingerprint takes no time
@@ -62,7 +63,7 @@ class Scripted:
     def hashes(self):
         return {"teacher": self.name}
 
-    def play(self, jobs, search, *, temperature, attempt, progress):
+    def play(self, jobs, search, *, temperature, attempt):
         if self.batches == 0:
             raise KeyboardInterrupt
         self.batches = None if self.batches is None else self.batches - 1
@@ -128,9 +129,10 @@ def plan(output, teacher=None, **options):
 
 
 def results(folder):
-    """All files of a run except those that record when, by which call and how it was made."""
-    about = "run.json", "config.gin"
-    return {path.name: content for path, content in contents(folder).items() if path.name not in about}
+    """All files of a run except those that record when, by which call and how it was made; journals in any order."""
+    about, journals = ("run.json", "config.gin"), ("episodes.jsonl", "rollouts.jsonl", "trajectories.jsonl")
+    files = {path.name: content for path, content in contents(folder).items() if path.name not in about}
+    return files | {name: sorted(files[name].splitlines()) for name in journals if name in files}
 
 
 def report_of(folder):
@@ -138,14 +140,15 @@ def report_of(folder):
 
 
 @contextlib.contextmanager
-def interrupted_after(batches, monkeypatch):
-    """Expects a Ctrl-C after some batches of a `WritingTeacher`."""
-    whole, left = WritingTeacher.play, iter(range(batches))
+def interrupted_after(episodes, monkeypatch):
+    """Expects a Ctrl-C after some episodes of a `WritingTeacher`."""
+    whole, left = WritingTeacher.play, iter(range(episodes))
 
     def play(self, *arguments, **options):
-        if next(left, None) is None:
-            raise KeyboardInterrupt
-        return whole(self, *arguments, **options)
+        for record in whole(self, *arguments, **options):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            yield record
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(WritingTeacher, "play", play)
@@ -177,6 +180,28 @@ def test_what_demonstrations_are(finished):
     assert all(report["kinds"][kind] > 0 for kind in KINDS[1:4])  # the oracle answers nothing unread
     assert '{"query": [' in rows[-1]["turns"][-2]["text"]
     assert rows[-1]["turns"][-1]["text"].endswith("</answer>")
+
+
+def test_rejection_sampling_keeps_what_earned_enough(tmp_path):
+    options = {"questions": QUESTIONS, "samples": 3, "temperature": 1.0, "segmented": False}
+    options |= {"answer": "token_f1", "min_reward": 0.5}
+    with pytest.raises(KeyboardInterrupt):
+        demonstrate(tmp_path / "run", guessing(batches=4), **options)
+    for batches in (None, 0):  # it goes on, and then there is nothing left
+        demonstrate(tmp_path / "run", guessing(batches=batches), **options)
+    episodes, rows = (json_lines(tmp_path / "run" / f"{name}.jsonl") for name in ("episodes", "rows"))
+    attempts = collections.defaultdict(list)
+    for episode in episodes:
+        score = token_f1([episode["answer"]], [episode["golds"]])[0]
+        assert (episode["verdict"] == "kept") == (score >= 0.5)
+        attempts[episode["key"]].append((episode["attempt"], episode["verdict"] == "kept"))
+    assert {*attempts} == {question.key for question in QUESTIONS}
+    for tried in attempts.values():  # until one is kept
+        assert [number for number, _ in tried] == list(range(len(tried)))
+        assert not any(kept for _, kept in tried[:-1])
+        assert tried[-1][1] or len(tried) == 3
+    assert {len(tried) for tried in attempts.values() if tried[-1][1]} > {1}
+    assert [row["kind"] for row in rows] == ["episode"] * sum(tried[-1][1] for tried in attempts.values())
 
 
 def test_what_a_selection_is(finished):
@@ -286,12 +311,14 @@ def test_a_model_behind_an_endpoint(tmp_path):
     assert "<search> Where was Steven Spielberg born?</search>" in [turn["text"] for turn in trajectory["turns"]]
 
 
-@pytest.mark.parametrize(("kind", "batches"), [("demonstrated", 0), ("demonstrated", 2), ("planned", 1)])
-def test_it_goes_on_after_a_kill(kind, batches, finished, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("kind", "episodes"), [("demonstrated", 0), ("demonstrated", 19), ("planned", 7)])
+def test_it_goes_on_after_a_kill(kind, episodes, finished, tmp_path, monkeypatch):
     output = tmp_path / "run"
     call, journal = (demonstrate, "episodes") if kind == "demonstrated" else (plan, "trajectories")
-    with interrupted_after(batches, monkeypatch):
+    with interrupted_after(episodes, monkeypatch):
         call(output)
+    if episodes:
+        assert len(json_lines(output / f"{journal}.jsonl")) == episodes
     with (output / f"{journal}.jsonl").open("a") as file:
         file.write('{"key": "torn')
     assert not (output / "report.json").exists()

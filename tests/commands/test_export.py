@@ -63,6 +63,15 @@ def test_the_latest_checkpoint_is_what_the_run_saved_as_its_policy(finished, tmp
     assert load_tokenizer(out).fingerprint() == load_tokenizer(finished / "policy").fingerprint()
 
 
+def test_the_modules_of_a_run_that_made_its_rows_are_not_needed(finished, tmp_path):
+    run, out = shutil.copytree(finished, tmp_path / "run"), tmp_path / "out"
+    config = (run / "config.gin").read_text()
+    mine = "sft.rows = @my_rows\nsft.validation_rows = @mine/my_rows\nmy_rows.file = 'gone.jsonl'\n"
+    (run / "config.gin").write_text(f"import no_such_module\n{config}\n{mine}")
+    assert export(run, output=out) == 0
+    assert_same_weights(out, finished / "policy")
+
+
 def test_an_earlier_step_and_another_dtype(finished, tmp_path):
     assert export(finished, 1, "--gin.export.dtype='bfloat16'", output=tmp_path / "out") == 0
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "bfloat16"

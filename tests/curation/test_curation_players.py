@@ -1,12 +1,13 @@
 """Players that need no model: they answer what a passage has shown, search again otherwise, and replay exactly."""
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 from support import tiny_tokenizer
 
-from lcrag.curation.players import GoldenSearcher
+from lcrag.curation.players import Evidence, GoldenSearcher, Hop, evidence_in
 from lcrag.curation.playing import ADMITTED, KEPT, play, right, verdict
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.demonstrations import read_demonstrations
@@ -14,9 +15,18 @@ from lcrag.data.questions import Question
 from lcrag.data.rows import counted_bad_rows
 from lcrag.episodes import Chat, episode_json
 from lcrag.episodes.running_episode import ContextTokenizer
+from lcrag.errors import UserError
 from lcrag.methods.baselines.searches import search_r1
+from lcrag.methods.globalrag.golden import GoldenPlanner
+from lcrag.methods.globalrag.plans import with_decomposition
+from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.lcrl.program import hierarchical_search
+from lcrag.methods.r_search.program import r_search
 from lcrag.methods.rag_r1.curation import whole
+from lcrag.methods.rag_r1.program import rag_r1
+from lcrag.methods.translate_r1.oracles import GoldenTranslator
+from lcrag.methods.translate_r1.program import translate_r1
+from lcrag.models.translators import TranslationMemory
 from lcrag.retrieval import Hit
 
 TOKENIZER = tiny_tokenizer()
@@ -86,11 +96,128 @@ def test_only_the_golden_passage_counts_where_it_is_known():
         assert judged(record) == expected
 
 
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("Doc 2(Title: Victoria (Australia)) Sea. Labor won.", "Doc 2"),
+        ("Doc 12: Sea. Labor won.", "Doc 12"),
+        ('(Title: "Victoria (Australia)") Sea. Labor won.', "a passage"),
+        ('{"query": ["q"], "documents": ["Doc 1: Sea.\\nDoc 2: Sea. Labor won."]}', "Doc 2"),
+    ],
+)
+@pytest.mark.parametrize("tag", ["information", "observation"])
+def test_evidence_is_a_sentence_as_every_program_shows_it(line, place, tag):
+    hop = Hop(queries=(), golds=("labor",))
+    assert evidence_in([f"<{tag}>\n{line}\n</{tag}>"], hop) == Evidence("Labor won.", place)
+    assert evidence_in([line, "Labor won."], hop) is None  # outside of a block
+
+
 def test_no_budget_is_left_to_search_with():
     record, searches = played(
         GoldenSearcher(VERSIONS), lambda *given: hierarchical_search(*given, budget=1), asked(), {"fi": "Oslo."}
     )
     assert (searches, judged(record)) == (NATIVE, ADMITTED)
+
+
+LEFT, RIGHT = "Peru, the state", "Chile"
+COMPARED = Question(
+    id="2", dataset="d", language="en", text=f"Is {LEFT} or {RIGHT} larger?", answers=("no",),
+    extra={"type": "comparison", "supporting_facts": [[LEFT, 0], [RIGHT, 1], [LEFT, 2]]},
+)  # fmt: skip
+STEPS = [
+    {"question": "Peru >> capital", "answer": "Lima", "support": None},
+    {"question": "Who founded #1?", "answer": "Pizarro", "support": None},
+]
+CHAIN = Question(
+    id="3", dataset="d", language="en", text="Who founded Peru's capital?", answers=("Pizarro", "Don Francisco"),
+    extra={"decomposition": STEPS},
+)  # fmt: skip
+CHAIN = with_decomposition(CHAIN)
+FACTS = dataclasses.replace(CHAIN, extra={"evidences": [["Peru", "capital", "Lima"], ["Lima", "founder", "Pizarro"]]})
+TEXTS = {"Peru": "In Peru, the capital is Lima. It is big.", "Lima": "Lima is old. It was founded by Pizarro.",
+         LEFT: "A state.", RIGHT: "A state too."}  # fmt: skip
+
+
+def library(player, program, question, texts):
+    """Plays with one collection, which finds the passages whose titles are in a query."""
+    asked = []
+
+    def search(queries, languages, k):
+        asked.append(list(queries))
+        return [[Hit(id=t, title=t, text=texts[t], score=1.0, language="en") for t in texts if t in q] for q in queries]
+
+    context = ContextTokenizer(TOKENIZER, Chat())
+    [record] = play([(question, program(question, ("en",)))], player, search, context, context=6000)
+    return record, asked
+
+
+ALONE = {"repeats": False}
+PROGRAMS = {
+    "search_r1": (search_r1, lambda question: GoldenSearcher([question], **ALONE)),
+    "r_search": (r_search, lambda question: GoldenSearcher([question], **ALONE, thinks=False, evidence=True)),
+    "rag_r1": (rag_r1, lambda question: GoldenSearcher([question], **ALONE, queries=3)),
+    "globalrag": (globalrag, lambda question: GoldenPlanner([question])),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "question", "queries"),
+    [
+        ("search_r1", CHAIN, [["Peru capital"], ["Who founded Lima?"]]),
+        ("r_search", FACTS, [["Peru capital"], ["Lima founder"]]),
+        ("globalrag", CHAIN, [["Peru capital"], ["Who founded Lima?"]]),
+        ("search_r1", COMPARED, [[LEFT], [RIGHT]]),
+        ("rag_r1", COMPARED, [[LEFT, RIGHT]]),
+        ("rag_r1", CHAIN, [["Peru capital"], ["Who founded Lima?"]]),
+    ],
+)
+def test_what_answers_need_is_searched_for_in_turn_or_in_parallel(name, question, queries):
+    program, player = PROGRAMS[name]
+    record, asked = library(player(question), program, question, TEXTS)
+    assert asked == queries
+    assert judged(record) == KEPT
+    assert record.outcome.answer == question.answers[0]
+    if name == "r_search":
+        assert record.outcome.extra["evidence"] == "In Peru, the capital is Lima.\nIt was founded by Pizarro."
+    if name == "globalrag":
+        assert record.outcome.extra["well_formed"]
+        assert record.outcome.extra["sub_answers"] == {"Q1": "Lima", "Q2": "Pizarro"}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("texts", [{}, {"Peru": TEXTS["Peru"]}, {"Lima": TEXTS["Lima"]}])
+@pytest.mark.parametrize("budget", [1, 2, 4])
+def test_nothing_is_answered_that_no_passage_holds(name, texts, budget):
+    program, player = PROGRAMS[name]
+    record, asked = library(player(CHAIN), lambda *given: program(*given, budget=budget), CHAIN, texts)
+    assert asked
+    assert (judged(record), record.outcome.answer, record.outcome.invalid_actions) == (ADMITTED, "unknown", 0)
+    if name == "globalrag":
+        assert record.outcome.extra["well_formed"]
+
+
+def test_a_question_that_does_not_name_its_facts_is_searched_for_itself():
+    record, asked = library(GoldenSearcher([FACTS]), search_r1, dataclasses.replace(FACTS, text="Who was it?"), {})
+    assert (asked, judged(record)) == ([["Who was it?"]], ADMITTED)
+
+
+def test_a_player_calls_the_translator():
+    versions = [
+        Question(id="4", dataset="d", language=language, text=text, answers=("7",), extra={"domain": "mathematics"})
+        for language, text in (("fi", "Paljonko on 3 ja 4?"), ("en", "What is 3 and 4?"))
+    ]
+    programs = [(question, translate_r1(question)) for question in versions]
+    context = ContextTokenizer(TOKENIZER, Chat())
+    translator = TranslationMemory(versions)
+    records = play(programs, GoldenTranslator(versions), lambda *_: [], context, context=6000, translator=translator)
+    assert [record.outcome.counts["tool_calls"] for record in records] == [1, 0]
+    assert "What is 3 and 4?" in records[0].turns[1].text
+    assert right(records, "mathematics") == [True, True]
+
+
+def test_a_plan_is_needed():
+    with pytest.raises(UserError, match="d/1/fi"):
+        GoldenPlanner([asked()])
 
 
 @pytest.mark.parametrize("program", [hierarchical_search, search_r1])

@@ -237,3 +237,23 @@ def test_the_validation_loss_is_the_training_loss_of_the_same_rows(aggregation):
     learner = SupervisedLearner(policy, objective, adamw(learning_rate=1e-9, steps=4), layout)
     losses = [learner.loss(rows, size) for size in (21, 5)]
     assert losses == pytest.approx([learner.learn(rows)["loss/supervised"]] * 2, rel=2e-6)
+
+
+def test_steps_of_more_and_less_text_share_a_compiled_update():
+    config, mesh = tiny_config(), make_mesh()
+    params = jax.device_put(initialise(config, jax.random.key(0)), param_shardings(config, mesh))
+    layout = Layout(rows=8, row_lengths=(64,), policy_shares=(1.0,), min_episodes=32)
+    optimizer, policy = adamw(learning_rate=1e-3, steps=4), Policy("tiny", config, params, tiny_tokenizer(), mesh)
+    learner, compiled = SupervisedLearner(policy, Supervised(), optimizer, layout), []
+
+    def rows(length):
+        return [Trajectory(np.arange(length), np.arange(length) > 0, np.zeros(length, np.float32))] * 32
+
+    def listen(event, seconds, **_):
+        compiled.append(event)
+
+    learner.learn(rows(60))  # four micro-batches
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    learner.learn(rows(5))  # one
+    jax.monitoring.unregister_event_duration_listener(listen)
+    assert not any("compile" in event for event in compiled)

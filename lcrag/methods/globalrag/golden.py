@@ -19,10 +19,22 @@ import gin
 from lcrag.atlas.facts import UNKNOWN, query_text
 from lcrag.atlas.oracle import NeededFact, SearchState, read_texts
 from lcrag.atlas.world import World, atlas_world
-from lcrag.curation.playing import CONTEXT_FULL, KEPT, NO_ANSWER, WRONG, WritingTeacher, rule_based_teacher
+from lcrag.curation.players import AGAIN, MISSING, READ, Evidence, Hop, evidence_in, thinking
+from lcrag.curation.playing import (
+    CONTEXT_FULL,
+    KEPT,
+    NO_ANSWER,
+    WRONG,
+    WritingTeacher,
+    check_dialogue,
+    golden_answer,
+    rule_based_teacher,
+    unknown_in,
+)
 from lcrag.data.questions import Question, in_share, language_of
 from lcrag.episodes import (
     Chat,
+    Complete,
     ContextFull,
     EpisodeRecord,
     Generate,
@@ -32,6 +44,7 @@ from lcrag.episodes import (
     RetrievalFailure,
     Retrieve,
     SearchAction,
+    Turn,
     answer_in,
     information,
     neutralise,
@@ -39,8 +52,8 @@ from lcrag.episodes import (
 )
 from lcrag.episodes.programs import RETHINK, answer_language, atlas
 from lcrag.episodes.searches import Route, native_only
-from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, closing
-from lcrag.errors import lookup, typed
+from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, SUB_PLAN, closing
+from lcrag.errors import UserError, lookup, typed
 from lcrag.evaluation.tables import Cell, Table
 from lcrag.methods.globalrag.plans import (
     DISORDERED,
@@ -48,6 +61,7 @@ from lcrag.methods.globalrag.plans import (
     BadPlan,
     GoldenGraph,
     QuestionPlan,
+    golden_plans,
     graph_with_answers,
     parse_plan,
     placeholder,
@@ -222,6 +236,73 @@ def graph_of(record: EpisodeRecord) -> GoldenGraph:
         for answer, is_final in zip(sub_answers, final.tolist(), strict=True)
     ]
     return graph_with_answers(plan, answers, (extra["supports"][key] for key in plan.questions))
+
+
+# --- The player ---
+
+PLANS = ("The question has parts, which I resolve one by one.", "I plan first.", "Let me divide the question.")
+SEARCHES = ("I search for this part.", "I need a passage about this.", "Let me look this up.")
+DONE = ("All parts are resolved.", "Now I know the answer.", "I have what the question asks.")
+
+
+@gin.register
+class GoldenPlanner:
+    """Plays GlobalRAG's program from the golden plans of questions, without a model.
+
+    It writes the golden plan, searches for each sub-question with the golden answers of earlier ones in it, once more
+    for its words without a passage that holds its answer, and gives the sub-answer that a shown passage holds.
+    Otherwise the sub-answer is "unknown", and so is the answer.
+
+    Args:
+      questions: The questions; each has a golden plan in its `extra` (see `lcrag.methods.globalrag.plans`).
+    """
+
+    def __init__(self, questions: Sequence[Question]):
+        for question in questions:
+            if not golden_plans(question.extra):
+                raise UserError(
+                    f"question {question.key} has no golden plan to demonstrate: give questions with plans, such as"
+                    " those of data/musique_golden_plans.gin or `lcrag curate golden_plans`"
+                )
+
+    def __call__(self, question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
+        """Returns the plan and the first search, or a sub-answer and what follows it."""
+        check_dialogue(question, request)
+        golden, *_ = golden_plans(question.extra)
+        observations = [turn.text for turn in turns[1:] if turn.by == "environment"]
+        written = "".join(turn.text for turn in turns if turn.by == "policy")
+        number = f"{len(observations)}"
+
+        def thought(texts: Sequence[str], evidence: Evidence | None = None) -> str:
+            return thinking(texts, (question.key, number), evidence)
+
+        text = ""
+        if not written:
+            text = f"{thought(PLANS)}<{PLAN}> {golden.plan.as_json()} </{PLAN}>\n"
+        known = {key: golden.answers[key][0] for key in golden.plan.questions}
+        for key in golden.plan.order:
+            if f"<{SUB_ANSWER}> {placeholder(key)} = " in written:
+                continue
+            query = neutralise(substituted(golden.plan.questions[key], known)).replace(" >> ", " ")
+            evidence = evidence_in(observations, Hop(queries=(query,), golds=golden.answers[key]))
+            opened = written.count(f"<{SUB_PLAN}>") > written.count(f"</{SUB_PLAN}>")
+            tries = [
+                each for each in (query, neutralise(question.text)) if f"<{SEARCH}> {each} </{SEARCH}>" not in written
+            ]
+            if not opened or (evidence is None and tries and closing(SEARCH) in request.stop):
+                if closing(SEARCH) not in request.stop:
+                    break  # the last turn: nothing can be searched for any more
+                text += thought(AGAIN) if opened else f"<{SUB_PLAN}>\n{thought(SEARCHES)}"
+                return f"{text}<{SEARCH}> {(tries or [query])[0]} </{SEARCH}>"
+            value = known[key] if evidence else GIVEN_UP
+            sub_answer = f"<{SUB_ANSWER}> {placeholder(key)} = {value} </{SUB_ANSWER}>\n</{SUB_PLAN}>\n"
+            text += thought(READ if evidence else MISSING, evidence) + sub_answer
+            written += sub_answer
+            if evidence is None:
+                break
+        else:
+            return f"{text}{thought(DONE)}<{ANSWER}> {golden_answer(question)} </{ANSWER}>"
+        return f"{text}{thought(MISSING)}<{ANSWER}> {unknown_in(answer_language(question))} </{ANSWER}>"
 
 
 def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, Any]]) -> list[GoldenQuestion]:

@@ -23,11 +23,13 @@ from lcrag.atlas.comprehension import (
 from lcrag.atlas.facts import UNKNOWN
 from lcrag.atlas.oracle import RandomSearcher, searches_in
 from lcrag.atlas.world import World, atlas_world
-from lcrag.curation.playing import oracle_writer, play
+from lcrag.curation.players import thinking
+from lcrag.curation.playing import check_dialogue, golden_answer, oracle_writer, play
 from lcrag.curation.rows import RowContext, rows_of_records
 from lcrag.data.constructed import CONSTRUCTED
-from lcrag.data.questions import LCRL_LANGUAGES, MATHEMATICS, Question, in_share
-from lcrag.episodes import EpisodeRecord
+from lcrag.data.questions import LANGUAGES, LCRL_LANGUAGES, MATHEMATICS, MULTIPLE_CHOICE, Question, in_share
+from lcrag.episodes import Complete, EpisodeRecord, Generate, Turn
+from lcrag.episodes.tags import TOOL_CALL, closing
 from lcrag.errors import UserError, typed
 from lcrag.learning import Trajectory
 
@@ -117,6 +119,38 @@ class TranslatingSearcher:
         if question.language in LCRL_LANGUAGES:
             return RandomSearcher(budget=self.budget).next_text(question, turns)
         return f"<answer> {UNKNOWN[ENGLISH]}</answer>" if searches_in(turns) else f"<search> {question.text}</search>"
+
+
+CALLS = ("I translate the question first.", "English is easier for me.", "Let me see this in English.")
+SOLVED = ("Now I know the answer.", "I have solved it.", "This is what I get.")
+
+
+@gin.register
+class GoldenTranslator:
+    """Plays `translate_r1` from golden answers, without a model: it calls the translator, then answers.
+
+    It shows the form of calls and answers. How a problem is solved it does not know.
+
+    Args:
+      questions: The questions; the texts are those of each question alone.
+      calls: Share of the questions in other languages than English for which it calls the translator.
+    """
+
+    def __init__(self, questions: Sequence[Question], calls: float = 1.0):
+        self._calls = calls
+
+    def __call__(self, question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
+        """Returns a call, or the answer in the form of the question's domain."""
+        check_dialogue(question, request)
+        asks = question.language != ENGLISH and in_share(question.key, self._calls, seed=0)
+        if asks and len(turns) == 1 and closing(TOOL_CALL) in request.stop:
+            arguments = {"text": question.text, "target": LANGUAGES[ENGLISH].name}
+            asked = json.dumps({"name": "translate", "arguments": arguments}, ensure_ascii=False)
+            return f"{thinking(CALLS, (question.key,))}{CALL_BEGINS}\n{asked}\n{closing(TOOL_CALL)}"
+        answer = golden_answer(question)
+        if question.domain in (MATHEMATICS, MULTIPLE_CHOICE):
+            answer = f"\\boxed{{{answer}}}"
+        return f"{thinking(SOLVED, (question.key,))}<answer> {answer} </answer>"
 
 
 @gin.configurable
