@@ -1,6 +1,6 @@
 """The decoder, one Flax Linen module for all families, and its forward pass as pure functions of (config, params).
 
-Layers are stacked and scanned. The cache is part of the scan's carry, which lets XLA update it in place.
+Layers are stacked and scanned, or unrolled on CPUs. A cache is part of the carry, which lets XLA update it in place.
 
 Log-probabilities never materialise all logits. With V words and N positions, they and their gradient are computed over
 blocks of the vocabulary: the logits [N, block] of a block are computed, reduced and dropped, and recomputed in the
@@ -200,16 +200,20 @@ class Decoder(nn.Module):
             self.param("unembedding", initial, (config.vocabulary_size, config.width))
         places = Places.of(config, positions, segments)
         hidden = constrain(_embedded(config, embedding, tokens), self.mesh, "batch", None, None)
+        unrolls = config.unroll_layers
+        if unrolls is None:  # the form with a stacked cache is for TPUs, which read the slices of a scan in place
+            platform = jax.default_backend() if self.mesh is None else self.mesh.devices.flat[0].platform
+            unrolls = cache is None and platform == "cpu" and config.remat == "none"
         block = Block
         if config.remat != "none":
-            block = nn.remat(Block, policy=REMAT_POLICIES[config.remat], prevent_cse=False)
+            block = nn.remat(Block, policy=REMAT_POLICIES[config.remat], prevent_cse=unrolls)
         layers = nn.scan(
             block,
             variable_axes={"params": 0},
             split_rngs={"params": True},
             in_axes=(0, 0, nn.broadcast),
             length=config.layers,
-            unroll=config.layers if config.unroll_layers else 1,
+            unroll=config.layers if unrolls else 1,
             metadata_params={nn.PARTITION_NAME: "layers"},
         )(config, self.mesh, name="layers")
         numbers = jnp.arange(config.layers)

@@ -40,7 +40,7 @@ def tokens(rows: int, time: int):
     return jax.random.randint(jax.random.key(3), (rows, time), 0, CONFIG.vocabulary_size)
 
 
-@pytest.mark.parametrize("changes", [{"remat": "dots"}, {"remat": "full"}, {"unroll_layers": True}], ids=str)
+@pytest.mark.parametrize("changes", [{"remat": "dots"}, {"remat": "full"}, {"unroll_layers": False}], ids=str)
 def test_memory_and_speed_switches_change_no_gradient(params, changes):
     def loss(params, config):
         hidden = hidden_states(config, params, tokens(2, 10)[:, :-1])
