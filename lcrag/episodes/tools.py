@@ -56,11 +56,11 @@ _REWORDED = (
     (r", <search>,", ', call of the tool "search",'),
     (r"write <search>[^<]*</search>", 'call the tool "search"'),
     (
-        r"(?:give|put) (a|the)( specific)? query between <search> and </search>",
+        r"(?:give|put|provide) (a|the)( specific)? query (?:between|enclosed in|inside) <search> and </search>",
         r'call the tool "search" with \1\2 query',
     ),
 )
-_EXAMPLE = re.compile(rf"<{SEARCH}>\s*([^<]*?)\s*</{SEARCH}>")
+_EXAMPLE = re.compile(rf"<{SEARCH}>(?!\s*and\s*<)\s*([^<]*?)\s*</{SEARCH}>")
 _SEARCH_TAG = re.compile(f"<(/?{SEARCH})>")
 
 

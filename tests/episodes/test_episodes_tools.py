@@ -1,5 +1,6 @@
 """Searches as tool calls: how they are read and written, and their conversations token by token."""
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -21,8 +22,9 @@ from lcrag.episodes.programs import search_r1 as search_r1_prompt
 from lcrag.episodes.running_episode import ContextTokenizer, RunningEpisode
 from lcrag.episodes.tools import SCHEMA, CallForm
 from lcrag.errors import UserError
-from lcrag.methods.baselines.searches import search_r1
+from lcrag.methods.baselines.searches import search_o1, search_r1, step_search
 from lcrag.methods.globalrag.program import globalrag
+from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
 from lcrag.methods.rag_r1.program import joined, parallel_queries, rag_r1
 from lcrag.methods.translate_r1.program import translate_and_search
@@ -243,7 +245,14 @@ def test_rag_r1_searches_by_several_calls_in_one_turn():
     assert tokenizer.eos_ids[0] in record.tokens[record.turn == 0]
 
 
-@pytest.mark.parametrize("program", [search_r1, rag_r1, r_search, globalrag, translate_and_search])
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(search_r1, rag_r1, r_search, globalrag, translate_and_search, hierarchical_search, search_o1, step_search),
+        functools.partial(r_search, wording="paraphrase"),
+        functools.partial(globalrag, wording="short"),
+    ],
+)
 def test_no_instructions_speak_of_the_tags_of_a_search(program):
     context = ContextTokenizer(chat_models()["SmolLM2"], CHAT)
     first = next(program(question(), ("en",)))
@@ -287,10 +296,12 @@ def test_a_template_whose_calls_cannot_be_followed_is_refused_when_it_is_loaded(
 
 def test_instructions_that_contradict_the_tool_are_refused():
     def program():
-        yield Observe("Where is Turku? Open <search> and close it.")
+        yield Observe("Where is Turku? Ask between <search> and </search>.")
         return Outcome(answer=(yield Generate(stop=("</search>",))))
 
-    with pytest.raises(UserError, match="its instructions speak of tags: 'Where is Turku. Open <search> and close it"):
+    with pytest.raises(
+        UserError, match="its instructions speak of tags: 'Where is Turku. Ask between <search> and </search>"
+    ):
         run_alone(program(), tokenizer=chat_models()["SmolLM2"], chat=CHAT)
 
 
