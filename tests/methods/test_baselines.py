@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import re
 import sys
 
 import numpy as np
@@ -13,7 +14,8 @@ from program_scripts import finished
 from support import tiny_tokenizer
 
 from lcrag.curation.playing import misread, play
-from lcrag.data.questions import Question
+from lcrag.curation.rows import RowEncoder
+from lcrag.data.questions import LCRL_LANGUAGES, Question
 from lcrag.episodes import (
     RETHINK,
     TRY_AGAIN,
@@ -329,6 +331,32 @@ def test_d_rag_argues_from_each_language_and_weighs():
     weighing = texts_of(log, "observe")[0]
     assert "Argument from French passages (T0-fr; T1-fr): argument 0\n" in weighing
     assert "Argument from Japanese passages (T0-ja; T1-ja): argument 2\n" in weighing
+
+
+def test_every_argument_is_weighed_whole():
+    """Thirteen of 80 tokens, in the dialogue and in the rows that it is fine-tuned on; a small context cuts them."""
+    argument = " ".join(f"Lima is the capital, says source {number}." for number in range(40))
+    argument = TOKENIZER.decode(TOKENIZER.encode(argument)[:79]) + " conclusion"
+    question = dataclasses.replace(QUESTION, language="en")
+
+    def searched(queries, languages, k):
+        return [[hit(query, code)] for query, code in zip(queries, languages, strict=True)]
+
+    def writer(asked, turns, request):
+        return f"<information>{argument}</information>" if isinstance(request, Complete) else ANSWER
+
+    def weighed(context):
+        played = [(question, d_rag(question, LCRL_LANGUAGES))]
+        return play(played, writer, searched, CONTEXT, context=context)[0]
+
+    record = weighed(9000)
+    assert len(re.findall(r"Argument from .* conclusion\n", record.prompt)) == len(LCRL_LANGUAGES) == 13
+    row = RowEncoder(TOKENIZER, Chat(), 9000).record(record)
+    assert TOKENIZER.decode(row.tokens).count(" conclusion\n") == 13
+    small = weighed(1200)
+    assert small.outcome.answer == "Lima"
+    assert len(re.findall("Argument from", small.prompt)) == 13
+    assert len(re.findall(" conclusion\n", small.prompt)) < 13
 
 
 @pytest.mark.parametrize("program", [rag, ircot, d_rag])

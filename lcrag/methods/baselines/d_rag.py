@@ -55,13 +55,18 @@ def d_rag(
     route: Route = all_at_once,
     wording: str = "full",
     observation_tokens: int = 600,
+    argument_tokens: int = 200,
 ) -> Program:
     """Dialectic argumentation over multilingual passages (Ranaldi et al., 2025b, section 3).
 
     Extraction and explanation: for each language with passages, a fresh context argues from them, all in parallel.
     Dialectic and answer: in the episode's own context the policy compares the arguments, resolves their conflicts, and
-    answers. The paper has all four parts in one prompt, where each argument depends on the others. `observation_tokens`
-    limits the passages of each argument, and the arguments together.
+    answers. The paper has all four parts in one prompt, where each argument depends on the others.
+
+    Args:
+      observation_tokens: Limits the passages of each argument.
+      argument_tokens: Room for each argument where they are weighed, titles included; short ones leave theirs to the
+        others. The rest of the context limits them too.
     """
     argue, weigh = (lookup(step, wording, "wording") for step in (D_RAG_ARGUMENT, D_RAG_ANSWER))
     languages = route(1, question.language, collections)
@@ -77,8 +82,8 @@ def d_rag(
         argue.show(completion.text, language=language, titles=titles_of([[side]]))
         for (language, side), completion in zip(sides.items(), argued, strict=True)
     ]
-    prompt = weigh.around(statements(arguments, weigh.style, observation_tokens), question)
-    return (yield from answer_from(weigh, prompt))
+    weighed = statements(arguments, weigh.style, argument_tokens * max(len(arguments), 1))
+    return (yield from answer_from(weigh, weigh.around(weighed, question)))
 
 
 NO_EVIDENCE = "The passages do not bear on the question."
