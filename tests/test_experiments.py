@@ -12,7 +12,7 @@ from lcrag.commands.describe import Parts
 from lcrag.commands.studies import ABLATIONS
 from lcrag.config import configure, packaged_folder, packaged_names
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
-from lcrag.episodes.programs import program_name
+from lcrag.episodes.programs import program_name, program_settings
 from lcrag.errors import UserError
 from lcrag.methods.baselines import rag
 from lcrag.retrieval.encoder import named_encoder
@@ -74,6 +74,14 @@ def test_a_baseline_is_trained_and_evaluated_like_its_experiment(experiment):
     assert (baseline["method"].samples, baseline["method"].coupling) == (own["method"].samples, own["method"].coupling)
     for field in ("temperatures", "max_tokens", "program_settings", "runs"):
         assert getattr(baseline["evaluation"], field) == getattr(own["evaluation"], field)
+
+
+@pytest.mark.parametrize("experiment", [*PAPERS[:4], *ATLAS[:4], "translate_r1/with_search_atlas.gin"])
+def test_search_as_a_tool_plays_the_experiments_own_program(experiment):
+    own = composed("evaluate", experiment)["method"].program
+    given = composed("evaluate", experiment, "r_search/answer_from_evidence.gin")["method"].program
+    searcher = program_settings(given)["searcher"]
+    assert (program_name(searcher), program_settings(searcher)) == (program_name(own), program_settings(own))
 
 
 def asked(count, languages):
