@@ -228,10 +228,10 @@ def question_metrics(
       `retrieval_rounds`, `sampled_tokens`, `total_tokens` (prompts and observations too), `reward`, `tool_calls`,
       `tool_rate` (1 if the tool was called), `two_call_rate` (1 if it was called twice or more), `answered` (1 if there
       is an answer) and, where some episode gave none for this reason, failed or was not judged, `unanswered/<reason>`,
-      `failed` and `unscored` over all episodes; all others are NaN for a failed episode. Of methods that search:
-      `answer_retrieved` (1 if a retrieved passage contains a gold), `answer_shown` (1 if the policy also saw a gold
-      within its budgets of tokens), and `failures_without_passage` (GlobalRAG, appendix B): 1 for a wrong answer (exact
-      match below 1) without any retrieved passage that contains a gold, else 0; NaN for right answers.
+      `failed` and `unscored` over all episodes; all others are NaN for a failed episode. `answer_retrieved` is 1 if a
+      retrieved passage contains a gold, `answer_shown` if the policy also saw a gold within its budgets of tokens.
+      `failures_without_passage` (GlobalRAG, appendix B): 1 for a wrong answer (exact match below 1) without any
+      retrieved passage that contains a gold, else 0; NaN for right answers, and for all if none searched.
     """
     answers, golds = [question.answer for question in answered], [question.golds for question in answered]
 
@@ -240,7 +240,6 @@ def question_metrics(
 
     right, calls, failed = rewards.squad_exact_match(answers, golds), field("tool_calls"), field("failed") > 0
     searched = any(question.searches for question in answered)
-    held = {name: field(name) if searched else np.full(len(answered), np.nan) for name in RETRIEVED}
     metrics = {
         "c3_recall": rewards.c3_recall(answers, golds),
         "c3_recall_bergen": rewards.c3_recall_bergen(answers, golds),
@@ -253,8 +252,8 @@ def question_metrics(
         "squad_accuracy": rewards.squad_accuracy(answers, golds),
         "correct_language": correct_language(answered, languages),
         **{name: field(name) for name in ("searches", "retrieval_rounds", "sampled_tokens", "total_tokens")},
-        **held,
-        "failures_without_passage": np.where(right < 1, 1.0 - held["answer_retrieved"], np.nan),
+        **{name: field(name) for name in RETRIEVED},
+        "failures_without_passage": np.where((right < 1) & searched, 1.0 - field("answer_retrieved"), np.nan),
         "reward": field("reward"),
         "tool_rate": np.where(np.isnan(calls), np.nan, calls > 0),
         "two_call_rate": np.where(np.isnan(calls), np.nan, calls > 1),
