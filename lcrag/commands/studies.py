@@ -666,8 +666,62 @@ def _rag_r1(summary: str, *names: str) -> Study:
     )
 
 
+# --- LcRL with real weights: SmolLM2 on XQuAD, from demonstrations of both programs that are learned.
+DEMONSTRATED = {"lcrl": "lcrl/demonstrations.gin", "search_r1": "baselines/search_r1_demonstrations.gin"}
+SPLITS = {"train": 60, "validation": 10}  # questions that each program demonstrates, in every language
+
+
+def _smollm2_points(settings: Settings) -> list[Point]:
+    """Returns the points: demonstrations, one SFT on all of them, what is not trained further, and each training."""
+    names = settings.chosen(("untrained", "sft", "rag", "lcrl", "msearch_r1", "search_r1"))
+    made, found = settings.output / "made", []
+    shown = {(program, split): made / f"{program}-{split}" for program in DEMONSTRATED for split in SPLITS}
+    for (program, split), folder in shown.items():
+        asked = (
+            f"demonstrated/xquad_questions.split = {split!r}",
+            f"demonstrated/xquad_questions.limit = {SPLITS[split]}",
+        )
+        found.append(settings.point(folder, "curate demonstrations", *asked, files=(DEMONSTRATED[program],)))
+    tuned = made / "sft"
+    rows = {split: tuple(str(shown[program, split] / "rows.jsonl") for program in DEMONSTRATED) for split in SPLITS}
+    files = (f"{split}/demonstration_files.files = {paths!r}" for split, paths in rows.items())
+    sft = settings.point(tuned, "sft", "sft.evaluation = None", *files, needs=shown.values())
+    found.append(dataclasses.replace(sft, gin_files=(*settings.platforms, f"{settings.experiment}_sft.gin")))
+
+    def evaluated(name: str, label: str, *bindings: str, file: str = "") -> Point:
+        bound, needs = (f"evaluate.label = {label!r}", *bindings), [] if name == "untrained" else [tuned]
+        baseline = (file,) if file else ()
+        return settings.point(settings.output / "study" / name, "evaluate", *bound, files=baseline, needs=needs)
+
+    known = {
+        "untrained": evaluated("untrained", "untrained"),
+        "sft": evaluated("sft", "SFT", policy_of(tuned)),
+        "rag": evaluated("rag", "RAG with the SFT", policy_of(tuned), file="baselines/rag.gin"),
+    }
+    found += [known[name] for name in names if name in known]
+    for seed in settings.seeds:
+        for name in names:
+            if name not in known:
+                baseline = () if name == "lcrl" else (f"baselines/{name}.gin",)
+                bound, folder = (policy_of(tuned), seeded(seed)), settings.output / "study" / f"{name}-{seed}"
+                found.append(settings.point(folder, "train", *bound, files=baseline, needs=[tuned]))
+    return found
+
+
 STUDIES = {
     **LCRL_STUDIES,
+    "smollm2": Study(
+        summary="LcRL, mSearch-R1 and Search-R1 from one SFT of SmolLM2-135M on XQuAD, untrained and as RAG",
+        points=_smollm2_points,
+        experiment="lcrl/smollm2",
+        output="runs/smollm2",
+        bindings=("Evaluation.before = False",),
+        seeds=(0,),
+        report=(
+            "--against=LcRL",
+            f"{METRICS}('c3_recall', 'exact_match', 'correct_language', 'searches', 'answer_shown', 'answered')",
+        ),
+    ),
     **STARTED_STUDIES,
     "rag_r1": _rag_r1("RAG-R1's stages, several queries at once", "several"),
     "rag_r1_single": _rag_r1("RAG-R1's stages, one query at a time", "single"),

@@ -38,6 +38,7 @@ POINTS = {  # with the usual variants: cold starts and what is not trained, runs
     "translate_r1_costs": (2, 9),
     "translate_r1_strengths": (2, 3),
     "translate_and_search": (4, 2),
+    "smollm2": (4 + 1 + 3, 3),
 }
 # Writes down how it was called, and leaves what the real command leaves when it has finished.
 PRETENDED = """
