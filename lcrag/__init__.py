@@ -7,19 +7,18 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "Question": "lcrag.data.questions",
-    "Generate": "lcrag.episodes",
-    "Observe": "lcrag.episodes",
-    "Outcome": "lcrag.episodes",
-    "Retrieve": "lcrag.episodes",
-    "Runner": "lcrag.episodes",
-    "information": "lcrag.episodes",
-    "parse_action": "lcrag.episodes",
+    "lcrag.data.questions": ("Question",),
+    "lcrag.episodes": (
+        *("Complete", "Generate", "Observe", "Outcome", "Retrieve", "Translate"),
+        *("Program", "Runner", "answer_in", "information", "parse_action"),
+    ),
+    "lcrag.rewards": ("Episodes", "Reward", "Term", "TermSum", "answer_term", "c3_recall", "exact_match"),
 }
-__all__ = list(_HOMES)
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+__all__ = list(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_HOME_OF[name]), name)

@@ -1,17 +1,21 @@
 """gin: where its files are, the engine's classes as configurables, and its errors as one sentence.
 
 A file, named on the command line or included, is looked up in the working directory first, and then among the
-configurations that come with lcrag (`gin/` in the repository, `lcrag/gin` in a wheel). Everything outside the engine is
+configurations that come with lcrag (`gin/` in the repository, `lcrag/gin` in a wheel). A module that a file imports may
+be in the working directory. Everything outside the engine is
 decorated with `@gin.configurable` where it is defined; `register` imports it.
 """
 
 import codecs
 import contextlib
 import functools
-import importlib
+import importlib.abc
+import importlib.machinery
 import inspect
 import logging
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,6 +66,17 @@ MODULES = """
 """.split()
 
 
+class ModulesHere(importlib.abc.MetaPathFinder):
+    """Finds modules of the working directory, which Python does not look for when a command was installed.
+
+    The directory is not put on Python's path: gin would take a folder in it, such as data/, for a package.
+    """
+
+    def find_spec(self, fullname, path, target=None):
+        spec = importlib.machinery.PathFinder.find_spec(fullname, [os.getcwd()]) if path is None else None
+        return spec if spec is not None and spec.origin else None
+
+
 @functools.cache
 def register() -> None:
     """Makes every configurable known to gin: the engine's here, all others where they are defined."""
@@ -86,6 +101,7 @@ def register() -> None:
     for made in (*classes, policy.DecoderConfig, policy.RopeScaling, policy.Lora, Computation, Trackers):
         gin.register(made, module="lcrag")
     gin.add_config_file_search_path(str(packaged_folder()))
+    sys.meta_path.append(ModulesHere())
 
 
 def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be_used: Sequence[str] = ()) -> None:

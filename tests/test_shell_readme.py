@@ -16,10 +16,10 @@ from lcrag.config import configure
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-RUN_AS_A_WHOLE = "your_model.md"  # its commands need its files; tests/commands/test_your_model.py runs them
+RUN_AS_A_WHOLE = ("your_model.md", "your_method.md")  # tests/commands run them with the files that they need
 BLOCKS = re.findall(
     r"(?:<!-- (?P<note>[^>]*) -->\n)?```(?P<language>\w+)\n(?P<code>.*?)```",
-    "\n".join(path.read_text(encoding="utf-8") for path in PAGES if path.name != RUN_AS_A_WHOLE),
+    "\n".join(path.read_text(encoding="utf-8") for path in PAGES if path.name not in RUN_AS_A_WHOLE),
     re.DOTALL,
 )
 COMMANDS = [
