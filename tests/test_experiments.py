@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+from pathlib import Path
 
 import gin
 import pytest
@@ -9,7 +10,7 @@ from gin.config import ConfigurableReference
 from support.gin_files import bound, values
 
 from lcrag.commands.describe import Parts
-from lcrag.commands.studies import ABLATIONS
+from lcrag.commands.studies import ABLATIONS, LCRL_STUDIES, Settings
 from lcrag.config import configure, packaged_folder, packaged_names
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.episodes.programs import program_name, program_settings
@@ -192,6 +193,27 @@ def test_a_platform_binds_all_of_the_platform(name):
 def test_an_experiment_binds_no_platform(experiment):
     contexts = {"Sampler.context", "Sampler.windows", "Layout.row_lengths"}
     assert not (PLATFORM - contexts) & bound(experiment).keys()
+
+
+@pytest.mark.parametrize("study", LCRL_STUDIES)
+def test_every_training_of_a_study_at_paper_scale_has_the_papers_episodes(study, monkeypatch):
+    """Also those of other methods, with fewer languages or with other samples of a prompt."""
+    monkeypatch.setattr(Settings, "chosen", lambda settings, known, usual: list(known))
+    platform = ("platform/h200.gin",)
+    settings = Settings(output=Path("out"), experiment="lcrl/paper", seeds=(0,), gin_files=platform)
+    points = [point for point in LCRL_STUDIES[study].points(settings) if point.command == ("train",)]
+    assert points
+    for point in points:
+        given = composed("train", *point.gin_files[1:], bindings=point.bindings)
+        languages = values(*point.gin_files, bindings=point.bindings)["train/mkqa_questions.languages"]
+        method, _, count = given["method"].of_step(
+            asked(1000, languages),
+            given["questions_per_step"],
+            given["prompts_per_step"],
+            group_baseline=given["critic"] is None,
+        )
+        table = method.table(asked(1000, languages), group_baseline=given["critic"] is None)
+        assert count * len(table[0]) * method.samples == pytest.approx(1536, rel=0.05), point.folder
 
 
 def test_outside_the_atlas_an_encoder_is_named():

@@ -103,8 +103,13 @@ class Study:
     report_folder: str = "report"  # within `output`
 
 
+def on_atlas(experiment: str) -> bool:
+    """Whether an experiment trains the atlas's tiny policy."""
+    return experiment == "quickstart" or "atlas" in experiment
+
+
 class Variant:
-    """One row of a table, as a difference from the experiment."""
+    """One row of a table, or one point of a figure, as a difference from the experiment."""
 
     def __init__(
         self,
@@ -115,15 +120,17 @@ class Variant:
         start: str = "",  # name of the cold start that it begins with; empty: one with the experiment's own settings
         sft_bindings: tuple[str, ...] = (),  # of its own cold start, in addition to `bindings`
         paper_bindings: tuple[str, ...] = (),  # in addition, where the experiment is a method's paper.gin
+        atlas_bindings: tuple[str, ...] = (),  # in addition, on the atlas: sizes of a step, which fit no other
     ):
         self.name, self.bindings, self.files = name, bindings, files
         self.command, self.start, self.sft_bindings = command, start, sft_bindings
-        self.paper_bindings = paper_bindings
+        self.paper_bindings, self.atlas_bindings = paper_bindings, atlas_bindings
 
     def bound(self, experiment: str = "") -> tuple[str, ...]:
         """Its bindings in an experiment, its name in tables included."""
         named = (f"Method.name = {self.name!r}",) if self.name else ()
-        return (*named, *self.bindings, *(self.paper_bindings if experiment.endswith("/paper") else ()))
+        paper = self.paper_bindings if experiment.endswith("/paper") else ()
+        return (*named, *self.bindings, *paper, *(self.atlas_bindings if on_atlas(experiment) else ()))
 
 
 def seeded(seed: int) -> str:
@@ -143,7 +150,7 @@ RAG = Variant("", "policy.folder = 'atlas/cold_start'", files=("baselines/rag.gi
 def crossed_points(
     study: str,
     variants: Mapping[str, Variant],
-    table: Mapping[str, tuple[str, ...]] | None = None,
+    table: Mapping[str, Variant] | None = None,
     *,
     usual: Sequence[str] = (),
     trained_once: bool = False,
@@ -155,7 +162,7 @@ def crossed_points(
     Args:
       study: Folder of the points.
       variants: Name -> variant.
-      table: Name -> bindings; None: the variants alone.
+      table: Name -> what differs at a point; None: the variants alone.
       usual: Default variants; empty: all.
       trained_once: Each variant is trained once per seed, and that policy is evaluated at every point of the table.
     """
@@ -172,9 +179,10 @@ def crossed_points(
                     bindings = (*variant.bound(settings.experiment), seeded(seed))
                     made.append(settings.point(needs[0], "train", *bindings, files=variant.files))
                 command = "evaluate" if trained_once else variant.command
-                for point, changes in (table or {"": ()}).items():
+                for point, changes in (table or {"": Variant()}).items():
                     folder = settings.output / study / "-".join(filter(None, (name, point, str(seed))))
-                    bindings = (*variant.bound(settings.experiment), *changes, *map(policy_of, needs), seeded(seed))
+                    differences = *variant.bound(settings.experiment), *changes.bound(settings.experiment)
+                    bindings = (*differences, *map(policy_of, needs), seeded(seed))
                     made.append(settings.point(folder, command, *bindings, files=variant.files, needs=needs))
         return made
 
@@ -242,7 +250,7 @@ def distinct(variants: Mapping[str, Variant], asked: Sequence[str] = ()) -> dict
 def untrained_point(name: str, variant: Variant, settings: Settings) -> Point:
     """Returns the evaluation of a variant that is not trained; off the atlas its policy is the experiment's own."""
     bindings = variant.bound(settings.experiment)
-    if "atlas" not in settings.experiment:
+    if not on_atlas(settings.experiment):
         bindings = tuple(binding for binding in bindings if "'atlas/" not in binding)
     return settings.point(settings.output / "study" / name, "evaluate", *bindings, files=variant.files)
 
@@ -260,9 +268,16 @@ ABLATIONS = {
 # Not in the paper's table.
 MORE_ABLATIONS = {
     # Native, English and a related version of a question, answered in the native language.
-    "pivot_coupling": Variant("LcRL, pivot coupling", "Method.coupling = 'pivot'", "train.questions_per_step = 32"),
+    "pivot_coupling": Variant(
+        "LcRL, pivot coupling", "Method.coupling = 'pivot'", atlas_bindings=("train.questions_per_step = 32",)
+    ),
     # The prompts and samples of `independent_groups` on the atlas, with coupled baselines.
-    "two_samples": Variant("LcRL, two samples a prompt", "Method.samples = 2", "train.questions_per_step = 6"),
+    "two_samples": Variant(
+        "LcRL, two samples a prompt",
+        "Method.samples = 2",
+        atlas_bindings=("train.questions_per_step = 6",),
+        paper_bindings=("train.prompts_per_step = 768",),
+    ),
     "dapo": Variant("LcRL with DAPO", files=("objective/dapo.gin",)),
     "dr_grpo": Variant("LcRL with Dr. GRPO", files=("objective/dr_grpo.gin",)),
     "from_long_sft": Variant("LcRL from long SFT", "policy.folder = 'atlas/long_sft'"),
@@ -295,9 +310,10 @@ MORE_ROWS = {**MORE_ABLATIONS, "long_sft": LONG_SFT, **MORE_PROMPTED}
 
 # The baselines search every collection that a question is given, at once.
 AT_ONCE = tuple(f"{name}.route = @all_at_once" for name in ("rag", "ircot", "search_o1", "d_rag"))
-DATA = {f"data_{percent}": (f"train.question_share = {percent / 100}",) for percent in (25, 50, 75, 100)}
+DATA = {f"data_{percent}": Variant("", f"train.question_share = {percent / 100}") for percent in (25, 50, 75, 100)}
 COLLECTIONS = {
-    f"collections_{count}": (
+    f"collections_{count}": Variant(
+        "",
         *AT_ONCE,
         "Method.collections = @largest_collections",
         f"largest_collections.count = {count}",
@@ -305,7 +321,7 @@ COLLECTIONS = {
     for count in (1, 2, 3, 5, 8, 13)
 }
 RETRIEVAL = {
-    f"retrieval_{name}": (*AT_ONCE, f"Method.collections = @{collections}", *more)
+    f"retrieval_{name}": Variant("", *AT_ONCE, f"Method.collections = @{collections}", *more)
     for name, collections, *more in (
         ("native", "native_collection"),
         ("english", "english_collection", "hierarchical_search.route = @english_only"),
@@ -314,16 +330,18 @@ RETRIEVAL = {
         ("all", "every_collection"),
     )
 }
-# Samples per prompt and couplings per step, with which a step has about the quickstart's 96 episodes.
+# Samples per prompt and couplings per step, with which a step has about the quickstart's 96 episodes. At paper scale
+# `train.prompts_per_step` counts prompts, however many languages a question has.
 GROUPS = {1: (8, 12), 2: (4, 12), 3: (2, 16), 4: (2, 12), 5: (1, 19), 6: (1, 16), 7: (1, 14), 8: (1, 12)}
 TRAINING_LANGUAGES = {
-    f"training_languages_{count}": (
+    f"training_languages_{count}": Variant(
+        "",
         f"TRAINING_LANGUAGES = {tuple(LCRL_TRAINING[:count])!r}",
-        f"Method.samples = {samples}",
-        f"train.questions_per_step = {couplings}",
-        *(("Method.coupling = 'independent'",) if count == 1 else ()),  # nothing is coupled: plain GRPO
+        atlas_bindings=(f"Method.samples = {samples}", f"train.questions_per_step = {couplings}", *independent),
+        paper_bindings=independent,
     )
     for count, (samples, couplings) in GROUPS.items()
+    for independent in [("Method.coupling = 'independent'",) if count == 1 else ()]  # nothing is coupled: plain GRPO
 }
 
 
@@ -331,7 +349,7 @@ def _lcrl(
     name: str,
     summary: str,
     variants: Mapping[str, Variant],
-    table: Mapping[str, tuple[str, ...]] | None = None,
+    table: Mapping[str, Variant] | None = None,
     *,
     usual: tuple[str, ...] = (),
     trained_once: bool = False,
@@ -412,7 +430,7 @@ LCRL_STUDIES = {
         "curves",
         "figure 6: reward and response length over the steps",
         METHODS,
-        {"whole": ()},
+        {"whole": Variant()},
         usual=LEARNING,
         against="mSearch-R1",
     ),
