@@ -233,6 +233,8 @@ class Chat:
             ids += [*tokenizer.encode_ordinary(reply, continues=True), *added.ids]
             said = form.message(reply) if form else {"role": "assistant", "content": reply}
             messages += [said, {"role": role, "content": _PASSAGE}]
+        if ("in Finland" if schemas else _PASSAGE) not in added.text:  # Llama 3 writes a tool's text as JSON
+            raise UserError(f"{refused} does not write an observation as it is: set Chat.turns = 'single'")
         whole = tokenizer.encode_chat(messages, **self._options, **schemas)
         lines = itertools.zip_longest(text.split("\n"), whole.text.split("\n"), fillvalue="")
         differing = next(((one, other) for one, other in lines if one != other), None)

@@ -265,6 +265,16 @@ OPEN_ENDED = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %
             Chat(turns="messages"),
             "writes earlier turns anew .*: the line '<think>' becomes ''",
         ),
+        (
+            chat_model(
+                SMOLLM2.replace(
+                    "{{ message.content }}", "{{ message.content if loop.index0 < 2 or message.role != 'user' }}"
+                ),
+                *("<|im_start|> <|im_end|>", "<|im_end|>"),
+            ),
+            Chat(turns="messages"),
+            "does not write an observation as it is",
+        ),
         (chat_model(OPEN_ENDED, "<|im_end|>", "<|im_end|>"), Chat(turns="messages"), "no control token between turns"),
         (
             chat_model(SMOLLM2, "<|im_start|> <|im_end|> <|end|>", "<|end|>"),
