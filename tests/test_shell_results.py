@@ -62,7 +62,6 @@ TABLES = (
         rows={
             "direct inference": "Direct inference",
             "LcRL before training (cold start)": "LcRL before training",
-            "SFT on golden answers, RAG": "SFT",
             "LcRL w/o Lc rollout (two samples a prompt)": "LcRL w/o Lc rollout",
             "LcRL w/o c3 recall": "LcRL w/o c3Recall",
         },

@@ -109,7 +109,8 @@ def compare_runs(
       threshold: Largest marked p-value, exclusive.
       paired_seeds: Whether runs with the same seed are paired in differences, for methods that share what is made for a
         seed.
-      axis: The binding, `Name.parameter`, that a study varies: runs that differ in it are points of a curve.
+      axis: The binding, `Name.parameter`, that a study varies: runs that differ in it are points of a curve. Of
+        several, with commas between them, a run's point is by the first that it sets.
       axis_name: What tables and figures call the axis; None: as the binding.
       also: Other labels of training runs to show in addition to the methods, such as "before" and "long SFT".
       only: Names of the methods in the report; empty: all.
@@ -185,9 +186,10 @@ def compare_runs(
 def _point(source: Source, axis: str) -> float | str:
     """Returns the position of a source on an axis: a number, the length of a list, or a name."""
     values = source.values
-    if axis not in values:
+    name = next((each for each in axis.split(",") if each in values), None)
+    if name is None:
         raise UserError(f"{source.place} sets no {axis}: choose another --axis, or leave that run out")
-    value = values[axis]
+    value = values[name]
     if isinstance(value, tuple | list):
         return float(len(value))
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

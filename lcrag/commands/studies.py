@@ -68,14 +68,26 @@ class Settings:
         return self.cold_start and (exists(f"{self.experiment}_sft") or not exists(self.experiment))
 
     def point(
-        self, folder: Path, command: str, *bindings: str, files: Sequence[str] = (), needs: Iterable[Path] = ()
+        self,
+        folder: Path,
+        command: str,
+        *bindings: str,
+        files: Sequence[str] = (),
+        needs: Iterable[Path] = (),
+        tuned: bool = False,
     ) -> Point:
-        """Returns a point of the experiment with further files and bindings, and those of every point."""
+        """Returns a point of the experiment with further files and bindings, and those of every point.
+
+        A method that is fine-tuned on golden answers has the settings of a paper's `paper_sft.gin`, if there is one.
+        """
         others = (name for name in self.gin_files if name not in self.platforms)
+        experiment = self.experiment
+        if tuned and experiment.endswith("/paper") and (packaged_folder() / f"{experiment}_sft.gin").exists():
+            experiment += "_sft"
         return Point(
             folder=folder,
             command=tuple(command.split()),
-            gin_files=(*self.platforms, f"{self.experiment}.gin", *files, *others),
+            gin_files=(*self.platforms, f"{experiment}.gin", *files, *others),
             bindings=(*bindings, *self.bindings),
             needs=tuple(needs),
         )
@@ -118,7 +130,7 @@ class Variant:
         files: tuple[str, ...] = (),  # gin files after the experiment's
         command: str = "train",  # "evaluate": the first seed only
         start: str = "",  # name of the cold start that it begins with; empty: one with the experiment's own settings
-        sft_bindings: tuple[str, ...] = (),  # of its own cold start, in addition to `bindings`
+        sft_bindings: tuple[str, ...] = (),  # of SFT, in addition to `bindings`: its own cold start, or what is studied
         paper_bindings: tuple[str, ...] = (),  # in addition, where the experiment is a method's paper.gin
         atlas_bindings: tuple[str, ...] = (),  # in addition, on the atlas: sizes of a step, which fit no other
     ):
@@ -165,6 +177,9 @@ def crossed_points(
       table: Name -> what differs at a point; None: the variants alone.
       usual: Default variants; empty: all.
       trained_once: Each variant is trained once per seed, and that policy is evaluated at every point of the table.
+
+    Raises:
+      UserError: a variant begins with a policy of the atlas, and the experiment is another's.
     """
 
     def points(settings: Settings) -> list[Point]:
@@ -172,18 +187,23 @@ def crossed_points(
         for seed in settings.seeds:
             for name in settings.chosen(variants, usual):
                 variant, needs = variants[name], []
+                if any("'atlas/" in binding for binding in variant.bindings) and not on_atlas(settings.experiment):
+                    raise UserError(f"{name} begins with a policy of the atlas: leave it out for {settings.experiment}")
                 if variant.command == "evaluate" and seed != settings.seeds[0]:
                     continue
-                if trained_once and variant.command == "train":
+                files, tuned = variant.files, variant.command == "sft"
+                if trained_once and variant.command != "evaluate":
                     needs = [settings.output / "trained" / f"{name}-{seed}"]
-                    bindings = (*variant.bound(settings.experiment), seeded(seed))
-                    made.append(settings.point(needs[0], "train", *bindings, files=variant.files))
+                    unevaluated = ("sft.evaluation = None",) if tuned else ()
+                    bindings = (*variant.bound(settings.experiment), *unevaluated, seeded(seed))
+                    made.append(settings.point(needs[0], variant.command, *bindings, files=files, tuned=tuned))
                 command = "evaluate" if trained_once else variant.command
                 for point, changes in (table or {"": Variant()}).items():
                     folder = settings.output / study / "-".join(filter(None, (name, point, str(seed))))
                     differences = *variant.bound(settings.experiment), *changes.bound(settings.experiment)
+                    differences += changes.sft_bindings if command == "sft" else ()
                     bindings = (*differences, *map(policy_of, needs), seeded(seed))
-                    made.append(settings.point(folder, command, *bindings, files=variant.files, needs=needs))
+                    made.append(settings.point(folder, command, *bindings, files=files, needs=needs, tuned=tuned))
         return made
 
     return points
@@ -298,19 +318,56 @@ def _baselines(command: str, *names: str) -> dict[str, Variant]:
     return {name: Variant(files=(f"baselines/{name}.gin",), command=command) for name in names}
 
 
+def _at_once(*names: str) -> dict[str, Variant]:
+    """Returns prompted baselines that search every collection that a question is given, at once (table 1)."""
+    return {
+        name: Variant(
+            "",
+            *(f"{program}.route = @all_at_once" for program in ROUTED.get(name, (name,))),
+            files=(f"baselines/{name}.gin",),
+            command="evaluate",
+        )
+        for name in names
+    }
+
+
+ROUTED = {"adaptive_rag": ("rag", "ircot")}  # whose searches are those of other programs
+# Fine-tuned on golden answers: SFT on passages of five languages, and D-RAG.
+SFT = _baselines("sft", "sft")
+TUNED = {**SFT, "d_rag": Variant("D-RAG", files=("baselines/d_rag_sft.gin",), command="sft")}
 TRAINED = _baselines("train", "msearch_r1", "search_r1")
-PROMPTED = _baselines("evaluate", "direct", "rag", "ircot", "search_o1", "d_rag")
-MORE_PROMPTED = _baselines("evaluate", "iter_retgen", "flare", "sure", "adaptive_rag")  # R-Search's
-METHODS = {"lcrl": Variant(), **TRAINED, **PROMPTED, **MORE_PROMPTED}
+PROMPTED = {**_baselines("evaluate", "direct"), **_at_once("rag", "ircot", "search_o1")}
+# Not in the paper's table: those with the native collection only, D-RAG untrained, and R-Search's other baselines.
+NATIVE = {
+    f"{name}_native": Variant(f"{label}, native", files=(f"baselines/{name}.gin",), command="evaluate")
+    for name, label in (("rag", "RAG"), ("ircot", "IRCoT"), ("search_o1", "Search-o1"))
+}
+NATIVE["sft_native"] = Variant(
+    "SFT, native", "Method.collections = @native_collection", files=("baselines/sft.gin",), command="sft"
+)
+PROMPTED_D_RAG = {
+    "d_rag_prompted": Variant("D-RAG, not fine-tuned", files=("baselines/d_rag.gin",), command="evaluate")
+}
+MORE_PROMPTED = _at_once("iter_retgen", "flare", "sure", "adaptive_rag")
 # The initial policy and the atlas's long SFT play LcRL's program without reinforcement learning.
 BEFORE = Variant("", "evaluate.label = 'LcRL before training'", command="evaluate")
 LONG_SFT = Variant("", "evaluate.label = 'long SFT'", "policy.folder = 'atlas/long_sft'", command="evaluate")
-ROWS = {"lcrl": Variant(), **ABLATIONS, **TRAINED, **_baselines("sft", "sft"), "before": BEFORE, **PROMPTED}
-MORE_ROWS = {**MORE_ABLATIONS, "long_sft": LONG_SFT, **MORE_PROMPTED}
+ROWS = {"lcrl": Variant(), **ABLATIONS, **TRAINED, **TUNED, "before": BEFORE, **PROMPTED, **NATIVE}
+MORE_ROWS = {**MORE_ABLATIONS, "long_sft": LONG_SFT, **PROMPTED_D_RAG, **MORE_PROMPTED}
 
-# The baselines search every collection that a question is given, at once.
+# Figures 4 and 5 are of methods that learn, figure 6 of those that learn from rewards, figure 3 of those that search.
+REWARDED = {"lcrl": Variant(), **TRAINED}
+LEARNED = {**REWARDED, **TUNED}
+SEARCHED = {**LEARNED, **_baselines("evaluate", "rag", "ircot", "search_o1"), **PROMPTED_D_RAG, **MORE_PROMPTED}
 AT_ONCE = tuple(f"{name}.route = @all_at_once" for name in ("rag", "ircot", "search_o1", "d_rag"))
-DATA = {f"data_{percent}": Variant("", f"train.question_share = {percent / 100}") for percent in (25, 50, 75, 100)}
+DATA = {
+    f"data_{percent}": Variant(
+        "",
+        f"train.question_share = {percent / 100}",
+        sft_bindings=(f"train/golden_answers.question_share = {percent / 100}",),
+    )
+    for percent in (25, 50, 75, 100)
+}
 COLLECTIONS = {
     f"collections_{count}": Variant(
         "",
@@ -354,7 +411,7 @@ def _lcrl(
     usual: tuple[str, ...] = (),
     trained_once: bool = False,
     against: str = "",
-    along: tuple[str, str] | None = None,  # a binding, and what tables call it
+    along: tuple[str, str] | None = None,  # a binding, or several with commas, and what tables call it
 ) -> Study:
     report = (
         (f"--axis={along[0]}", f"--gin.compare_runs.axis_name={along[1]!r}") if along else (f"--against={against}",)
@@ -370,7 +427,7 @@ def _lcrl(
     )
 
 
-SEARCHING, LEARNING = ("lcrl", "rag", "d_rag"), ("lcrl", "msearch_r1")
+SEARCHING, LEARNING = ("lcrl", "rag", "d_rag"), ("lcrl", "msearch_r1", "sft", "d_rag")
 LCRL_STUDIES = {
     "lcrl_tables": _lcrl(
         "tables",
@@ -395,7 +452,7 @@ LCRL_STUDIES = {
     "lcrl_collections": _lcrl(
         "collections",
         "figure 3: how many languages may be searched",
-        METHODS,
+        SEARCHED,
         COLLECTIONS,
         usual=SEARCHING,
         trained_once=True,
@@ -404,7 +461,7 @@ LCRL_STUDIES = {
     "lcrl_retrieval": _lcrl(
         "retrieval",
         "figure 3: which languages may be searched",
-        METHODS,
+        SEARCHED,
         RETRIEVAL,
         usual=SEARCHING,
         trained_once=True,
@@ -413,15 +470,15 @@ LCRL_STUDIES = {
     "lcrl_data": _lcrl(
         "data",
         "figure 4: 25, 50, 75 and 100 % of the training questions",
-        METHODS,
+        LEARNED,
         DATA,
         usual=LEARNING,
-        along=("train.question_share", "share of the training questions"),
+        along=("train.question_share,train/golden_answers.question_share", "share of the training questions"),
     ),
     "lcrl_training_languages": _lcrl(
         "training_languages",
         "figure 5: one to eight training languages",
-        METHODS,
+        LEARNED,
         TRAINING_LANGUAGES,
         usual=LEARNING,
         along=("Evaluation.seen_languages", "training languages"),
@@ -429,9 +486,9 @@ LCRL_STUDIES = {
     "lcrl_curves": _lcrl(
         "curves",
         "figure 6: reward and response length over the steps",
-        METHODS,
+        REWARDED,
         {"whole": Variant()},
-        usual=LEARNING,
+        usual=("lcrl", "msearch_r1"),
         against="mSearch-R1",
     ),
 }

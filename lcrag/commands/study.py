@@ -84,7 +84,8 @@ def _check_records(records: Path, points: Sequence[Point], settings: Settings) -
     for path in record_files(records):
         record = read_record(path)
         command = [as_now(word) for word in record["command"] if word not in BOUND_SINCE]
-        if "sft" not in command[1:2] and f"--gin_file={settings.experiment}.gin" not in command:
+        experiments = {f"--gin_file={settings.experiment}{ending}.gin" for ending in ("", "_sft")}
+        if "sft" not in command[1:2] and experiments.isdisjoint(command):
             raise UserError(
                 f"{path} is a record of another experiment than {settings.experiment}.gin: give another folder as"
                 " --records"

@@ -166,7 +166,8 @@ def test_a_study_has_points(tmp_path):
     for share in (0.25, 1.0):
         for seed in (0, 1):
             training_run(tmp_path / "runs" / f"{share}-{seed}", "LcRL", 0.4 + 0.4 * share, seed=seed, share=share)
-    text = reported(tmp_path / "runs", output=tmp_path / "report", options=["--axis=train.question_share"])
+    axis = "--axis=train/golden_answers.question_share,train.question_share"  # the first that a run sets
+    text = reported(tmp_path / "runs", output=tmp_path / "report", options=[axis])
     assert "|  | 0.25 | 1 |" in text
     assert "LcRL [0.25]" in text
     assert (tmp_path / "report" / "study_toy_greedy.png").is_file()

@@ -20,13 +20,13 @@ from lcrag.train.method import Method
 
 ROOT = Path(__file__).resolve().parents[2]
 POINTS = {  # with the usual variants: cold starts and what is not trained, runs of each seed
-    "lcrl_tables": (1 + 5, 6 + 2 + 1),
+    "lcrl_tables": (1 + 4 + 3, 6 + 2 + 3),
     "lcrl_ablations": (0, 6),
     "lcrl_penalties": (0, 6),
-    "lcrl_collections": (2 * 6, 6 + 1),
-    "lcrl_retrieval": (2 * 5, 5 + 1),
-    "lcrl_data": (0, 8),
-    "lcrl_training_languages": (0, 16),
+    "lcrl_collections": (6, 2 * (6 + 1)),
+    "lcrl_retrieval": (5, 2 * (5 + 1)),
+    "lcrl_data": (0, 16),
+    "lcrl_training_languages": (0, 32),
     "lcrl_curves": (0, 2),
     "r_search": (3 + 3 + 1, 7),
     "rag_r1": (0, 3 + 1),
@@ -152,6 +152,65 @@ def test_options_choose_what_is_run():
     assert all("policy.folder" not in bound(point) for point in alone)
     [platform] = points_of("lcrl_curves", "--only=lcrl", "--seeds=0", "--gin_file=platform/h200.gin")
     assert platform.gin_files == ("platform/h200.gin", "lcrl/atlas_study.gin")
+
+
+@pytest.mark.parametrize("experiment", ["lcrl/atlas_study", "lcrl/paper"])
+def test_table_1_is_over_all_collections_and_has_rows_of_the_native_one(experiment):
+    points = {
+        point.folder.name: gin_files.values(*point.gin_files, bindings=point.bindings)
+        for point in points_of("lcrl_tables", "--seeds=0", f"--experiment={experiment}")
+    }
+    for program, name in (("rag", "RAG"), ("ircot", "IRCoT"), ("search_o1", "Search-o1")):
+        everywhere, native = points[f"{program}-0"], points[f"{program}_native-0"]
+        assert (everywhere["Method.name"], native["Method.name"]) == (name, f"{name}, native")
+        assert (everywhere[f"{program}.route"], native.get(f"{program}.route")) == ("@all_at_once", None)
+    for row, collections in (("sft", "@largest_collections"), ("sft_native", "@native_collection")):
+        assert points[f"{row}-0"]["Method.collections"] == collections
+        assert points[f"{row}-0"]["rag.route"] == "@all_at_once"
+        assert points[f"{row}-0"]["rag.observation_tokens"] == 5 * 2 * 200
+        assert (points[f"{row}-0"]["largest_collections.count"], points[f"{row}-0"]["rag.passages"]) == (5, 2)
+    assert points["d_rag-0"]["golden_answers.writer"] == "@GoldenArguments"
+
+
+@pytest.mark.parametrize(
+    ("experiment", "tuning"), [("lcrl/atlas_study", "lcrl/atlas_study"), ("lcrl/paper", "lcrl/paper_sft")]
+)
+def test_methods_that_are_fine_tuned_are_points_of_the_figures(experiment, tuning):
+    words = ("--seeds=0", "--only=sft,d_rag", f"--experiment={experiment}", "--gin_file=platform/h200.gin")
+    tuned, *evaluated = [point for point in points_of("lcrl_collections", *words) if "d_rag" in point.folder.name]
+    assert (tuned.command, {point.command for point in evaluated}) == (("sft",), {("evaluate",)})
+    assert bound(tuned)["sft.evaluation"] is None
+    for point in evaluated:
+        assert (point.needs, bound(point)["policy.folder"]) == ((tuned.folder,), f"{tuned.folder}/policy")
+    for point in (tuned, *evaluated, *points_of("lcrl_data", *words), *points_of("lcrl_training_languages", *words)):
+        assert f"{tuning}.gin" in point.gin_files
+        configure(point.gin_files, point.bindings)
+    shares = [bound(point)["train/golden_answers.question_share"] for point in points_of("lcrl_data", *words)]
+    assert shares == [0.25, 0.5, 0.75, 1.0] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "only", "experiment"),
+    [
+        ("lcrl_data", "rag", "lcrl/atlas_study"),
+        ("lcrl_training_languages", "direct", "lcrl/atlas_study"),
+        ("lcrl_curves", "sft", "lcrl/atlas_study"),
+        ("lcrl_collections", "direct", "lcrl/atlas_study"),
+        ("lcrl_tables", "long_sft", "lcrl/paper"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(study, name, only, experiment):
+    status, calls, error = study(name, f"--only={only}", f"--experiment={experiment}")
+    assert (status, calls) == (2, [])
+    assert only in error
+
+
+@pytest.mark.parametrize("name", ["flare", "sure", "iter_retgen", "rag", "ircot", "search_o1"])
+@pytest.mark.parametrize("study_name", ["lcrl_collections", "lcrl_retrieval"])
+def test_prompted_methods_search_what_figure_3_allows(study_name, name):
+    points = points_of(study_name, "--seeds=0", f"--only={name}")
+    assert {bound(point)[f"{name}.route"] for point in points} == {"@all_at_once"}
+    assert all(bound(point)["Method.collections"] for point in points)
 
 
 def test_every_seed_of_rag_r1_has_its_own_stages():

@@ -575,7 +575,7 @@ def test_a_step_with_the_gate(tiny, tmp_path):
 def test_d_rag_is_fine_tuned_on_arguments_and_answers(tiny, tmp_path):
     """A row for the argument of each language that found something, and one for the answer."""
     bindings = ("sft.collections=@load_collections()", "sft.evaluation=None", "SFT_STEPS=1", "sft.rows_per_step=56",
-                "sft/d_rag/Layout.rows=2", "sft/d_rag/Layout.row_lengths=(480,)",
+                "sft/Layout.rows=2", "sft/Layout.row_lengths=(480,)",
                 "TRAINING_LANGUAGES=('fi', 'ja')", "train/atlas_questions.limit=2",
                 "validation/atlas_questions.limit=1")  # fmt: skip
     assert run("sft", tiny, *bindings, gin_files=("baselines/d_rag_sft.gin",), output=tmp_path / "run") == 0
