@@ -358,7 +358,12 @@ MORE_ROWS = {**MORE_ABLATIONS, "long_sft": LONG_SFT, **PROMPTED_D_RAG, **MORE_PR
 # Figures 4 and 5 are of methods that learn, figure 6 of those that learn from rewards, figure 3 of those that search.
 REWARDED = {"lcrl": Variant(), **TRAINED}
 LEARNED = {**REWARDED, **TUNED}
-SEARCHED = {**LEARNED, **_baselines("evaluate", "rag", "ircot", "search_o1"), **PROMPTED_D_RAG, **MORE_PROMPTED}
+SEARCHED = {
+    **LEARNED,
+    **MORE_PROMPTED,
+    **PROMPTED_D_RAG,
+    **_baselines("evaluate", "rag", "ircot", "search_o1", "adaptive_rag"),  # `AT_ONCE` names the routes of their points
+}
 AT_ONCE = tuple(f"{name}.route = @all_at_once" for name in ("rag", "ircot", "search_o1", "d_rag"))
 DATA = {
     f"data_{percent}": Variant(
@@ -384,9 +389,15 @@ RETRIEVAL = {
         ("english", "english_collection", "hierarchical_search.route = @english_only"),
         ("native_english", "native_and_english"),
         ("native_english_high", "native_english_and_high"),  # one high-resource language more, drawn
-        ("all", "every_collection"),
     )
 }
+# An index may hold languages that a data set has not: in the papers' experiments, all are those of the data set.
+RETRIEVAL["retrieval_all"] = Variant(
+    "",
+    *AT_ONCE,
+    atlas_bindings=("Method.collections = @every_collection",),
+    paper_bindings=("Method.collections = @chosen_collections",),
+)
 # Samples per prompt and couplings per step, with which a step has about the quickstart's 96 episodes. At paper scale
 # `train.prompts_per_step` counts prompts, however many languages a question has.
 GROUPS = {1: (8, 12), 2: (4, 12), 3: (2, 16), 4: (2, 12), 5: (1, 19), 6: (1, 16), 7: (1, 14), 8: (1, 12)}

@@ -205,12 +205,19 @@ def test_what_makes_no_sense_is_refused(study, name, only, experiment):
     assert only in error
 
 
-@pytest.mark.parametrize("name", ["flare", "sure", "iter_retgen", "rag", "ircot", "search_o1"])
+@pytest.mark.parametrize("name", ["flare", "sure", "iter_retgen", "rag", "ircot", "search_o1", "adaptive_rag"])
 @pytest.mark.parametrize("study_name", ["lcrl_collections", "lcrl_retrieval"])
 def test_prompted_methods_search_what_figure_3_allows(study_name, name):
     points = points_of(study_name, "--seeds=0", f"--only={name}")
-    assert {bound(point)[f"{name}.route"] for point in points} == {"@all_at_once"}
+    routed = ("rag", "ircot") if name == "adaptive_rag" else (name,)
+    assert {bound(point)[f"{each}.route"] for point in points for each in routed} == {"@all_at_once"}
+    for point in points:
+        names = [binding.partition(" = ")[0] for binding in point.bindings]
+        assert len(set(names)) == len(names), "none is bound twice"
     assert all(bound(point)["Method.collections"] for point in points)
+    last = points_of(study_name, "--seeds=0", f"--only={name}", "--experiment=lcrl/paper")[-1]
+    wanted = "@chosen_collections" if study_name == "lcrl_retrieval" else "@largest_collections"
+    assert bound(last)["Method.collections"] == wanted, "an index may hold more languages than the data set"
 
 
 def test_every_seed_of_rag_r1_has_its_own_stages():
@@ -356,7 +363,7 @@ def test_training_languages():
     ("option", "count"), [("native", 1), ("english", 1), ("native_english", 2), ("native_english_high", 3), ("all", 13)]
 )
 def test_retrieval_options(option, count):
-    values = gin_files.values("quickstart.gin", bindings=tables.RETRIEVAL[f"retrieval_{option}"].bindings)
+    values = gin_files.values("quickstart.gin", bindings=tables.RETRIEVAL[f"retrieval_{option}"].bound("quickstart"))
     choice = getattr(searches, values["Method.collections"].removeprefix("@"))
     question = Question(id="q", dataset="atlas", language="fi", text="?", answers=("a",))
     given = []
