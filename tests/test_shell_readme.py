@@ -15,31 +15,46 @@ from lcrag.commands.study import settings_of
 from lcrag.config import configure
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-RUN_AS_A_WHOLE = ("your_model.md", "your_method.md")  # tests/commands run them with the files that they need
-BLOCKS = re.findall(
-    r"(?:<!-- (?P<note>[^>]*) -->\n)?```(?P<language>\w+)\n(?P<code>.*?)```",
-    "\n".join(path.read_text(encoding="utf-8") for path in PAGES if path.name not in RUN_AS_A_WHOLE),
-    re.DOTALL,
-)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
+RUN_AS_A_WHOLE = ("docs/your_model.md", "docs/your_method.md")  # tests/commands run them with the files that they need
+FENCES = re.compile(r"(?:<!-- (?P<note>[^>]*) -->\n)? *```(?P<language>\w+)\n(?P<code>.*?) *```", re.DOTALL)
+BLOCKS = [(page, *block) for page, text in TEXTS.items() for block in FENCES.findall(text)]
+OTHER_PROGRAMS = ("git", "pip", "tensorboard", "cd", "curl", "gcloud")
+WRITING = ("train", "sft", "evaluate", "curate", "index", "export", "report", "build")
+
+
+def commands_of(language, code):
+    """The command lines of a block: all of a shell's, of another text those that call lcrag."""
+    lines = (line.strip() for line in code.replace("\\\n", " ").splitlines())
+    return [
+        line.split("  #")[0]
+        for line in lines
+        if line and not line.startswith("#") and (language == "bash" or line.startswith("lcrag "))
+    ]
+
+
 COMMANDS = [
-    line.split("  #")[0].replace("\\\n", " ")
-    for _, language, code in BLOCKS
-    if language == "bash"
-    for line in re.split(r"(?<!\\)\n", code)
-    if line.strip() and not line.startswith("#")
+    (page, command)
+    for page, _, language, code in BLOCKS
+    if page != "docs/your_method.md"
+    for command in commands_of(language, code)
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands_exist(command, capsys):
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[f"{page}-{command[:60]}" for page, command in COMMANDS])
+def test_commands_exist(page, command, capsys, tmp_path, monkeypatch):
+    """Every command of a page composes in an empty folder, at most with the `my_run.gin` that the page shows."""
+    monkeypatch.chdir(tmp_path)
+    shown = [code for place, _, language, code in BLOCKS if place == page and language == "gin"]
+    Path("my_run.gin").write_text(shown[0] if shown else "", encoding="utf-8")
     program, *words = itertools.dropwhile(lambda word: re.match(r"[A-Z]+=", word), shlex.split(command))
     if program == "bash":
         assert (ROOT / words[0]).is_file()
     elif program == "lcrag":
         check_command(words)
     else:
-        assert program in ("git", "pip", "tensorboard", "cd", "curl", "gcloud"), f"the test does not know {program}"
+        assert program in OTHER_PROGRAMS, f"the test does not know {program}"
 
 
 def check_command(words):
@@ -51,6 +66,7 @@ def check_command(words):
     command = main.COMMANDS[arguments.command]
     assert command.words or not arguments.words
     assert arguments.options.keys() <= command.accepted()
+    assert arguments.output_dir or arguments.command not in WRITING, "the command would not run without --output_dir"
     if arguments.command == "study":
         chosen = STUDIES[arguments.words[0]]
         assert chosen.points(settings_of(chosen, arguments))
@@ -59,12 +75,17 @@ def check_command(words):
         configure(files, arguments.bindings)
 
 
-@pytest.mark.parametrize("code", [code for note, language, code in BLOCKS if language == "python" and not note])
+PLAIN = [
+    code for page, note, language, code in BLOCKS if language == "python" and not note and page not in RUN_AS_A_WHOLE
+]
+
+
+@pytest.mark.parametrize("code", PLAIN)
 def test_python_blocks_run(code):
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
 
 
-SHOWN = [(note, code) for note, language, code in BLOCKS if language == "python" and note]
+SHOWN = [(note, code) for _, note, language, code in BLOCKS if language == "python" and note]
 
 
 @pytest.mark.parametrize(("note", "code"), SHOWN, ids=[note for note, _ in SHOWN])
@@ -80,6 +101,37 @@ def test_shown_functions_are_the_real_ones(note, code):
     body = lines[function.body[0].end_lineno : function.end_lineno]
     real = "\n".join(header + body) + "\n"
     assert code == real, f"{name} has changed; the README shows:\n{code}\nand should show:\n{real}"
+
+
+def prose(text):
+    return FENCES.sub("", text)
+
+
+def anchors_of(text):
+    """The anchors of a page's headings, as GitHub makes them."""
+    plain = (
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE)
+    )
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in plain]
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    assert len(set(anchors_of(text))) == len(anchors_of(text)), "two headings have one anchor"
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
+        path, _, anchor = link.partition("#")
+        if ":" in path:
+            continue
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target.read_text(encoding="utf-8")), link
+
+
+def test_every_page_is_in_the_index():
+    index = TEXTS["docs/README.md"]
+    missing = [page for page in TEXTS if f"]({page.removeprefix('docs/')})" not in index]
+    assert missing == ["README.md", "docs/README.md"]
 
 
 def test_every_help_is_complete(capsys):

@@ -1,4 +1,4 @@
-"""The tables of measurements in README and docs/ have the numbers that lcrag computes from docs/results."""
+"""The tables of measurements in docs/ have the numbers that lcrag computes from docs/results."""
 
 import functools
 import math
@@ -55,7 +55,7 @@ LCRL_COLUMNS = {
 }
 TABLES = (
     Shown(
-        page="docs/results.md",
+        page="docs/methods/lcrl.md",
         header="| | seeds | all | trained languages",
         records="lcrl_tables",
         decoding="greedy",
@@ -68,7 +68,7 @@ TABLES = (
         columns=LCRL_COLUMNS,
     ),
     Shown(
-        page="docs/results.md",
+        page="docs/methods/lcrl.md",
         header="| from long SFT | seeds |",
         records="lcrl_tables_long_sft",
         decoding="greedy",
@@ -76,7 +76,7 @@ TABLES = (
         columns=LCRL_COLUMNS | {8: Column(RECALL, ALL, 100, against="LcRL")},
     ),
     Shown(
-        page="docs/rag_r1.md",
+        page="docs/methods/rag_r1.md",
         header="| | seeds | all | comparisons",
         records="rag_r1",
         decoding="sampled",
@@ -96,7 +96,7 @@ TABLES = (
         paired_seeds=True,
     ),
     Shown(
-        page="docs/globalrag.md",
+        page="docs/methods/globalrag.md",
         header="| | seeds | all | two hops",
         records="globalrag",
         decoding="greedy",
@@ -115,7 +115,7 @@ TABLES = (
         },
     ),
     Shown(
-        page="docs/r_search.md",
+        page="docs/methods/r_search.md",
         header="| | seeds | F1, before → after",
         records="r_search",
         decoding="greedy",
@@ -143,7 +143,7 @@ TABLES = (
         },
     ),
     Shown(
-        page="docs/translate_r1.md",
+        page="docs/methods/translate_r1.md",
         header="| | seeds | reward: all",
         records="translate_r1",
         decoding="sampled",
@@ -251,7 +251,7 @@ WHOLE = {"LcRL": "lcrl_tables/lcrl", "mSearch-R1": "lcrl_tables/msearch_r1"}
 @pytest.mark.parametrize("header", POINTS)
 def test_points_have_the_scores_of_their_records(header):
     records, points = POINTS[header]
-    rows = table_of("docs/results.md", header)
+    rows = table_of("docs/methods/lcrl.md", header)
     assert {row[0] for row in rows} == set(records)
     for name, *cells in rows:
         for cell, point in zip(cells, points, strict=True):
@@ -275,15 +275,9 @@ QUICKSTART = {  # part of each row
 }
 
 
-@pytest.mark.parametrize(
-    ("page", "seeds", "columns"),
-    [
-        ("README.md", 3, ("before", "LcRL", "long SFT")),
-        ("docs/results.md", 5, ("before", "LcRL", "LcRL - before", "long SFT", "LcRL - long SFT")),
-    ],
-)
-def test_the_quickstart_has_the_scores_of_its_records(page, seeds, columns):
-    for name, *cells in table_of(page, "| | before: cold start"):
+def test_the_quickstart_has_the_scores_of_its_records():
+    columns, seeds = ("before", "LcRL", "LcRL - before", "long SFT", "LcRL - long SFT"), 5
+    for name, *cells in table_of("docs/methods/lcrl.md", "| | before: cold start"):
         board = board_of("quickstart", "sampled" if "sampled" in name else "greedy", also=("before", "long SFT"))
         metric = "searches" if name == "searches" else RECALL
         part = QUICKSTART[re.sub(r"sampled, |, sampled.*| \(\d+\)", "", name)]

@@ -13,7 +13,6 @@ from lcrag.main import run
 PLATFORM = "platform/h100_8.gin"
 FOLDERS = {"LcRL": "lcrl", "R-Search": "r_search", "RAG-R1": "rag_r1", "GlobalRAG": "globalrag"}
 FOLDERS |= {"Translate-R1": "translate_r1"}
-PAGES = FOLDERS | {"LcRL": "studies"}
 
 
 @pytest.fixture(autouse=True)
@@ -202,7 +201,7 @@ def test_a_papers_file_agrees_with_its_table(method):
 
 @pytest.mark.parametrize("method", PAPERS)
 def test_a_page_shows_the_papers_settings(method, request):
-    page = (request.config.rootpath / "docs" / f"{PAGES[method]}.md").read_text(encoding="utf-8")
+    page = (request.config.rootpath / "docs" / "methods" / f"{FOLDERS[method]}.md").read_text(encoding="utf-8")
     for row in PAPERS[method]:
         ours = shown(row["ours"]) if "ours" in row else ""
         cells = f"`{row['setting']}`", source_text(row), row.get("section", ""), ours, row.get("why", "")

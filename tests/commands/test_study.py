@@ -334,7 +334,7 @@ def test_the_first_failure_ends_the_study_and_names_the_log(study, jobs, point, 
 
 DOCUMENTED = [
     shlex.split(line)[1:]
-    for page in sorted((ROOT / "docs").glob("*.md"))
+    for page in sorted((ROOT / "docs").rglob("*.md"))
     for line in page.read_text(encoding="utf-8").splitlines()
     if line.startswith("lcrag study") and "--records=docs/results" in line
 ]

@@ -262,7 +262,7 @@ def resident_mb(process):
 
 @pytest.mark.slow
 def test_load_of_two_hundred_clients_for_a_minute():
-    """Prints the figures of docs/service.md: run with -s."""
+    """Prints the figures of docs/search.md: run with -s."""
     collections = atlas_collections()
     languages = [collections.languages[number % len(collections.languages)] for number in range(2000)]
     queries = [f"currency of country {number}" for number in range(2000)]

@@ -1,7 +1,7 @@
 """The baselines of LcRL (appendix A.3) and R-Search (section 4.1), each an episode program.
 
-`docs/baselines.md` lists them with their papers and commands. mSearch-R1 is `lcrag.methods.lcrl.hierarchical_search`
-under another reward.
+`docs/methods/baselines.md` lists them with their papers and commands. mSearch-R1 is
+`lcrag.methods.lcrl.hierarchical_search` under another reward.
 
 Prompts are defined next to their programs, shared ones in `rag`. `lcrag.methods` explains the settings that programs
 share.

@@ -1,6 +1,6 @@
 """GlobalRAG: Enhancing Global Reasoning in Multi-hop Question Answering via Reinforcement Learning.
 
-Luo, Cheng, Wan, Li, Xia et al., 2025, arXiv 2510.20548. Commands and results: `docs/globalrag.md`.
+Luo, Cheng, Wan, Li, Xia et al., 2025, arXiv 2510.20548. Commands and results: `docs/methods/globalrag.md`.
 
 | in the paper | here |
 |---|---|

@@ -1,7 +1,7 @@
 """LcRL: Language-Coupled Reinforcement Learning for Multilingual Retrieval-Augmented Generation.
 
 Qi, Mo, Chen, Zhang, Wang, Li, Xu, Jiang, Nie and Huang; code of the authors: https://github.com/Cherry-qwq/LcRL-Open.
-Results: `docs/results.md`; ablations and studies: `docs/studies.md`.
+Commands, studies and results: `docs/methods/lcrl.md`.
 
 | in the paper | here |
 |---|---|

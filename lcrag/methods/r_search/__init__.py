@@ -1,6 +1,6 @@
 """R-Search: Empowering LLM Reasoning with Search via Multi-Reward Reinforcement Learning.
 
-Zhao, Wang, Xu, Zha and Liu, 2025, arXiv 2506.04185. Commands and results: `docs/r_search.md`.
+Zhao, Wang, Xu, Zha and Liu, 2025, arXiv 2506.04185. Commands and results: `docs/methods/r_search.md`.
 
 | in the paper | here |
 |---|---|

@@ -1,6 +1,6 @@
 """RAG-R1: Incentivize the Search and Reasoning Capabilities of LLMs through Multi-query Parallelism.
 
-Tan, Huang, Wu, Zhang, Zhuang and Gu, 2025, arXiv 2507.02962. Commands and results: `docs/rag_r1.md`.
+Tan, Huang, Wu, Zhang, Zhuang and Gu, 2025, arXiv 2507.02962. Commands and results: `docs/methods/rag_r1.md`.
 
 | in the paper | here |
 |---|---|

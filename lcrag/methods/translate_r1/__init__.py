@@ -1,6 +1,6 @@
 """Translate-R1: Cost-Aware Translation Tool Use via Reinforcement Learning.
 
-arXiv 2606.06835 (Jayarao et al.). Commands and results: `docs/translate_r1.md`, `docs/translation_pipeline.md`.
+arXiv 2606.06835 (Jayarao et al.). Commands and results: `docs/methods/translate_r1.md`.
 
 | in the paper | here |
 |---|---|
