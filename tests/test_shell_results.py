@@ -56,7 +56,7 @@ LCRL_COLUMNS = {
 TABLES = (
     Shown(
         page="docs/methods/lcrl.md",
-        header="| | seeds | all | trained languages",
+        header="| | seeds | all | training languages",
         records="lcrl_tables",
         decoding="greedy",
         rows={

@@ -358,8 +358,8 @@ def _plans(board: Scoreboard) -> dict[str, list[PlanDiversity]]:
 
 READING = (
     "A number is the mean over a method's runs (training seeds), each the mean over its inference runs. A mean over"
-    " languages is the mean of the languages' means; that of a part of the data is over its questions. Trained on and"
-    " zero-shot are the languages that each method was, and was not, trained on. Intervals of 95 % generalise over"
+    " languages is the mean of the languages' means; that of a part of the data is over its questions. Training and"
+    " zero-shot languages are those that each method was, and was not, trained on. Intervals of 95 % generalise over"
     " questions, of which the language versions are one observation, and over training runs; of a single run they say"
     " nothing of other training seeds, and of two or three they are somewhat too narrow where seeds differ much."
 )

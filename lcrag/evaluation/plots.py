@@ -33,7 +33,7 @@ TRAINING_PANELS = {
     "episode/policy_tokens": "Response length (tokens)",
     SEARCHES: "Searches per episode",
 }
-STUDIED_GROUPS = {"seen": "trained on", "zero_shot": "zero-shot"}
+STUDIED_GROUPS = {"seen": "training languages", "zero_shot": "zero-shot"}
 
 INK, MUTED, GRID = "#1b1f24", "#6b7480", "#e6e8eb"
 COLOURS = ("#0b5fa5", "#d9730d", "#2a8f5c", "#8e4ec6", "#c2255c", "#0c8599", "#7a4a1e", "#4a5568")

@@ -191,7 +191,7 @@ class Scoreboard:
     def difference(self, system: System, other: System, metric: str, part: Part) -> Estimate | None:
         """Returns a system's score minus another's with interval and test, paired by question and perhaps by seed.
 
-        None if one of them has no score, or if the part depends on the languages trained on and these differ.
+        None if one of them has no score, or if the part depends on the training languages and these differ.
         """
         masks = [self._chosen(trial, part) for trial in self.trials if trial.system in (system, other)]
         if not all(np.array_equal(mask, masks[0]) for mask in masks):
@@ -264,7 +264,7 @@ def scoreboards(trials: Iterable[Trial], paired_seeds: bool = False) -> dict[tup
 # --- Tables of a paper ---
 
 # As in LcRL, numbers are percentages, averages over languages are means of the languages' means, and the overall table
-# covers the languages trained on (the published table 1 is the mean over the seen languages of tables 5 and 6).
+# covers the training languages (the published table 1 is the mean over the seen languages of tables 5 and 6).
 
 # Neither percentages nor better when higher.
 NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question", "sampled_tokens", "total_tokens", "tool_calls")
@@ -295,19 +295,19 @@ class Column:
 
 
 def overall_table(boards: Sequence[Scoreboard], title: str, metrics: Sequence[str], marking: Marking) -> Table:
-    """Returns a table of all metrics by data set, over the languages trained on (LcRL, tables 1 and 2)."""
+    """Returns a table of all metrics by data set, over the training languages (LcRL, tables 1 and 2)."""
     columns = [
         Column(board, metric, ("", "seen"), METRIC_NAMES.get(metric, metric)) for board in boards for metric in metrics
     ]
     spans = tuple((board.dataset, len(metrics)) for board in boards)
-    return _table(columns, title, marking, "Means over the languages trained on.", spans)
+    return _table(columns, title, marking, "Means over the training languages.", spans)
 
 
 def language_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> Table:
     """Returns a table by language, with means over seen and zero-shot languages (LcRL, tables 5 and 6)."""
     seen, unseen = board.languages
     spans, columns = [], []
-    for codes, group, name in ((seen, "seen", "trained on"), (unseen, "zero_shot", "zero-shot")):
+    for codes, group, name in ((seen, "seen", "training languages"), (unseen, "zero_shot", "zero-shot")):
         if codes:
             spans.append((name, len(codes) + 1))
             columns += [Column(board, metric, ("", code), code.replace("_", "-")) for code in (*codes, group)]

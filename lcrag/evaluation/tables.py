@@ -301,7 +301,7 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
 
 # --- Results of a run ---
 
-PLACE_NAMES = {"all": "all languages", "seen": "trained on", "zero_shot": "zero-shot"}
+PLACE_NAMES = {"all": "all languages", "seen": "training languages", "zero_shot": "zero-shot"}
 INTERVAL = "±: half of the 95 % interval over questions."
 
 
