@@ -43,6 +43,7 @@ REQUIREMENTS = [
     "sentencepiece",
     "seqio>=0.0.20,<0.1",
     "tenacity",
+    "tensorboard",
     # TensorFlow 2.21 breaks ScaNN's bindings (undefined absl symbols).
     "tensorflow-text>=2.20,<2.21",
     "tensorflow>=2.20,<2.21",

@@ -7,14 +7,13 @@ first line), Mr. TyDi and Pyserini (the same, unquoted), in Parquet or JSON line
 `title`); the paragraphs of SQuAD's format (XQuAD, MLQA).
 
 Articles are cut into passages of 100 words, or of 100 characters in scripts without spaces between words. As in LcRL
-(Appendix A.2), the title does not count and precedes every passage. tensorflow-text finds the words and characters.
+(Appendix A.2), the title does not count and precedes every passage.
 """
 
 import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import html
 import io
 import itertools
@@ -24,7 +23,6 @@ import os
 import pathlib
 import re
 import threading
-import types
 import unicodedata
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -270,7 +268,7 @@ def _all_cleaned(blocks: Iterator[Block], workers: int) -> Generator[Block, None
     if not workers:
         yield from map(Block.cleaned, blocks)
         return
-    # Forking would copy the threads' locks of JAX and TensorFlow.
+    # Forking would copy the threads' locks of JAX.
     context = multiprocessing.get_context("spawn")
     pool = concurrent.futures.ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent)
     waiting: collections.deque[concurrent.futures.Future[Block]] = collections.deque()
@@ -391,34 +389,21 @@ def chunks(texts: Sequence[str], unit: Unit, length: int = PASSAGE_LENGTH) -> li
     """
     if length < 1:
         raise UserError(f"passages cannot have {length} {unit}: use at least one")
-    if not texts:
-        return []
-    normalised = [" ".join(text.split()) for text in texts]
-    tokenizer = _tensorflow_text().WhitespaceTokenizer if unit == "words" else _tensorflow_text().UnicodeCharTokenizer
-    tokens, starts, ends = tokenizer().tokenize_with_offsets(normalised)
-    characters = tokens.values.numpy() if unit == "characters" else None
-    first_bytes, last_bytes, bounds = starts.values.numpy(), ends.values.numpy(), starts.row_splits.numpy().tolist()
-    cut = []
-    for text, first, end in zip(normalised, bounds[:-1], bounds[1:], strict=True):
-        content, pieces, start = text.encode(), [], first  # offsets count bytes
-        while start < end:
-            stop = min(start + length, end)
-            while characters is not None and stop < end and unicodedata.category(chr(characters[stop])).startswith("M"):
-                stop += 1
-            pieces.append(content[first_bytes[start] : last_bytes[stop - 1]].decode().strip())
-            start = stop
-        cut.append([piece for piece in pieces if piece])
-    return cut
+    return [_pieces(text, unit, length) for text in texts]
 
 
-@functools.cache
-def _tensorflow_text() -> types.ModuleType:
-    """Imports tensorflow-text and hides the accelerators from TensorFlow, which would allocate all of their memory."""
-    import tensorflow
-    import tensorflow_text
-
-    tensorflow.config.set_visible_devices([], "GPU")
-    return tensorflow_text
+def _pieces(text: str, unit: Unit, length: int) -> list[str]:
+    words = text.split()
+    if unit == "words":
+        return [" ".join(words[start : start + length]) for start in range(0, len(words), length)]
+    text, pieces, start = " ".join(words), [], 0
+    while start < len(text):
+        stop = start + length
+        while stop < len(text) and unicodedata.category(text[stop]).startswith("M"):
+            stop += 1
+        pieces.append(text[start:stop].strip())
+        start = stop
+    return [piece for piece in pieces if piece]
 
 
 # --- Wikipedia dumps ---

@@ -362,10 +362,11 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
 
 
 class EventFile:
-    """A TensorBoard event file of scalars, written without TensorFlow (which takes seconds to import).
+    """A TensorBoard event file of scalars.
 
     TensorBoard reads all event files of a folder as one run; a new file replaces the scalars of `first_step` and later
-    steps in older files.
+    steps in older files. `clu.metric_writers` imports TensorFlow, and has no such replacement. `tensorboardX` writes on
+    a thread: what it has flushed may lack the last steps, and after a full disk training waits for it without end.
     """
 
     def __init__(self, folder: Path, *, first_step: int = 0):

@@ -256,8 +256,8 @@ def test_a_question_that_breaks_the_engine_fails_alone():
     assert good.status_code == again.status_code == 200
     assert good.json() == again.json()
     assert (bad.status_code, away.status_code) == (500, 500)
-    assert bad.json()["detail"].startswith("the question could not be answered: RuntimeError: something broke")
-    assert away.json()["detail"] == "the question could not be answered: the service is away"
+    assert "RuntimeError: something broke" in bad.json()["detail"]
+    assert "the service is away" in away.json()["detail"]
 
 
 def test_time_limit():

@@ -1,5 +1,7 @@
-"""docs/your_model.md: its configuration and every command run as they are written, with a tiny model and few steps."""
+"""docs/your_model.md: its row, its configuration and every command work as written, with a tiny model and few steps."""
 
+import contextlib
+import io
 import json
 import re
 import shlex
@@ -65,22 +67,27 @@ def place(tmp_path_factory):
     (folder / "articles").mkdir()
     for name in PEOPLE:
         (folder / "articles" / f"{name}.txt").write_text(f"{name} repaired the tower of {name} in Turku.\n")
-    write_questions(folder / "train.jsonl", PEOPLE[:4])
+    write_questions(folder / "train.jsonl", PEOPLE[:3])
+    with (folder / "train.jsonl").open("a") as file:
+        file.write(BLOCKS["json"])
     write_questions(folder / "test.jsonl", PEOPLE[4:])
     (folder / "my_run.gin").write_text(BLOCKS["gin"] + FEW)
     return folder
 
 
 @pytest.fixture(scope="module")
-def run(place):
-    """The folder after every command of the page was run, one after the other."""
+def printed(place):
+    """What each command of the page printed; all were run, one after the other."""
+    printed = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setattr(jax, "devices", lambda *platforms: jax.local_devices()[:1])  # as on a laptop
         for words in COMMANDS:
             gin.clear_config()
-            assert main.run(words) == 0, words
-    return place
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                assert main.run(words) == 0, words
+            printed[words[0]] = said.getvalue()
+    return printed
 
 
 def exact_matches(folder, label):
@@ -88,17 +95,22 @@ def exact_matches(folder, label):
     return {row.language: row.value for row in rows if (row.method, row.metric) == (label, "squad_exact_match")}
 
 
-def test_the_commands_are_those_of_the_whole_way(run):
-    assert [words[0] for words in COMMANDS] == ["index", "describe", "train", "evaluate", "sample", "export"]
-    trained = json_lines(run / "runs" / "mine" / "episodes" / "step_0.jsonl")
-    tested = json_lines(run / "runs" / "mine" / "episodes" / "after_greedy.jsonl")
-    assert {episode["question_id"] for episode in trained} <= set(PEOPLE[:4])
-    assert {episode["question_id"] for episode in tested} == set(PEOPLE[4:])
-    assert len(json_lines(run / "runs" / "mine" / "metrics.jsonl")) == 2
-    first = exact_matches(run / "runs" / "mine", "after, greedy")
+def test_every_command_does_what_the_page_says(place, printed):
+    assert {path.name for path in (place / "indexes").iterdir() if path.is_dir()} >= {"en", "encoder"}
+    mine = place / "runs" / "mine"
+    row = json.loads(BLOCKS["json"])
+    for part in ("search_r1", "train/jsonl_questions", "my-model"):
+        assert part in printed["describe"]
+    assert row["question"] in printed["sample"]
+    trained = [episode for step in range(2) for episode in json_lines(mine / "episodes" / f"step_{step}.jsonl")]
+    assert {episode["question_id"] for episode in trained} == {*PEOPLE[:3], row["id"]}
+    assert all(row["question"] in episode["prompt"] for episode in trained if episode["question_id"] == row["id"])
+    assert {episode["question_id"] for episode in json_lines(mine / "episodes" / "after_greedy.jsonl")} == set(
+        PEOPLE[4:]
+    )
+    assert len(json_lines(mine / "metrics.jsonl")) == 2
+    first = exact_matches(mine, "after, greedy")
     assert first
-    assert first == exact_matches(run / "runs" / "mine-again", "Search-R1, greedy")
-    config, _ = load_hugging_face(run / "exported", "float32")
-    assert config.vocabulary_size == load_tokenizer(run / "exported").vocabulary_size
-    [row] = map(json.loads, BLOCKS["json"].splitlines())
-    assert row.keys() == {"id", "language", "question", "answers"}
+    assert first == exact_matches(place / "runs" / "mine-again", "Search-R1, greedy")
+    exported, _ = load_hugging_face(place / "exported", "float32")
+    assert exported.vocabulary_size == load_tokenizer(place / "exported").vocabulary_size

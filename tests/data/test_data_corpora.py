@@ -387,7 +387,6 @@ def test_blocks_hold_every_document_once(tmp_path, monkeypatch, count):
 
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp"))), max_size=5)
-# White space as Unicode defines it and Python splits at it, in which tensorflow-text agrees.
 SPACED = st.lists(st.text(alphabet="aé文\u0e01\u0e48 \t\n\u3000\u00a0", max_size=40), max_size=5)
 
 

@@ -241,7 +241,7 @@ def test_rag_r1_searches_by_several_calls_in_one_turn():
     options = {"tokenizer": tokenizer, "chat": CHAT, "search": search, "context": 3000, "max_tokens": 200}
     record = run_alone(rag_r1(question(), ("en",)), lambda *_: next(said), **options)
     assert (asked, record.counts["searches"], record.outcome.answer) == (["Peru, capital", "Lima"], 2, "Lima")
-    assert "through one or more calls of the tool" in record.prompt
+    assert "calls of the tool" in record.prompt
     assert tokenizer.eos_ids[0] in record.tokens[record.turn == 0]
 
 
@@ -299,9 +299,7 @@ def test_instructions_that_contradict_the_tool_are_refused():
         yield Observe("Where is Turku? Ask between <search> and </search>.")
         return Outcome(answer=(yield Generate(stop=("</search>",))))
 
-    with pytest.raises(
-        UserError, match="its instructions speak of tags: 'Where is Turku. Ask between <search> and </search>"
-    ):
+    with pytest.raises(UserError, match="tags.*Ask between <search> and </search>"):
         run_alone(program(), tokenizer=chat_models()["SmolLM2"], chat=CHAT)
 
 

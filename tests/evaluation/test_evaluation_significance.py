@@ -225,6 +225,6 @@ def test_boards_and_points():
     assert board.systems == [("m", "a [0.25]"), ("m", "b [0.25]")]
     assert board.rivals("b") == {("m", "a [0.25]"): ("m", "b [0.25]")}
     assert board.rivals("c") == board.rivals(None) == {}
-    with pytest.raises(UserError, match="a and b answered different questions of toy"):
+    with pytest.raises(UserError, match="a and b .*toy"):
         Scoreboard([trial("a", right), trial("b", {"en": [1, 0], "fi": [1, 0]})])
     assert [point_name(1.0), point_name(0.25), point_name("native only")] == ["1", "0.25", "native only"]

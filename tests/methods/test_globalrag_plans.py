@@ -350,6 +350,7 @@ def test_unusable_decompositions_are_counted_by_cause_or_end_the_reading(tmp_pat
     questions, bad_rows = read(tmp_path, ROW, *BAD_ROWS.values(), BAD_ROWS["cyclic"] | {"id": "2hop__9"}, skip=True)
     assert [question.id for question in questions] == ["2hop__1_2"]
     assert bad_rows.causes == dict.fromkeys(BAD_ROWS, 1) | {"cyclic": 2}
-    assert "line 2, field question_decomposition: cyclic: Q1 needs Q2 needs Q1" in bad_rows.summary()
-    with pytest.raises(UserError, match="line 2, field question_decomposition: cyclic: .* with --skip_bad_rows"):
+    for part in ("line 2, field question_decomposition", "Q1 needs Q2 needs Q1"):
+        assert part in bad_rows.summary()
+    with pytest.raises(UserError, match="line 2, field question_decomposition.* --skip_bad_rows"):
         read(tmp_path, ROW, BAD_ROWS["cyclic"])

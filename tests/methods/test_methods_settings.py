@@ -7,10 +7,17 @@ from lcrag.config import configure
 from lcrag.episodes.programs import SHARED, check_settings, program_settings, with_settings
 from lcrag.errors import UserError
 
-PROGRAMS = (
-    *("hierarchical_search", "r_search", "answer_from_evidence", "rag_r1", "globalrag", "golden_trajectory"),
-    *("translate_r1", "translate_and_search", "direct_inference", "rag", "iter_retgen", "ircot", "flare", "sure"),
-    *("adaptive_rag", "search_o1", "d_rag", "search_r1", "step_search"),
+# Programs by the shared settings that they take, so that none loses one unnoticed.
+ONE_SEARCH = {"passages", "observation_tokens", "wording"}
+SEVERAL = ONE_SEARCH | {"budget"}
+TAKEN = (
+    dict.fromkeys(("adaptive_rag", "answer_from_evidence", "direct_inference", "translate_r1"), {"wording"})
+    | dict.fromkeys(("d_rag", "flare", "golden_trajectory", "rag", "sure"), ONE_SEARCH)
+    | dict.fromkeys(("ircot", "iter_retgen"), SEVERAL)
+    | dict.fromkeys(
+        ("globalrag", "r_search", "rag_r1", "search_o1", "step_search", "translate_and_search"), set(SHARED)
+    )
+    | dict.fromkeys(("hierarchical_search", "search_r1"), set(SHARED) - {"wording"})
 )
 
 
@@ -29,10 +36,11 @@ def test_a_macro_sets_every_program():
     values = {"budget": 7, "passages": 8, "observation_tokens": 9, "invalid_limit": 6, "wording": "atlas"}
     macros = (f"{name.upper()} = {value!r}" for name, value in values.items())
     configured("lcrl/paper.gin", bindings=(*macros, "answer_from_evidence.searcher = None"))
-    assert values.keys() == set(SHARED)
-    for name in PROGRAMS:
+    for name, taken in TAKEN.items():
         bound = settings(name)
-        assert {shared: bound[shared] for shared in SHARED if shared in bound}.items() <= values.items(), name
+        assert {shared: bound[shared] for shared in SHARED if shared in bound} == {
+            shared: values[shared] for shared in taken
+        }, name
     configured("lcrl/paper.gin", bindings=["rag.passages = 9"])  # a program's own binding wins
     assert (settings("rag")["passages"], settings("ircot")["passages"]) == (9, 3)
 

@@ -121,7 +121,8 @@ def test_an_endpoint_translates(monkeypatch):
         assert seen[-1].startswith("Translate the text to English.")
         [silent] = translator(["silent"], "fi", "en")
         assert "'Sure!'" in silent.reason
-        assert translator(["Ruotsi"], "fi", "xx") == [TranslationFailure("the model is asked for no language 'xx'")]
+        [unknown] = translator(["Ruotsi"], "fi", "xx")
+        assert "'xx'" in unknown.reason
         with pytest.raises(UserError, match="not now") as caught:
             translator(["refused"], "fi", "en")
     assert "secret" not in str(caught.value)
@@ -172,7 +173,7 @@ def test_a_text_that_fails_does_so_alone(service):
 
 
 def test_services_that_are_away_or_no_translation_services(service):
-    with pytest.raises(UserError, match=r"after 2 attempts .*the model is away: start it"):
+    with pytest.raises(UserError, match="2 attempts .*the model is away"):
         RemoteTranslator(service[1], QUICK)(["away"], None, "en")
     with pytest.raises(UserError, match=r"\*\*\*@127.0.0.1:9/translate does not answer"):
         RemoteTranslator("http://ann:hunter2@127.0.0.1:9", QUICK)

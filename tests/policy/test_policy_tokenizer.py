@@ -301,13 +301,13 @@ def test_a_context_begins_as_the_folder_says(tmp_path):
 @pytest.mark.parametrize("beyond", [-1, 10**6, "</s>", [2, 10**6]])
 @pytest.mark.parametrize("file", ["config", "generation_config"])
 def test_an_end_of_sequence_that_the_tokenizer_lacks_is_refused(tmp_path, file, beyond):
-    with pytest.raises(UserError, match=f"{file}.json has the eos_token_id .*, but the tokenizer has "):
+    with pytest.raises(UserError, match=f"{file}.json .*eos_token_id"):
         load_tokenizer(folder_of(tmp_path, **{file: {"eos_token_id": beyond}}))
 
 
 def test_templates_without_a_default_are_named(tmp_path):
     templates = [{"name": name, "template": IN_FOLDER} for name in ("rag", "tool_use")]
-    with pytest.raises(UserError, match="chat templates named rag, tool_use, but no default: rename one"):
+    with pytest.raises(UserError, match="rag, tool_use.* default"):
         load_tokenizer(folder_of(tmp_path, tokenizer_config={"eos_token": "</s>", "chat_template": templates}))
 
 

@@ -222,11 +222,11 @@ def test_a_proxy_of_the_environment_is_for_other_machines_and_named(client, monk
                 CLIENTS[client](url.replace("127.0.0.1", host))
         assert len(asked) == 3
     monkeypatch.setenv("all_proxy", "unknown://127.0.0.1:9")
-    with pytest.raises(UserError, match="through the proxy of the environment variable all_proxy"):
+    with pytest.raises(UserError, match="proxy .*all_proxy"):
         CLIENTS[client]("https://203.0.113.1/v1")
     monkeypatch.setenv("HTTP_PROXY", NOWHERE)
     monkeypatch.delenv("all_proxy")
-    with pytest.raises(UserError, match="203.0.113.1:8000.* .through the proxy of the environment variable HTTP_PROXY"):
+    with pytest.raises(UserError, match="203.0.113.1:8000.*proxy .*HTTP_PROXY"):
         CLIENTS[client]("http://203.0.113.1:8000")
 
 

@@ -101,13 +101,13 @@ def test_the_saved_policy_is_that_of_the_lowest_validation_loss(tiny, rows, tmp_
     assert sft(tiny, tmp_path / "run", *bindings, rows=rows, steps=6) == 0
     kept = {int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir()}
     assert kept == {2, 4, 5, 6}
-    assert "the lowest validation loss was that of step 2" in capsys.readouterr().out
+    assert re.search("lowest validation loss .*step 2", capsys.readouterr().out)
     _, params = load_hugging_face(tmp_path / "run" / "policy")
     np.testing.assert_array_equal(params["embedding"], saved_state(tmp_path / "run", 2)["['params']['embedding']"])
 
     bindings = ("sft.validate_every=1", "sft.patience=2")
     assert sft(tiny, tmp_path / "patient", *bindings, rows=rows, steps=6) == 0
-    assert "stopped at step 4: no lower validation loss since step 2" in capsys.readouterr().out
+    assert re.search("stopped at step 4.* step 2", capsys.readouterr().out)
     assert measured(tmp_path / "patient") == measured(tmp_path / "run")[:4]
     assert saved_policy(tmp_path / "patient") == saved_policy(tmp_path / "run")
 

@@ -103,7 +103,7 @@ def test_episodes_without_a_score_are_named_on_the_console():
     records = [answered(question(0)), answered(question(1)), FAILED]
     episodes = method(rewarding([1.0, np.nan])).score(records, 0)
     assert "1 of 3 episodes have no score" in step_metrics.unscored_notice(episodes)
-    assert "the reward term given returned NaN for question" in step_metrics.unscored_notice(episodes)
+    assert "given returned NaN" in step_metrics.unscored_notice(episodes)
     assert step_metrics.unscored_notice(episodes[::2]) == ""
 
 
@@ -179,7 +179,7 @@ def test_adjustments_see_only_scored_episodes():
 def test_a_rollout_without_any_score_ends_the_run():
     with pytest.raises(UserError, match="late"):
         scored(rewarding([]), [FAILED] * 2)
-    with pytest.raises(UserError, match="a model of the reward gave no scores"):
+    with pytest.raises(UserError, match="no scores"):
         scored(rewarding([np.nan, np.nan]), [answered(question(0))] * 2)
 
 

@@ -336,8 +336,8 @@ def test_failed_episodes_are_counted_explained_and_in_no_other_row(tmp_path):
         row = next(row for row in rows if (row.metric, row.language) == (metric, "all"))
         assert (row.value, row.count) == (value, count)
     [table] = place_tables(rows, ("exact_match",))
-    assert "1 of 4 episodes failed and is in no mean" in table.note
+    assert "1 of 4 episodes failed" in table.note
     episodes = json_lines(tmp_path / "episodes" / "reader_greedy.jsonl")
     assert [episode.get("failure") for episode in episodes] == [None, "cut", None, None]
-    with pytest.raises(UserError, match=r"no episode of this rollout can be scored \(cut\)"):
+    with pytest.raises(UserError, match=r"no episode .*\(cut\)"):
         evaluated_by_reader(tmp_path, lambda prompt: True)

@@ -240,6 +240,8 @@ def edit_distance(first: Graph, second: Graph, max_explored: int = MAX_EXPLORED)
     Substituting a node costs nothing, and deleting one to insert another never pays. The distance is therefore the
     difference in node counts plus all edges minus twice the common ones: the most edges of one graph that an injective
     mapping of its nodes puts on edges of the other. It is an upper bound where the search is cut short.
+    `networkx.graph_edit_distance` gives the same, takes 55 times as long at 7 nodes, and only the clock bounds it:
+    rewards would depend on the machine's load.
     """
     smaller, larger = sorted((first, second), key=lambda graph: (graph.nodes, len(graph.edges)))
 
