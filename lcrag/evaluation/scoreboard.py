@@ -264,7 +264,9 @@ def scoreboards(trials: Iterable[Trial], paired_seeds: bool = False) -> dict[tup
 # --- Tables of a paper ---
 
 # As in LcRL, numbers are percentages, averages over languages are means of the languages' means, and the overall table
-# covers the training languages (the published table 1 is the mean over the seen languages of tables 5 and 6).
+# covers the training languages (the published table 1 is the mean over those of tables 5 and 6).
+
+GROUP_NAMES = {"seen": "training", "zero_shot": "zero-shot"}
 
 # Neither percentages nor better when higher.
 NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question", "sampled_tokens", "total_tokens", "tool_calls")
@@ -304,13 +306,16 @@ def overall_table(boards: Sequence[Scoreboard], title: str, metrics: Sequence[st
 
 
 def language_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> Table:
-    """Returns a table by language, with means over seen and zero-shot languages (LcRL, tables 5 and 6)."""
+    """Returns a table by language, with means over training and zero-shot languages (LcRL, tables 5 and 6)."""
     seen, unseen = board.languages
     spans, columns = [], []
-    for codes, group, name in ((seen, "seen", "training languages"), (unseen, "zero_shot", "zero-shot")):
+    for codes, group in ((seen, "seen"), (unseen, "zero_shot")):
         if codes:
-            spans.append((name, len(codes) + 1))
-            columns += [Column(board, metric, ("", code), code.replace("_", "-")) for code in (*codes, group)]
+            spans.append((f"{GROUP_NAMES[group]} languages", len(codes) + 1))
+            columns += [
+                Column(board, metric, ("", code), GROUP_NAMES.get(code, code.replace("_", "-")))
+                for code in (*codes, group)
+            ]
     columns.append(Column(board, metric, ("", "all"), "all"))
     about = f"Zero-shot: {', '.join(unseen)}." if unseen else "No language is zero-shot."
     if len({trial.seen_languages for trial in board.trials}) > 1:
@@ -327,7 +332,7 @@ def part_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> 
 
 def _part_columns(board: Scoreboard, metric: str) -> list[Column]:
     """Returns the columns of the whole data set, groups of languages and subsets, without empty ones and repeats."""
-    columns = [Column(board, metric, ("", group), group.replace("_", "-")) for group in ("seen", "zero_shot")]
+    columns = [Column(board, metric, ("", group), name) for group, name in GROUP_NAMES.items()]
     subsets = (subset for subset in board.subsets if "/" not in subset)  # those of two labels have tables of their own
     columns += [Column(board, metric, (subset, "all"), subset.replace("_", " ")) for subset in subsets]
     return [Column(board, metric, ("", "all"), "all"), *(column for column in columns if board.is_proper(column.part))]
@@ -375,8 +380,8 @@ def difference_table(board: Scoreboard, title: str, metric: str, marking: Markin
     def cell(difference: Difference | None) -> Cell:
         if difference is None:
             return Cell("–")
-        digits = f"{difference.p_value:.3f}".removeprefix("0") if difference.p_value < 1 else "1"
-        p_text = "<.001" if difference.p_value < 0.001 else digits
+        digits = f"{difference.p_value:.3f}" if difference.p_value < 1 else "1"
+        p_text = "<0.001" if difference.p_value < 0.001 else digits
         value = difference.estimate.value
         text = (
             f"{'-' if value < 0 else '+'}{_number(abs(value), metric)}{_half(difference.estimate, metric)} (p {p_text})"

@@ -463,10 +463,10 @@ def judged_note(metrics: Iterable[str]) -> str:
 
 
 def _number(value: float) -> str:
-    """Formats a value with three digits: .385, 1.40; a dash for NaN."""
+    """Formats a value with three digits: 0.385, 1.40; a dash for NaN."""
     if math.isnan(value):
         return "–"
-    return f"{value:.3f}".removeprefix("0") if 0 <= value < 0.9995 else f"{value:.2f}"
+    return f"{value:.3f}" if 0 <= value < 0.9995 else f"{value:.2f}"
 
 
 def _half(half: float) -> str:

@@ -43,7 +43,7 @@ def group_advantages(
       normalise_std: Whether to divide by the group's standard deviation.
       ddof: The standard deviation divides by (group size - ddof).
       epsilon: Added to the standard deviation.
-      min_std: Minimum of the standard deviation. With 0, as in the papers, rewards that differ by .01 in a group have
+      min_std: Minimum of the standard deviation. With 0, as in the papers, rewards that differ by 0.01 in a group have
         the same advantages as rewards that differ by 1.
 
     Returns:

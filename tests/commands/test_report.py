@@ -376,7 +376,7 @@ def test_a_run_s_own_report_compares_rewards_and_rates_by_domain_and_tier(tmp_pa
     assert comparison.header[1:] == ("reward", "difference", "tool rate", "tool calls")
     lines = {line[0].text: [cell.text for cell in line[1:]] for section in comparison.sections for line in section}
     reward, _, rate, calls = lines["mathematics/low"]
-    assert (reward, rate, calls) == (".000 → 1.00", ".000 → 1.00", ".000 → 2.00")
+    assert (reward, rate, calls) == ("0.000 → 1.00", "0.000 → 1.00", "0.000 → 2.00")
     assert {"mathematics", "high", "low", "mathematics/high"} <= set(lines)
     assert policies.header[1:3] == ("answered", "reward")
 

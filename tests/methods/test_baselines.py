@@ -585,7 +585,7 @@ def scored(answers, steps, **settings):
 
 
 def test_rewards_by_hand():
-    """F1 of the answer, plus .618 of the sub-questions' best F1; the searches' rewards stand apart."""
+    """F1 of the answer, plus 0.618 of the sub-questions' best F1; the searches' rewards stand apart."""
     first = {"turn": 0, "query": "What is the capital of Peru?", "gain": 0.5, "redundancy": 0.0}
     again = {"turn": 1, "query": "capital through Peru", "gain": 0.0, "redundancy": 1.0}
     values, turns = scored(["Rimac", "Oslo", None], [[first, again], [], [first]])
