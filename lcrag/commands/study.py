@@ -1,6 +1,7 @@
 """`lcrag study`: runs the unfinished points of a study, several at once, and then its report."""
 
 import dataclasses
+import logging
 import shlex
 import subprocess
 import sys
@@ -46,6 +47,7 @@ def study(arguments: Arguments) -> None:
         for command in (*remaining, ["report", str(records), *chosen.report, folder]):
             print(shlex.join(["lcrag", *command]), flush=True)
         return
+    logging.getLogger("lcrag.activity").info("")  # the commands say what they do in their logs
     run_points(points, jobs, chosen.report)
     # Without the comparison with a method that has no record yet.
     methods = {f"--against={read_record(path)['method']}" for path in record_files(records)}

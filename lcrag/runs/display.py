@@ -122,13 +122,13 @@ class Activity(logging.Handler):
 
     What it does are the messages of the logger `lcrag.activity`, such as "embedding passage 240 of 960", or a running
     compilation; an empty message says that the command now prints itself. A terminal shows one line, which is renewed
-    and disappears; otherwise there is a line every ten seconds.
+    and disappears; otherwise there is a line every ten seconds, if there is something new to say.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.compilations: CompilationWatch | None = None  # None before JAX is imported
-        self._text, self._shown, self._printed = "starting", False, time.monotonic()
+        self._text, self._shown, self._said, self._printed = "starting", False, "", time.monotonic()
         self._ended = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -156,8 +156,8 @@ class Activity(logging.Handler):
                 width = shutil.get_terminal_size().columns - 1
                 print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
                 self._shown = True
-        elif text and now - self._printed >= SECONDS_PER_LINE:
-            self._printed = now
+        elif text and text != self._said and now - self._printed >= SECONDS_PER_LINE:
+            self._said, self._printed = text, now
             print(f"lcrag: {text}", file=sys.stderr, flush=True)
 
     def __enter__(self) -> "Activity":
