@@ -125,18 +125,43 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
         gin.finalize()
     expect_used(must_be_used)
 
+    files = list(_in_order(parsed))
+    if not any(binding.startswith("Sampler.context") for binding in bindings):
+        _check_context(files)
+
     # A macro that is set and not used is often a misspelt or a missing name.
-    texts = list(bindings)
-    while parsed:
-        file = parsed.pop()
-        parsed += file.includes
-        place = next(path for path in (Path(file.filename), packaged_folder() / file.filename) if path.is_file())
-        texts.append(place.read_text(encoding="utf-8"))
+    texts = [*bindings, *(text for _, text in files)]
     used = set(re.findall(r"%(\w+)", "\n".join(texts)))
     for name in parse_statements(gin.config_str()).keys() - used:
         if "." not in name:
             hint = closest(name, used) or "; a parameter is written Name.parameter"
             raise UserError(f"{name} is set, but no binding uses %{name}{hint}")
+
+
+def _in_order(files: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Yields name and text of parsed files and of what they include, which comes before what they say themselves."""
+    for file in files:
+        yield from _in_order(file.includes)
+        place = next(path for path in (Path(file.filename), packaged_folder() / file.filename) if path.is_file())
+        yield file.filename, place.read_text(encoding="utf-8")
+
+
+CONTEXT = re.compile(r"^Sampler\.context *= *(\d[\d_]*)", re.MULTILINE)
+
+
+def _check_context(files: Sequence[tuple[str, str]]) -> None:
+    """Refuses a platform that follows an experiment and lowers the context that this needs; takes names and texts."""
+    contexts = [(name, int(given)) for name, text in files for given in CONTEXT.findall(text)]
+    (experiment, needed), (platform, left) = contexts[-2:] if len(contexts) > 1 else [("", 0)] * 2
+    if left < needed and _is_platform(platform) and not _is_platform(experiment):
+        raise UserError(
+            f"{platform} would lower the Sampler.context of {experiment} from {needed:,} to {left:,}: name {platform}"
+            f" first, and {experiment} after it"
+        )
+
+
+def _is_platform(name: str) -> bool:
+    return Path(name).parent.name == "platform"
 
 
 # Reader of a data set -> the data set, whose folder it reads.

@@ -1,5 +1,6 @@
 """What the files of experiments, baselines and platforms say, and what is left of an experiment under a baseline."""
 
+import contextlib
 import dataclasses
 import inspect
 from pathlib import Path
@@ -193,6 +194,29 @@ def test_a_platform_binds_all_of_the_platform(name):
 def test_an_experiment_binds_no_platform(experiment):
     contexts = {"Sampler.context", "Sampler.windows", "Layout.row_lengths"}
     assert not (PLATFORM - contexts) & bound(experiment).keys()
+
+
+LOW, LOWERED = "platform/h200.gin", "name platform/h200.gin first, and r_search/paper.gin after it"
+MINE = "include 'r_search/paper.gin'\ninclude 'platform/h200.gin'\n"
+LATER = {
+    "of the command": (("r_search/paper.gin", LOW), "", (), LOWERED),
+    "of a file of one's own": (("mine.gin",), MINE, (), LOWERED),
+    "of a file that then sets it": (("mine.gin",), MINE + "Sampler.context = 2048\n", (), None),
+    "then set": (("r_search/paper.gin", LOW), "", ("Sampler.context = 2048",), None),
+    "first": ((LOW, "r_search/paper.gin"), "", (), None),
+    "after what needs no more": (("lcrl/paper.gin", LOW), "", (), None),
+    "after another platform": (("platform/tpu_v5p_64.gin", LOW), "", (), None),
+    "that is large enough": (("r_search/paper.gin", "platform/tpu_v5p_64.gin"), "", (), None),
+}
+
+
+@pytest.mark.parametrize("case", LATER)
+def test_a_platform_does_not_lower_the_context_of_an_experiment(case, tmp_path, monkeypatch):
+    gin_files, mine, bindings, refused = LATER[case]
+    monkeypatch.chdir(tmp_path)
+    Path("mine.gin").write_text(mine)
+    with pytest.raises(UserError, match=refused) if refused else contextlib.nullcontext():
+        configure(gin_files, bindings)
 
 
 OF_ATLAS = {"from_long_sft", "long_sft"}  # begin with a policy of the atlas

@@ -200,7 +200,7 @@ MODELS = {"qwen2_5_3b": 3_085_938_688, "qwen3_4b": 4_022_468_096, "qwen3_8b": 8_
           "llama3_2_3b": 3_212_749_824, "llama3_1_8b": 8_030_261_248, "gemma3_270m": 268_098_176,
           "gemma3_1b": 999_885_952, "gemma3_4b": 3_880_263_168}  # fmt: skip
 PLATFORMS = [("tpu_v5e_16", "qwen2_5_3b", 16), ("tpu_v5p_64", "qwen3_8b", 64), ("h200", "qwen2_5_3b", 1),
-             ("h100_8", "qwen3_8b", 8)]  # fmt: skip
+             ("h100_8", "qwen2_5_3b", 8), ("gpu_80gb", "qwen2_5_3b", 1), ("tpu_v5e_8", "qwen2_5_3b", 8)]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODELS)
