@@ -36,7 +36,7 @@ from lcrag.episodes import Chat, Generate, Observe, Outcome, Program, Runner
 from lcrag.learning import Layout, Trajectory
 from lcrag.policy import DecoderConfig, load_hugging_face, load_tokenizer, make_mesh
 from lcrag.policy.parameters import decode_bytes, forward_flops
-from lcrag.sampling import Sampler, SamplerConfig
+from lcrag.sampling import Sampler, SlotSampler
 
 TORCH_ROWS = (1, 2)
 
@@ -84,12 +84,12 @@ def program(written: list[str], sampled: int) -> Program:
     return Outcome(answer=None)
 
 
-def our_rollouts(folder: str, sizes: Sizes) -> tuple[Callable[[], object], Sampler]:
+def our_rollouts(folder: str, sizes: Sizes) -> tuple[Callable[[], object], SlotSampler]:
     """Returns a function that runs all episodes through the runner, and its sampler."""
     config, params = load_hugging_face(folder)
     # an end that cannot be sampled: lengths are forced
     tokenizer = dataclasses.replace(load_tokenizer(folder), eos_ids=(config.vocabulary_size,))
-    settings = SamplerConfig(
+    settings = Sampler(
         slots=sizes.episodes,
         context=sizes.length + 16,
         block=sizes.sampled,
@@ -98,7 +98,7 @@ def our_rollouts(folder: str, sizes: Sizes) -> tuple[Callable[[], object], Sampl
         append_rows=(1, 4),
         append_tokens=(64, 128, 256),
     )
-    sampler = Sampler(config, params, tokenizer, settings)
+    sampler = SlotSampler(config, params, tokenizer, settings)
     runner = Runner(
         sampler=sampler, tokenizer=tokenizer, search=lambda *_: [], chat=Chat(template=False), answer_room=1
     )

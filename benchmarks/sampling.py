@@ -29,7 +29,7 @@ from lcrag.atlas.encoder import SHIPPED_FOLDER
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Program, Runner
 from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, initialise, load_tokenizer, parameter_count
-from lcrag.sampling import Sampler, SamplerConfig
+from lcrag.sampling import Sampler, SlotSampler
 
 PROMPT, SAMPLED, OBSERVED, EPISODES = 64, 32, 64, 64
 MODEL = DecoderConfig(
@@ -63,11 +63,11 @@ def program(prompt: str, observations: Sequence[str], lengths: Sequence[int]) ->
 
 def rollouts(
     tokenizer, slots: int, lengths: np.ndarray, model: DecoderConfig = MODEL
-) -> tuple[Callable[[], object], Sampler]:
+) -> tuple[Callable[[], object], SlotSampler]:
     """Returns a function that runs all episodes, each turn of the given length, and its sampler."""
     episodes, turns = lengths.shape
     context = int(PROMPT + lengths.sum(axis=1).max() + turns * OBSERVED + 16)
-    settings = SamplerConfig(
+    settings = Sampler(
         slots=slots,
         context=context,
         block=SAMPLED,
@@ -79,7 +79,7 @@ def rollouts(
     )
     # an end that cannot be sampled: lengths are forced
     endless = dataclasses.replace(tokenizer, eos_ids=(MODEL.vocabulary_size,))
-    sampler = Sampler(model, initialise(model, jax.random.key(0)), endless, settings)
+    sampler = SlotSampler(model, initialise(model, jax.random.key(0)), endless, settings)
     runner = Runner(sampler=sampler, tokenizer=endless, search=lambda *_: [])
     written = [texts(tokenizer, episodes, PROMPT if turn == 0 else OBSERVED, turn) for turn in range(turns + 1)]
 

@@ -16,7 +16,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def register() -> None:
     for module in MODULES:
         importlib.import_module(f"lcrag.{module}")
     from lcrag import episodes, learning, policy, sampling
-    from lcrag.data.rows import judged_questions
+    from lcrag.data.rows import question_judgements
     from lcrag.learning.update import adamw
     from lcrag.policy.config import Computation
     from lcrag.rewards.domains import domain_reward
@@ -91,17 +92,57 @@ def register() -> None:
     from lcrag.runs.folder import Trackers
     from lcrag.train.steps import policy as load_policy
 
-    for called in (episodes.Chat, episodes.Retries, episodes.Runner, answer_only, domain_reward):
-        gin.external_configurable(called, module="lcrag")
-    gin.external_configurable(sampling.SamplerConfig, "Sampler", module="lcrag")
+    called = (episodes.Chat, episodes.Retries, episodes.Runner, sampling.Sampler)
+    for each in (*called, answer_only, domain_reward, load_policy, question_judgements):
+        gin.external_configurable(each, module="lcrag")
     gin.external_configurable(policy.make_mesh, "mesh", module="lcrag")
-    gin.external_configurable(load_policy, "policy", module="lcrag")
-    gin.external_configurable(judged_questions, "question_judgements", module="lcrag")
     classes = (learning.Critic, learning.Layout, learning.PolicyGradient, learning.Supervised, adamw)
     for made in (*classes, policy.DecoderConfig, policy.RopeScaling, policy.Lora, Computation, Trackers):
         gin.register(made, module="lcrag")
     gin.add_config_file_search_path(str(packaged_folder()))
     sys.meta_path.append(ModulesHere())
+
+
+NAMED = {"make_mesh": "mesh", "compile_programs": "compile"}  # functions with another name in gin files
+# What the caller gives to a program or a restriction of collections, and to a command, by the first parameter.
+CALLER_GIVES = {"question": {"question", "collections", "languages"}, "output_dir": {"output_dir", "words"}}
+
+
+def configurables() -> dict[str, Callable[..., Any]]:
+    """Returns by its name in gin files every function and class of lcrag that they configure."""
+    register()
+    found = {}
+    for module in [module for name, module in sorted(sys.modules.items()) if name.startswith("lcrag.")]:
+        for value in vars(module).values():
+            if getattr(value, "__module__", None) == module.__name__ and hasattr(value, "__name__"):
+                name = NAMED.get(value.__name__, value.__name__)
+                with contextlib.suppress(ValueError):  # it is not registered
+                    if gin.get_configurable(value) is gin.get_configurable(name):
+                        found[name] = value
+    return dict(sorted(found.items()))
+
+
+def parameter_table() -> list[tuple[str, str]]:
+    """Returns every parameter that gin files may bind, with its default, and the file, line and name of its owner."""
+    rows = []
+    for name, value in configurables().items():
+        defined = inspect.unwrap(value)
+        path = Path(inspect.getfile(defined)).relative_to(PACKAGE.parent)
+        place = f"{path}:{inspect.getsourcelines(defined)[1]} {defined.__name__}"
+        kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        parameters = [each for each in inspect.signature(value).parameters.values() if each.kind not in kinds]
+        given = CALLER_GIVES.get(parameters[0].name, set()) if parameters else set()
+        bound = [each for each in parameters if each.name not in given]
+        rows += [(f"{name}.{each.name}{_default(each)}", place) for each in bound] or [(name, place)]
+    return rows
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    """ " = VALUE", shortened; nothing without a default, or where a class makes it."""
+    value = parameter.default
+    if value is parameter.empty or repr(value) == "<factory>":
+        return ""
+    return f" = {textwrap.shorten(getattr(value, '__name__', repr(value)), 50, placeholder=' ...')}"
 
 
 def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be_used: Sequence[str] = ()) -> None:

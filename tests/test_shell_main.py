@@ -12,6 +12,7 @@ import gin
 import pretended_experiments
 import pytest
 from experiment_parts import assert_mistake
+from support.gin_files import bound
 
 from lcrag import main
 from lcrag.commands import command_line
@@ -159,6 +160,24 @@ def test_every_part_is_found():
 def test_what_cannot_be_typed(word, part):
     with pytest.raises(UserError, match=part):
         parse(["train", word])
+
+
+def test_the_table_of_parameters_has_all_that_files_bind_under_the_name_that_code_has(capsys, monkeypatch):
+    monkeypatch.setattr(main, "COMMANDS", COMMANDS)
+    assert main.run(["list", "--parameters"]) == 0
+    owners = {}
+    for line in capsys.readouterr().out.splitlines():
+        place, owner = line.split()[-2:]
+        assert (packaged_folder().parent / place.partition(":")[0]).is_file()
+        owners[line.split()[0]] = owner
+    in_files = {name.rpartition("/")[2] for file in packaged_names() for name in bound(file) if "." in name}
+    assert owners.keys() >= in_files
+    other = {(name.partition(".")[0], owner) for name, owner in owners.items() if name.partition(".")[0] != owner}
+    assert other == {("mesh", "make_mesh"), ("compile", "compile_programs")}
+    assert main.run(["list", "--parameters", "Sampler"]) == 0
+    assert all(line.startswith("Sampler.") for line in capsys.readouterr().out.splitlines())
+    assert main.run(["list", "--parameters", "Sampel"]) == 2
+    assert "Sampler" in capsys.readouterr().err
 
 
 def test_a_pipe_gets_one_whole_line_for_each_file(capsys, monkeypatch):

@@ -35,7 +35,7 @@ from lcrag.policy import (
 )
 from lcrag.policy.parameters import causal_mean, decode_bytes, forward_flops, update_flops
 from lcrag.retrieval.collections import VECTORS, read_index, write_index
-from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
+from lcrag.sampling import Sampler, SamplingParameters, SlotSampler
 
 MODEL = DecoderConfig(
     vocabulary_size=work.VOCABULARY,
@@ -56,9 +56,9 @@ def endless_tokenizer():
     return dataclasses.replace(load_tokenizer(work.TOKENIZER.parent), eos_ids=(work.VOCABULARY,))
 
 
-def sampler() -> Sampler:
+def sampler() -> SlotSampler:
     block = min(32, work.NEW // 2)
-    settings = SamplerConfig(
+    settings = Sampler(
         slots=work.EPISODES,
         context=LENGTH,
         block=block,
@@ -67,7 +67,7 @@ def sampler() -> Sampler:
         append_rows=(work.PROMPTS, work.EPISODES),
         append_tokens=(work.PROMPT,),
     )
-    return Sampler(MODEL, initialise(MODEL, jax.random.key(0)), endless_tokenizer(), settings)
+    return SlotSampler(MODEL, initialise(MODEL, jax.random.key(0)), endless_tokenizer(), settings)
 
 
 def generation_floor() -> float:

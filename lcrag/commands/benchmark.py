@@ -30,7 +30,7 @@ from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, Policy, initialise
 from lcrag.policy.parameters import cache_bytes, causal_mean, decode_bytes, forward_flops, update_flops
 from lcrag.runs import check_used, mark_used, write_json, write_text
 from lcrag.runs.display import make_console
-from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters
+from lcrag.sampling import Sampler, SamplingParameters, SlotSampler
 from lcrag.train.steps import check_shares
 
 RESULT = "benchmark.json"
@@ -102,13 +102,13 @@ def timed(work: Callable[[], object], repeats: int, prepare: Callable[[], None] 
 
 
 def sampling_rows(
-    machine: Machine, config: DecoderConfig, params: Any, settings: SamplerConfig, mesh: Mesh, repeats: int
+    machine: Machine, config: DecoderConfig, params: Any, settings: Sampler, mesh: Mesh, repeats: int
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of the times to append the longest chunk, and to decode a block in every slot at every window."""
     # No token ends a sequence, so all generations have full length.
     words = models.WordLevel({str(number): number for number in range(config.vocabulary_size)}, unk_token="0")
     tokenizer = HuggingFaceTokenizer(tokenizers.Tokenizer(words), eos_ids=(config.vocabulary_size,), pad_id=0)
-    sampler = Sampler(config, params, tokenizer, settings, mesh)
+    sampler = SlotSampler(config, params, tokenizer, settings, mesh)
     block, context, slots = settings.block, settings.context, settings.slots
     rows, chunk = settings.largest_append
     chunk = min(chunk, context)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from lcrag.config import packaged_folder, packaged_names
+from lcrag.config import packaged_folder, packaged_names, parameter_table
 from lcrag.errors import SECRET, UserError, closest
 from lcrag.runs import processes
 
@@ -269,6 +269,7 @@ COMMANDS = {
         summary="Shows the configurations that come with lcrag, or those of some folders",
         words="[FOLDER ...]",
         configured=False,
+        switches={"--parameters": "show all that gin files may bind instead, or only of the NAMEs given as words"},
     ),
 }
 
@@ -428,6 +429,9 @@ def list_configurations(arguments: Arguments) -> None:
     """Runs `lcrag list`: prints all packaged configurations, or those of the folders in its words."""
     if arguments.gin_files or arguments.bindings or arguments.output_dir:
         raise UserError("lcrag list takes folders only: leave its options out")
+    if "--parameters" in arguments.options:
+        _list_parameters(arguments.words)
+        return
     names = packaged_names()
     folders = list(dict.fromkeys(name.partition("/")[0] for name in names if "/" in name))
     wanted = {word.rstrip("/") for word in arguments.words}
@@ -435,3 +439,14 @@ def list_configurations(arguments: Arguments) -> None:
         hint = closest(word, folders) or f"; there are {', '.join(folders)}"
         raise UserError(f"no folder {word} of configurations comes with lcrag{hint}")
     print(described([name for name in names if not wanted or name.partition("/")[0] in wanted]), flush=True)
+
+
+def _list_parameters(wanted: Sequence[str]) -> None:
+    """Prints each parameter with its default, and where what it configures is defined."""
+    rows = parameter_table()
+    names = {re.split("[. ]", binding)[0] for binding, _ in rows}
+    for word in set(wanted) - names:
+        raise UserError(f"gin files configure nothing called {word}{closest(word, names)}")
+    shown = [row for row in rows if not wanted or re.split("[. ]", row[0])[0] in wanted]
+    width = max(len(binding) for binding, _ in shown)
+    print("\n".join(f"{binding:{width}}  {place}" for binding, place in shown), flush=True)

@@ -41,7 +41,7 @@ from lcrag.train.rollout import Lanes
 from lcrag.train.steps import check_rows, known_of
 
 DESCRIBED = ("train", "sft", "evaluate", "sample")
-MODELS = ("local_model", "question_encoder", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")
+MODELS = ("LocalModel", "QuestionEncoder", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")
 # Sets of questions that are the same in every language.
 PARALLEL = ("atlas_questions", "atlas_comparisons", "atlas_conjunctions", "mkqa_questions", "xquad_questions")
 ALONE = ("xor_tydi_questions",)  # and those that ask each question in one language

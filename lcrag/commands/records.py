@@ -40,6 +40,9 @@ RENAMED = {
     "train.couplings": "train.questions_per_step",
     "train.most_rollouts": "train.max_rollouts",
     "train.most_skipped_in_a_row": "train.max_consecutive_skips",
+    "local_model": "LocalModel",
+    "policy_teacher": "SamplingTeacher",
+    "question_encoder": "QuestionEncoder",
 }
 # Options of commands in docs/results whose values the gin files give since then.
 BOUND_SINCE = ("--gin.PolicyGradient.aggregation='sequence_mean'", "--gin.Critic.kl_in_reward=0.0")

@@ -40,7 +40,7 @@ from lcrag.models.completers import LOCAL, ChatEndpoint
 from lcrag.policy import Policy, load_tokenizer, parameter_fingerprint
 from lcrag.rewards import ANSWER_TERMS, mathematics, multiple_choice
 from lcrag.rewards.text import folded
-from lcrag.sampling import Sampled, Sampler, SamplerConfig
+from lcrag.sampling import Sampled, Sampler, SlotSampler
 
 # (question, the turns so far beginning with the prompt, the request) -> the policy's next text, with its stop string;
 # the only turn of a completion is its prompt
@@ -337,14 +337,14 @@ class WritingTeacher:
             yield dataclasses.replace(record, episode=jobs[record.episode][2])
 
 
-@gin.configurable("policy_teacher")
+@gin.configurable
 class SamplingTeacher:
     """A local checkpoint as the teacher; `runner` makes the runner of its episodes: `@Runner` in gin files."""
 
     @typed
-    def __init__(self, policy: Policy, sampler: SamplerConfig, runner: Callable[..., Runner], seed: int = 0):
+    def __init__(self, policy: Policy, sampler: Sampler, runner: Callable[..., Runner], seed: int = 0):
         self._policy, self._runner, self._seed = policy, runner, seed
-        self._sampler = Sampler(policy.config, policy.params, policy.tokenizer, sampler, policy.mesh)
+        self._sampler = SlotSampler(policy.config, policy.params, policy.tokenizer, sampler, policy.mesh)
 
     @property
     def hashes(self) -> Mapping[str, str]:

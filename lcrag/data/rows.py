@@ -555,7 +555,7 @@ def read_lines(path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, str
         yield from ((number, text) for number, text in numbered_lines(path, content, bad_rows) if text.strip())
 
 
-def judged_questions(questions: Sequence[Question], split: str) -> Judgements:
+def question_judgements(questions: Sequence[Question], split: str) -> Judgements:
     """Returns questions with gold passages as judged queries: XQuAD's have one passage, multi-hop questions several."""
     if not questions:
         raise UserError("there are no questions to evaluate retrieval with: choose another split or other languages")

@@ -60,7 +60,7 @@ from lcrag.episodes.searches import CUTS, MATCHING, shortened
 from lcrag.errors import UserError, typed
 from lcrag.policy import Tokenizer
 from lcrag.rewards.text import is_visible
-from lcrag.sampling import Sampled, Sampler, SamplingParameters
+from lcrag.sampling import Sampled, SamplingParameters, SlotSampler
 
 # --- Services on host threads ---
 
@@ -344,7 +344,7 @@ class Runner:
     device continues to decode, and results differ by rounding.
     """
 
-    sampler: Sampler
+    sampler: SlotSampler
     tokenizer: Tokenizer  # the sampler's; encodes environment text
     search: Search  # called on other threads
     max_tokens: int = 256  # default of a generation or completion, as are the next two

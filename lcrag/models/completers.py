@@ -24,7 +24,7 @@ from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
 from lcrag.retrieval import Encoder
 from lcrag.retrieval.encoder import configured_encoder, read_encoder_config
 from lcrag.retrieval.remote import hide_addresses, http_client, shown_address
-from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, continue_contexts
+from lcrag.sampling import Sampler, SamplingParameters, SlotSampler, continue_contexts
 from lcrag.sampling.choice import text_until_stop
 
 KEY = "OPENAI_API_KEY"
@@ -64,7 +64,7 @@ class SamplerCompleter:
     Nothing else may use the sampler's slots; `chat` says how prompts are given to a model with a chat template.
     """
 
-    def __init__(self, sampler: Sampler, tokenizer: Tokenizer, chat: Chat):
+    def __init__(self, sampler: SlotSampler, tokenizer: Tokenizer, chat: Chat):
         chat.check(tokenizer)
         self._sampler, self._tokenizer, self._chat = sampler, tokenizer, chat
 
@@ -96,7 +96,7 @@ class SamplerCompleter:
         return answers
 
 
-@gin.register("local_model")
+@gin.register
 @typed
 class LocalModel:
     """A checkpoint on this machine, of any architecture, with its own sampler; a `Completer`.
@@ -126,7 +126,7 @@ class LocalModel:
     ):
         self._folder, self._mesh, self._chat = resolved_folder(folder), mesh, Chat(template=chat_template)
         self._computation = dataclasses.replace(computation, lora=None)
-        self._settings = SamplerConfig(
+        self._settings = Sampler(
             slots=slots, context=context, block=block, append_rows=append_rows, append_tokens=append_tokens
         )
 
@@ -138,7 +138,7 @@ class LocalModel:
     def _loaded(self) -> tuple[SamplerCompleter, Mapping[str, str]]:
         config, params = load_hugging_face(self._folder, self._computation.compute_dtype, self._mesh)
         tokenizer = load_tokenizer(self._folder)
-        sampler = Sampler(self._computation.of(config), params, tokenizer, self._settings, self._mesh)
+        sampler = SlotSampler(self._computation.of(config), params, tokenizer, self._settings, self._mesh)
         hashes = {"parameters": parameter_fingerprint(params), "tokenizer": tokenizer.fingerprint()}
         return SamplerCompleter(sampler, tokenizer, self._chat), hashes
 
@@ -152,7 +152,7 @@ class LocalModel:
         return self._loaded[0](requests)
 
 
-@gin.register("question_encoder")
+@gin.register
 class QuestionEncoder:
     """Embeds the sub-questions of plans as queries (the paper: E5-base); its weights are loaded on first use.
 
@@ -165,7 +165,7 @@ class QuestionEncoder:
     def check(self) -> None:
         """Raises a UserError if there is no encoder in the folder; called before sampling."""
         if self._folder is None:
-            raise UserError("question_encoder.folder names no encoder: give the folder of one with --gin.ENCODER")
+            raise UserError("QuestionEncoder.folder names no encoder: give the folder of one with --gin.ENCODER")
         read_encoder_config(self._folder / "config.json")
 
     @functools.cached_property

@@ -26,7 +26,7 @@ from lcrag.rewards.text import is_visible
 _ENGINE_CODES = {"zh": "zh-CN", "he": "iw", "nb": "no"}
 
 
-@gin.register("serp_api")
+@gin.register
 @typed
 class SerpApi:
     """SerpAPI (https://serpapi.com/search-api): the result page of `engine` as JSON, its answer box first.
@@ -58,7 +58,7 @@ class SerpApi:
         return [*([{**box, "snippet": text}] if isinstance(text, str) else []), *page.get("organic_results", ())]
 
 
-@gin.register("google_custom_search")
+@gin.register
 @typed
 class GoogleCustomSearch:
     """Google's Custom Search JSON API (https://developers.google.com/custom-search/v1/reference/rest/v1/cse/list).
@@ -123,5 +123,5 @@ class WebSearch:
 def web_collections(
     engine: WebEngine, languages: Sequence[str], patience: Patience = USUAL_PATIENCE
 ) -> RemoteCollections:
-    """Returns a web search engine, `@serp_api()` or `@google_custom_search()`, as the collection of every language."""
+    """Returns a web search engine, `@SerpApi()` or `@GoogleCustomSearch()`, as the collection of every language."""
     return RemoteCollections(WebSearch(engine, languages, patience))

@@ -2,7 +2,7 @@
 
 Public:
   generate: Continues a list of prompts once; the simplest way to sample.
-  Sampler, SamplerConfig, SamplerStatistics: Multi-turn sampling in slots, its settings and its counters.
+  SlotSampler, Sampler, SamplerStatistics: Multi-turn sampling in slots, its settings and its counters.
   continue_contexts: Continues many contexts over a sampler's slots.
   SamplingParameters, Sampled, FinishReason: How to continue a context, and the result.
 """
@@ -11,9 +11,9 @@ from lcrag.sampling.sampler import (
     FinishReason,
     Sampled,
     Sampler,
-    SamplerConfig,
     SamplerStatistics,
     SamplingParameters,
+    SlotSampler,
     continue_contexts,
     generate,
 )

@@ -77,8 +77,8 @@ class Sampled:
 
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SamplerConfig:
-    """Settings of a `Sampler`: the number and size of its slots, and the shapes that it compiles.
+class Sampler:
+    """Settings of a `SlotSampler`: the number and size of its slots, and the shapes that it compiles.
 
     Attributes:
       slots: Number of contexts held at once.
@@ -153,7 +153,7 @@ class SamplerStatistics:
 CPU_TOKENS_PER_READ = 24.0  # 30 layers, 576 wide, in float32 on two cores: 29 ms a call and 1.3 ms a token
 
 
-class Sampler:
+class SlotSampler:
     """Samples many contexts at once in a fixed number of device slots; contexts persist across turns.
 
     The tokenizer provides the bytes of tokens and the end-of-sequence ids. Without a mesh there is one device.
@@ -164,7 +164,7 @@ class Sampler:
         config: DecoderConfig,
         params,
         tokenizer: Tokenizer,
-        settings: SamplerConfig,
+        settings: Sampler,
         mesh: Mesh | None = None,
     ):
         mesh = mesh or make_mesh(devices=jax.devices()[:1])
@@ -459,18 +459,18 @@ def generate(
     needed = max(map(len, ids)) + max_tokens
     context = min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, config.max_positions)
     windows = [size << doublings for doublings in range(16) for size in SMALLEST_WINDOWS if size << doublings < context]
-    settings = SamplerConfig(slots=min(slots, 1 << (len(ids) - 1).bit_length()), context=context, windows=windows)
+    settings = Sampler(slots=min(slots, 1 << (len(ids) - 1).bit_length()), context=context, windows=windows)
     requests = [
         SamplingParameters(
             stop=tuple(stop), max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed, episode=index
         )
         for index in range(len(ids))
     ]
-    sampler = Sampler(config, params, tokenizer, settings)
+    sampler = SlotSampler(config, params, tokenizer, settings)
     return continue_contexts(sampler, list(zip(ids, requests, strict=True)))
 
 
-def continue_contexts(sampler: Sampler, contexts: Sequence[tuple[TokenIds, SamplingParameters]]) -> list[Sampled]:
+def continue_contexts(sampler: SlotSampler, contexts: Sequence[tuple[TokenIds, SamplingParameters]]) -> list[Sampled]:
     """Samples a continuation of each context; a slot that finishes takes the next context at once.
 
     The slots of the sampler are all free, before and after. Contexts are tokens, at least one, and how to continue

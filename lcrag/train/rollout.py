@@ -30,7 +30,7 @@ from lcrag.policy import Policy
 from lcrag.policy.parameters import hand_over, lane_config, lane_meshes
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs.display import ProgressDisplay
-from lcrag.sampling import Sampler, SamplerConfig, SamplerStatistics
+from lcrag.sampling import Sampler, SamplerStatistics, SlotSampler
 from lcrag.train.method import Episode, GroupStatistics, Method, ProgramOf, kept_for_update
 from lcrag.train.steps import check_models
 
@@ -48,7 +48,7 @@ class Lanes:
     host works for one lane while another lane decodes.
     """
 
-    sampler: SamplerConfig  # the lanes share its slots
+    sampler: Sampler  # the lanes share its slots
     runner: Callable[..., Runner]  # makes a lane's runner from its sampler, tokenizer, search and seed: `@Runner`
     count: int = 1
     tensor: int = 1  # devices of a lane over which its parameters are sharded; slots are divided among the others
@@ -65,7 +65,7 @@ class Lanes:
                 f" {self.count} and the processes are {jax.process_count()}: set Lanes.mesh to None"
             )
 
-    def lane_sampler(self) -> SamplerConfig:
+    def lane_sampler(self) -> Sampler:
         """Returns the sampler settings of one lane: its share of the slots and of the compiled row counts."""
         if self.sampler.slots % self.count:
             raise UserError(
@@ -114,7 +114,9 @@ class Rollouts:
         self.runners: dict[int, Runner] = {}
         parts = {"tokenizer": policy.tokenizer, "search": collections.search, "seed": seed}
         if lanes.count == 1:
-            sampler = Sampler(policy.config, policy.params, policy.tokenizer, lanes.sampler, lanes.mesh or policy.mesh)
+            sampler = SlotSampler(
+                policy.config, policy.params, policy.tokenizer, lanes.sampler, lanes.mesh or policy.mesh
+            )
             runner = lanes.runner(sampler=sampler, **parts)
             # Processes that run one lane together must call its sampler at the same points, so they wait for searches.
             self.runners[0] = dataclasses.replace(runner, wait_for_searches=True) if is_collective() else runner
@@ -122,7 +124,7 @@ class Rollouts:
             self._meshes = lane_meshes(policy.mesh, lanes.count, lanes.tensor)
             config, settings = lane_config(policy.config), lanes.lane_sampler()
             for lane, params in self._handed_over(policy.params).items():
-                sampler = Sampler(config, params, policy.tokenizer, settings, self._meshes[lane])
+                sampler = SlotSampler(config, params, policy.tokenizer, settings, self._meshes[lane])
                 with without_collectives():
                     self.runners[lane] = lanes.runner(sampler=sampler, **parts)
         self._running = dict(self.runners)

@@ -26,7 +26,7 @@ from lcrag.learning.update import batch_shares, place_batch
 from lcrag.policy import Lora, initialise, join, make_mesh, param_shardings, parameter_count, split_trainable
 from lcrag.policy.config import GIB, accelerator_of
 from lcrag.policy.parameters import causal_mean, forward_flops, hand_over, lane_config, lane_meshes
-from lcrag.sampling import Sampler, SamplerConfig
+from lcrag.sampling import Sampler, SlotSampler
 from lcrag.train.rollout import Lanes
 
 TINY = """compile.decoder=@DecoderConfig() DecoderConfig.vocabulary_size=384 DecoderConfig.width=32
@@ -58,7 +58,7 @@ def run_of(mesh, *, gather=False, kl=0.0, layers="auto", context=64, lanes=1, **
         tiny_config(compute_dtype="bfloat16", **changes),
         mesh,
         Lanes(
-            sampler=SamplerConfig(**sizes, gather_parameters=gather, layers=layers),
+            sampler=Sampler(**sizes, gather_parameters=gather, layers=layers),
             runner=print,
             count=lanes,
             tensor=2 if lanes > 1 else 1,
@@ -121,7 +121,7 @@ def test_abstract_arrays_are_those_of_a_run(kl, lora):
 def test_abstract_slots_are_those_of_a_sampler(gather, layers, lora):
     mesh = make_mesh(fsdp=2, tensor=4)  # more shares than key-value heads
     run = run_of(mesh, gather=gather, lora=lora, layers=layers)
-    sampler = Sampler(run.config, join(*trained_and_frozen(run.config, mesh)), tiny_tokenizer(), run.lane, mesh)
+    sampler = SlotSampler(run.config, join(*trained_and_frozen(run.config, mesh)), tiny_tokenizer(), run.lane, mesh)
     assert described(run.slots) == described(sampler._state)
     assert described(run.sampling_parameters) == described(sampler._params)
 
@@ -132,7 +132,7 @@ def test_abstract_lanes_are_those_of_a_run(layers):
     run = run_of(mesh, gather=True, lora=Lora(rank=2), layers=layers, lanes=4)
     lanes = lane_meshes(mesh, 4, 2)
     handed = hand_over(run.config, join(*trained_and_frozen(run.config, mesh)), mesh, lanes)[0]
-    sampler = Sampler(lane_config(run.config), handed, tiny_tokenizer(), run.lane, lanes[0])
+    sampler = SlotSampler(lane_config(run.config), handed, tiny_tokenizer(), run.lane, lanes[0])
     assert run.lane.slots == 2
     assert described(run.slots) == described(sampler._state)
     assert described(run.sampling_parameters) == described(sampler._params)

@@ -619,8 +619,8 @@ def test_a_checkpoint_on_this_machine_that_cannot_translate(source, tmp_path):
     tokenizer.backend.save(str(tmp_path / "policy" / "tokenizer.json"))
     gin.clear_config()
     line = ["curate", "translations", "--gin_file=translate_r1/pipeline.gin", f"--output_dir={tmp_path / 'run'}"]
-    given = (f"source/jsonl_questions.files=['{source}']", f"local_model.folder='{tmp_path / 'policy'}'")
-    sizes = ("local_model.mesh=@one_device()", "local_model.context=700", "local_model.slots=2")
+    given = (f"source/jsonl_questions.files=['{source}']", f"LocalModel.folder='{tmp_path / 'policy'}'")
+    sizes = ("LocalModel.mesh=@one_device()", "LocalModel.context=700", "LocalModel.slots=2")
     short = ("translations.places=1", "translations.attempts=1", "LANGUAGES=('am',)")
     short += ("translations.translator=@CompleterModel()", "translations.judge=None")
     assert main.run([*line, *(f"--gin.{each}" for each in (*given, *sizes, *short))]) == 2

@@ -10,7 +10,7 @@ from experiment_parts import assert_mistake, run, words_of
 from lcrag import main
 from lcrag.episodes import Generate, Observe, Outcome, Retrieve
 from lcrag.retrieval import Collections
-from lcrag.sampling import Sampler
+from lcrag.sampling import SlotSampler
 from lcrag.train.method import Method
 
 TEMPLATE = (
@@ -122,7 +122,7 @@ def test_turns_are_printed_as_they_come(tiny, monkeypatch, capsys):
         monkeypatch.setattr(kind, name, noting)
 
     noted(Collections, "search")
-    noted(Sampler, "decode")
+    noted(SlotSampler, "decode")
     monkeypatch.setattr(Method, "program_for", lambda self, languages: program)
     assert run("sample", tiny, words=("Where?",)) == 0
     before_search = next(text for name, text in seen if name == "search")

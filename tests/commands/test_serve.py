@@ -74,12 +74,12 @@ def test_searching_search_r1_style(tiny, service, capsys):
     ("bindings", "part"),
     [
         (("sample.collections=@remote_collections()", "remote_collections.url='http://127.0.0.1:9'"), "127.0.0.1:9"),
-        (("sample.collections=@web_collections()", "web_collections.engine=@serp_api()"), "NOT_SET_ANYWHERE"),
+        (("sample.collections=@web_collections()", "web_collections.engine=@SerpApi()"), "NOT_SET_ANYWHERE"),
     ],
 )
 def test_mistakes_of_a_client_are_one_line(tiny, capsys, bindings, part):
     patience = ("remote_collections.patience=@Patience()", "Patience.first_wait_seconds=0.01")
-    web = ("web_collections.languages=('en',)", "serp_api.key_variable='NOT_SET_ANYWHERE'")
+    web = ("web_collections.languages=('en',)", "SerpApi.key_variable='NOT_SET_ANYWHERE'")
     assert run("sample", tiny, *bindings, *patience, *web, words=["Which?"]) == 2
     assert_mistake(capsys, part)
 
@@ -216,11 +216,11 @@ def test_the_python_call(tiny):
 def test_a_second_model_answers(tiny, tmp_path, searcher):
     bindings = (
         f"answer_from_evidence.searcher={searcher}",
-        f"local_model.folder='{tiny / 'policy'}'",
-        "local_model.mesh=@one_device()",
-        "local_model.slots=6",
-        "local_model.context=160",
-        "local_model.append_rows=(6,)",
+        f"LocalModel.folder='{tiny / 'policy'}'",
+        "LocalModel.mesh=@one_device()",
+        "LocalModel.slots=6",
+        "LocalModel.context=160",
+        "LocalModel.append_rows=(6,)",
         "Evaluation.temperatures={'sampled': 1.0}",
     )
     files = ("r_search/answer_from_evidence.gin",)

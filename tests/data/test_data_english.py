@@ -8,7 +8,7 @@ from prepared_data import prepared
 
 from lcrag.data.english import QUESTION_SETS, english_questions
 from lcrag.data.questions import with_question_mark
-from lcrag.data.rows import BadRows, judged_questions
+from lcrag.data.rows import BadRows, question_judgements
 from lcrag.errors import UserError
 
 
@@ -45,7 +45,7 @@ def test_hotpotqa_and_2wikimultihopqa(name, file):
         assert (extra["type"], extra["supporting_facts"]) == (row["type"], row["supporting_facts"])
         assert (extra.get("evidences", []), extra.get("level")) == (row.get("evidences", []), row.get("level"))
         assert [passage.title for passage in each.passages] == [title.strip() for title, _ in row["context"]]
-        assert set(judged_questions([question], "test").queries[0].grades) == set(extra["supports"])
+        assert set(question_judgements([question], "test").queries[0].grades) == set(extra["supports"])
         by_id = {passage.id: passage for passage in each.passages}
         assert {by_id[support].title for support in extra["supports"]} == {
             title.strip() for title, _ in row["supporting_facts"]

@@ -24,7 +24,7 @@ from lcrag.data.rows import (
     data_file,
     dataset_folder,
     jsonl_questions,
-    judged_questions,
+    question_judgements,
     read_rows,
     read_squad,
     read_text,
@@ -382,14 +382,14 @@ def test_real_judgements_of_miracl_and_mr_tydi():
 
 def test_questions_of_xquad_name_their_paragraph():
     folder = prepared("xquad")
-    judged = judged_questions(xquad_questions("all", ("en", "zh"), str(folder)), "all")
+    judged = question_judgements(xquad_questions("all", ("en", "zh"), str(folder)), "all")
     assert (judged.dataset, judged.split, len(judged.queries)) == ("xquad", "all", 2 * 1190)
     passages = {passage.id for passage in xquad_passages(folder, "zh", BadRows())}
     assert {passage for query in judged.queries for passage in query.grades} == passages
     question = Question(id="1", dataset="own", language="en", text="x?", answers=("y",))
     for questions in ([question], []):
         with pytest.raises(UserError):
-            judged_questions(questions, "test")
+            question_judgements(questions, "test")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ from lcrag.errors import UserError
 from lcrag.methods.baselines.rag import rag
 from lcrag.methods.lcrl import hierarchical_search
 from lcrag.policy import initialise, log_probabilities
-from lcrag.sampling import Sampler, SamplerConfig
+from lcrag.sampling import Sampler, SlotSampler
 
 NO_WAIT = Retries(attempts=3, backoff_seconds=0.0)
 
@@ -395,8 +395,8 @@ def params():
 
 def rollout(params, *, slots: int, search=search, eos_ids=None):
     tokenizer = dataclasses.replace(tiny_tokenizer(), eos_ids=eos_ids or tiny_tokenizer().eos_ids)
-    settings = SamplerConfig(slots=slots, context=192, block=8, append_tokens=(16, 64))
-    sampler = Sampler(tiny_config(), params, tokenizer, settings)
+    settings = Sampler(slots=slots, context=192, block=8, append_tokens=(16, 64))
+    sampler = SlotSampler(tiny_config(), params, tokenizer, settings)
     runner = Runner(sampler=sampler, tokenizer=tokenizer, search=search, max_tokens=12, seed=3)
     return runner.run([(asked, read_twice(asked), number) for asked, _, number in lcrl_programs(10)])
 

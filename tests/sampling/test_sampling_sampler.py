@@ -27,13 +27,13 @@ from lcrag.policy import (
     make_mesh,
     unembed,
 )
-from lcrag.sampling import Sampler, SamplerConfig, SamplingParameters, generate
+from lcrag.sampling import Sampler, SamplingParameters, SlotSampler, generate
 from lcrag.sampling import slots as slots_module
 from lcrag.sampling.sampler import _split
 from lcrag.sampling.slots import compiled_functions
 
 NARROW = tiny_config(compute_dtype="bfloat16")
-SMALL = SamplerConfig(slots=4, context=64, block=6, append_rows=(4,), append_tokens=(8,))
+SMALL = Sampler(slots=4, context=64, block=6, append_rows=(4,), append_tokens=(8,))
 ENTRIES = {0: [5, 6, 7, 8], 1: [9, 10]}
 STOP = ("</search>", "e", "円")
 ONE_SHAPE = {"windows": (), "append_tokens": (32,)}  # fewer programs than by default, where they are not the subject
@@ -50,10 +50,10 @@ with_windows = pytest.mark.parametrize("model", [{}, tiny_gemma()], indirect=Tru
 
 def make(model, mesh=None, **options):
     sizes = {"slots": 4, "context": 128, "block": 8, "windows": (64,), "append_rows": (2,), "append_tokens": (16, 32)}
-    return Sampler(*model, tiny_tokenizer(), SamplerConfig(**(sizes | options)), mesh)
+    return SlotSampler(*model, tiny_tokenizer(), Sampler(**(sizes | options)), mesh)
 
 
-def converse(sampler: Sampler, episodes, slot_of, turns: int = 3, seed: int = 5) -> dict[int, dict]:
+def converse(sampler: SlotSampler, episodes, slot_of, turns: int = 3, seed: int = 5) -> dict[int, dict]:
     """Runs multi-turn episodes of observations and generations; returns the tokens of each."""
     tokenizer = tiny_tokenizer()
     records = {episode: {"tokens": [], "policy": [], "log_probabilities": []} for episode in episodes}
@@ -71,7 +71,7 @@ def converse(sampler: Sampler, episodes, slot_of, turns: int = 3, seed: int = 5)
     return records
 
 
-def finished(sampler: Sampler) -> dict:
+def finished(sampler: SlotSampler) -> dict:
     """Decodes until every generation has finished."""
     done: dict = {}
     while sampler.running:
@@ -266,7 +266,7 @@ def random_parameters(seed: int):
     return jax.tree.map(lambda leaf: jnp.asarray(draw(0.0, 0.1, leaf.shape), jnp.float32), shapes)
 
 
-def sampled(sampler: Sampler) -> list:
+def sampled(sampler: SlotSampler) -> list:
     sampler.append(ENTRIES)
     sampler.begin({slot: SamplingParameters(max_tokens=8, episode=slot) for slot in ENTRIES})
     done = finished(sampler)
@@ -289,16 +289,16 @@ def test_matrices_are_narrow_norms_are_wide_and_results_do_not_change_by_a_bit()
 def test_new_masters_replace_the_samplers_copy():
     """A sampler samples from the masters it was last given, on one device and on several."""
     first, second = random_parameters(0), random_parameters(1)
-    sampler = Sampler(NARROW, first, tiny_tokenizer(), SMALL)
+    sampler = SlotSampler(NARROW, first, tiny_tokenizer(), SMALL)
     before = sampled(sampler)
     sampler.set_params(second)
     after = sampled(sampler)
     assert before != after
-    assert after == sampled(Sampler(NARROW, second, tiny_tokenizer(), SMALL))
+    assert after == sampled(SlotSampler(NARROW, second, tiny_tokenizer(), SMALL))
     sampler.set_params(compute_parameters(NARROW, first))
     assert sampled(sampler) == before
     mesh = make_mesh(data=2, fsdp=1, tensor=1, devices=jax.devices()[:2])
-    spread = sampled(Sampler(NARROW, first, tiny_tokenizer(), SMALL, mesh))
+    spread = sampled(SlotSampler(NARROW, first, tiny_tokenizer(), SMALL, mesh))
     assert [tokens for tokens, _ in spread] == [tokens for tokens, _ in before]
 
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import numpy as np
 
 from lcrag.policy import Tokenizer
-from lcrag.sampling import FinishReason, Sampled, Sampler, SamplerStatistics, SamplingParameters
+from lcrag.sampling import FinishReason, Sampled, SamplerStatistics, SamplingParameters, SlotSampler
 
 Script = Callable[[str, SamplingParameters], str]
 
 
-class ScriptedSampler(Sampler):
+class ScriptedSampler(SlotSampler):
     """Stands in for a sampler, with slots and blocks, but without devices.
 
     Args:

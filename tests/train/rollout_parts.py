@@ -13,7 +13,7 @@ from support.pretended_collections import PretendedCollections
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Generate, Observe, Outcome, Retrieve, Runner, Turn
 from lcrag.policy import Policy, initialise, make_mesh
-from lcrag.sampling import SamplerConfig
+from lcrag.sampling import Sampler
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts, in_order
 
@@ -67,7 +67,7 @@ def method_of(reward, program=searching):
 def make_rollouts(count, devices=1, reward=above_group, program=searching, **lanes):
     """Lanes of four slots each; one compiled sampler serves those of all tests."""
     slots = lanes.pop("slots", 4 * count)
-    sampler = SamplerConfig(slots=slots, context=64, block=4, append_tokens=(16,), append_rows=(slots,))
+    sampler = Sampler(slots=slots, context=64, block=4, append_tokens=(16,), append_rows=(slots,))
     config, mesh = tiny_config(layers=1), make_mesh(devices=jax.devices()[:devices])
     policy = Policy("tiny", config, initialise(config, jax.random.key(0), mesh), tiny_tokenizer(), mesh)
     method = method_of(reward, program)

@@ -145,7 +145,7 @@ def taught(tiny, tmp_path, gin_file, *bindings):
 
 @pytest.mark.parametrize(
     ("experiment", "binding"),
-    [("globalrag", "question_encoder.folder='nowhere'"), ("r_search", "local_model.folder='nowhere'")],
+    [("globalrag", "QuestionEncoder.folder='nowhere'"), ("r_search", "LocalModel.folder='nowhere'")],
 )
 def test_a_model_of_the_reward_is_needed_to_train_and_not_to_evaluate(experiment, binding, tiny, tmp_path, capfd):
     bindings, gin_files = (*R_SEARCH_SIZES, *GLOBALRAG_SIZES[-2:], binding), (f"{experiment}/atlas.gin",)
@@ -171,12 +171,12 @@ R_SEARCH_SIZES = (
     "r_search.observation_tokens=48",
     "r_search_reward.reader=@EvidenceReader()",
     "EvidenceReader.wording='atlas'",
-    "local_model.mesh=@one_device()",
-    "local_model.slots=4",
-    "local_model.context=96",
-    "local_model.block=8",
-    "local_model.append_rows=(4,)",
-    "local_model.append_tokens=(48,)",
+    "LocalModel.mesh=@one_device()",
+    "LocalModel.slots=4",
+    "LocalModel.context=96",
+    "LocalModel.block=8",
+    "LocalModel.append_rows=(4,)",
+    "LocalModel.append_tokens=(48,)",
     "EvidenceReader.max_tokens=4",
 )
 
@@ -234,7 +234,7 @@ def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder)
 @pytest.mark.parametrize("ablation", [None, "without_evidence"])
 def test_r_search_trains_and_logs_every_reward_and_count(tiny, reader_folder, tmp_path, ablation):
     own = changed(R_SEARCH[ablation]) if ablation else ()
-    bindings = (*R_SEARCH_SIZES, f"local_model.folder='{reader_folder}'", *own)
+    bindings = (*R_SEARCH_SIZES, f"LocalModel.folder='{reader_folder}'", *own)
     assert run("train", tiny, *bindings, gin_files=(R_SEARCH_GIN,), output=tmp_path / "run") == 0
     [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
     terms = ("mixed_f1", "format") if ablation else ("mixed_f1", "evidence", "format")

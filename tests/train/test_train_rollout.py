@@ -27,7 +27,7 @@ from lcrag.methods.lcrl import hierarchical_search
 from lcrag.methods.r_search import answer_from_evidence
 from lcrag.policy import initialise, make_mesh
 from lcrag.runs.display import ProgressDisplay
-from lcrag.sampling import SamplerConfig, SamplerStatistics
+from lcrag.sampling import Sampler, SamplerStatistics
 from lcrag.train.evaluation import SEED_OFFSET, Evaluation, answers_path, read_answers
 from lcrag.train.method import Episode, GroupStatistics, values_of
 from lcrag.train.rollout import PHASES, LaneResult, Lanes, Rollout, Rollouts, assign_lanes, rollout_metrics, sample_step
@@ -66,7 +66,7 @@ def test_groups_are_dealt_whole_and_evenly():
 
 
 def test_a_lane_has_its_share_of_slots_and_rows():
-    sampler = SamplerConfig(slots=12, append_rows=(5, 12), decode_rows=(3,))
+    sampler = Sampler(slots=12, append_rows=(5, 12), decode_rows=(3,))
     shared = Lanes(sampler=sampler, runner=print, count=4).lane_sampler()
     assert (shared.slots, shared.append_rows, shared.decode_rows) == (3, (2, 3), (1,))
 

@@ -43,7 +43,7 @@ from lcrag.policy import (
     make_mesh,
 )
 from lcrag.retrieval import Collections
-from lcrag.sampling import SamplerConfig
+from lcrag.sampling import Sampler
 from lcrag.train.evaluation import Evaluation
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes
@@ -283,7 +283,7 @@ def test_lcrag_compile_has_the_arrays_of_a_learner(lora):
     config = tiny_config(compute_dtype="bfloat16", tie_embeddings=False)
     optimizer = adamw(learning_rate=1e-3, steps=5)
     critic, objective = Critic(optimizer=optimizer, kl_in_reward=0.01), PolicyGradient()
-    sampler = SamplerConfig(slots=8, context=64, block=4, append_rows=(4,), append_tokens=(16,))
+    sampler = Sampler(slots=8, context=64, block=4, append_rows=(4,), append_tokens=(16,))
     abstract = AbstractRun(
         tiny_config(compute_dtype="bfloat16", tie_embeddings=False, lora=lora),
         mesh,
