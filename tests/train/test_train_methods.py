@@ -130,7 +130,7 @@ def test_native_searches(one_step):
 @pytest.mark.parametrize("ablation", LCRL)
 def test_a_step_has_as_many_episodes_as_without(ablation):
     variant = LCRL[ablation]
-    values = gin_files.values("quickstart.gin", *variant.files, bindings=variant.bindings)
+    values = gin_files.values("quickstart.gin", *variant.files, bindings=variant.bound("lcrl/atlas"))
     languages = len(values["train/atlas_questions.languages"])
     versions = {"parallel": languages, "pivot": 3, "independent": 1}[values["Method.coupling"]]
     assert values["train.questions_per_step"] * versions * values["Method.samples"] == 12 * languages
