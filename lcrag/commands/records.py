@@ -328,7 +328,7 @@ def write_records(sources: Sequence[Source], folder: pathlib.Path, metrics: Sequ
 
 def thinned(log: Mapping[str, Curve]) -> dict[str, list[list[int | float]]]:
     """Reduces the curves that reports show to [steps, values] of at most `MAX_POINTS` means of consecutive steps."""
-    shown = re.compile(r"reward/.*|episode/(policy_tokens|searches)|tools/.*/rate")
+    shown = re.compile(r"reward/.*|episode/(policy_tokens|searches(_native_(holds|missing))?)|tools/.*/rate")
     curves: dict[str, list[list[int | float]]] = {}
     for name, (steps, values) in log.items():
         if len(steps) and shown.fullmatch(name):

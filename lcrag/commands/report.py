@@ -84,6 +84,7 @@ def compare_runs(
     records: str | None = None,
     metrics: Sequence[str] = ("c3_recall_bergen", "c3_recall", "flexible_exact_match", "correct_language", "searches"),
     against: str | None = None,
+    references: Mapping[str, str] | None = None,
     threshold: float = 0.01,
     paired_seeds: bool = False,
     axis: str | None = None,
@@ -106,6 +107,7 @@ def compare_runs(
       records: Folder for a record of each run, see `write_records`; None: no records are written.
       metrics: Metrics of the tables and records; the first two also by language, the first along the axis.
       against: The method that all others are tested against, question by question.
+      references: Method -> the method that it is tested against instead, because it shares more with that one.
       threshold: Largest marked p-value, exclusive.
       paired_seeds: Whether runs with the same seed are paired in differences, for methods that share what is made for a
         seed.
@@ -159,12 +161,15 @@ def compare_runs(
     methods = dict.fromkeys(trial.method for trial, _ in pairs)
     if against is not None and against not in methods:
         raise UserError(f"there is no run of {against!r} to test against, only runs of {', '.join(methods)}")
+    references = {name: other for name, other in (references or {}).items() if name in methods}
     logs: dict[str, dict[pathlib.Path, Mapping[str, Curve]]] = {}
+    steps: dict[str, None] = {}  # sizes of a step
     lines: dict[str, None] = {}  # one about each run, in order
     for trial, source in pairs:
         name, about = trial.system[1], source.about
         if source.log:
             logs.setdefault(name, {})[source.folder] = source.log
+            steps[source.step] = None
         parts = f"`{source.folder}`", f"seed {about['seed']}", source.step, f"commit {about['commit'] or 'unknown'}"
         lines[f"{name} ({trial.model}): {', '.join(filter(None, parts))}, `{' '.join(about['command'])}`"] = None
     path, tables = write_study_report(
@@ -173,7 +178,8 @@ def compare_runs(
         boards=list(scoreboards((trial for trial, _ in pairs), paired_seeds).values()),
         logs={name: list(runs.values()) for name, runs in logs.items()},
         metrics=metrics,
-        marking=Marking(against=against, threshold=threshold),
+        marking=Marking(against=against, references=references, threshold=threshold),
+        step=" or ".join(filter(None, steps)),
         axis=(axis_name or axis) if axis else "",
         runs=list(lines),
     )
@@ -241,6 +247,7 @@ def write_study_report(
     logs: Mapping[str, Sequence[Mapping[str, Curve]]],
     metrics: Sequence[str],
     marking: Marking,
+    step: str,
     axis: str,
     runs: Sequence[str],
 ) -> tuple[pathlib.Path, list[Table]]:
@@ -252,6 +259,7 @@ def write_study_report(
       folder, title, boards: The folder, created if missing; the title of the report; a board for each split.
       logs: Method -> the training log of each of its runs.
       metrics, marking: Metrics of the tables, the first two also by language; significant differences to mark.
+      step: The sizes of a training step.
       axis: The name of what a study varies; empty: no study.
       runs: A line about each run: its folder and provenance.
     """
@@ -285,7 +293,7 @@ def write_study_report(
 
     if any(name in log for own in logs.values() for log in own for name in TRAINING_PANELS):
         caption = "Training reward, response length and searches per episode over the training steps"
-        draw(CURVES, caption, draw_method_curves, logs)
+        draw(CURVES, caption, draw_method_curves, logs, step)
     for decoding in dict.fromkeys(board.decoding for board in boards):
         same = [board for board in boards if board.decoding == decoding]
         if axis:
@@ -297,7 +305,7 @@ def write_study_report(
         tables.append(overall_table(same, f"Overall, {decoding}", metrics, marking))
         for board in same:
             where, file = f"{board.dataset}, {decoding}", f"{board.dataset}_{decoding}.png"
-            compared = f"{first_name}: difference from {marking.against}, {where}"
+            compared = f"{first_name}: difference from {marking.named}, {where}"
             tables += [
                 *(
                     language_table(board, f"{METRIC_NAMES[metric]} by language, {where}", metric, marking)
@@ -312,7 +320,7 @@ def write_study_report(
             if axis:
                 draw(f"study_{file}", f"{first_name} of {where}, by {axis}", draw_study, board, first, axis)
             if part_differences(board, first, marking):
-                caption = f"{first_name} of {where}: difference from {marking.against}"
+                caption = f"{first_name} of {where}: difference from {marking.named}"
                 draw(f"differences_{file}", caption, draw_differences, board, first, marking)
             if has_tool_use(board):
                 caption = f"Reward against tool rate on {where}, by tier; in percent the Pareto share"
@@ -321,7 +329,7 @@ def write_study_report(
                     caption = f"Questions of {where}, by the share of their samples with a tool call"
                     draw(f"selectivity_{file}", caption, draw_selectivity, board)
     if tiers_in(logs):
-        draw("tool_rates.png", "Tool rate over the training steps, by tier", draw_tool_rates, logs)
+        draw("tool_rates.png", "Tool rate over the training steps, by tier", draw_tool_rates, logs, step)
     tables += [rewards_table(logs), phase_table(logs)]
     made = [table for table in tables if table is not None]
 
@@ -364,7 +372,7 @@ READING = (
     " nothing of other training seeds, and of two or three they are somewhat too narrow where seeds differ much."
 )
 TEST_READING = (
-    "A star marks a difference from {0.against} with p < {0.threshold:g} in a two-sided test paired by question (and by"
+    "A star marks a difference from {0.named} with p < {0.threshold:g} in a two-sided test paired by question (and by"
     " seed, with compare_runs.paired_seeds). Stars are not corrected for the number of tests; the p-values in the"
     " tables of differences are. In their figures an interval that excludes 0 is coloured, and its point is filled if"
     " the corrected difference is significant."

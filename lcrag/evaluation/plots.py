@@ -1,8 +1,10 @@
 """Figures: training curves, results along the axis of a study, differences."""
 
+import itertools
 import pathlib
 import textwrap
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.axes
@@ -15,7 +17,6 @@ from lcrag.errors import UserError
 from lcrag.evaluation.metrics import METRIC_NAMES
 from lcrag.evaluation.scoreboard import (
     NOT_SHARES,
-    UNRANKED,
     Marking,
     Scoreboard,
     part_differences,
@@ -26,19 +27,44 @@ from lcrag.evaluation.tables import TOTAL, Curve
 from lcrag.files import replacing
 
 SEARCHES = "episode/searches"
+# Shown in place of SEARCHES if questions say whether the collection of their language holds what they need.
+SEARCHES_BY_HOLDING = {f"{SEARCHES}_native_holds": "native holds", f"{SEARCHES}_native_missing": "native lacks"}
 LOSSES = {"loss/supervised": "training", "validation/loss": "validation"}
 # LcRL's figure 6, and the searches.
 TRAINING_PANELS = {
     TOTAL: "Training reward",
     "episode/policy_tokens": "Response length (tokens)",
     SEARCHES: "Searches per episode",
+    **{name: f"Searches, {part}" for name, part in SEARCHES_BY_HOLDING.items()},
 }
 STUDIED_GROUPS = {"seen": "training languages", "zero_shot": "zero-shot"}
 
 INK, MUTED, GRID = "#1b1f24", "#6b7480", "#e6e8eb"
-COLOURS = ("#0b5fa5", "#d9730d", "#2a8f5c", "#8e4ec6", "#c2255c", "#0c8599", "#7a4a1e", "#4a5568")
-PENALTY_COLOUR, SEARCHES_COLOUR = "#c2255c", "#d9730d"
-SIGNS = {0: "#8a94a0", 1: "#2a8f5c", -1: "#c2255c"}
+# For colour-blind readers (Okabe and Ito 2008, without yellow; wine of Paul Tol's), and grey for what was not trained:
+# blue, vermilion, green, purple, orange, sky, wine, black, grey.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#882255", "#222222", "#8a94a0")
+PENALTY_COLOUR, SEARCHES_COLOUR = COLOURS[6], COLOURS[1]
+UNSHOWN = "#c3c8ce"  # an interval that includes 0
+SECOND = len(COLOURS)  # added: the same colour with the next marker or line
+# The numbers of methods in `series_style`, the same in every figure. Methods of one paper differ; its own one is blue.
+METHODS = {
+    **dict.fromkeys(("LcRL", "R-Search", "GlobalRAG", "RAG-R1", "Gated", "Translation and search"), 0),
+    **dict.fromkeys(("mSearch-R1", "Ungated"), 1),
+    **dict.fromkeys(("Search-R1", "Free tool"), 2),
+    **dict.fromkeys(("RAG", "RAG, native", "No tool"), 3),
+    **dict.fromkeys(("RAG-R1 w/o selection", "OTC"), 5),
+    **dict.fromkeys(("LcRL w/o Lc rollout", "R-Search, evidence not rewarded", "GlobalRAG, constant weights"), 6),
+    **dict.fromkeys(("RAG-R1, single query", "Flat cost", "Search alone"), 6),
+    **dict.fromkeys(("LcRL w/o multi-language rollout", "R-Search, answer rewarded only"), 7),
+    **dict.fromkeys(("GlobalRAG, outcome only", "RAG-R1 w/o SFT", "Gated at two"), 7),
+    **dict.fromkeys(("before", "RAG-R1 w/o RL"), 8),
+    "R-Search w/o evidence": 1 + SECOND,
+    "LcRL w/o Lc reward": 4 + SECOND,
+    "LcRL, two samples a prompt": 5 + SECOND,
+    "LcRL w/o c3Recall": 7 + SECOND,
+}
+# Of other names that end so.
+ENDINGS = {"before training": 8, " from long SFT": 4, "long SFT": 8 + SECOND, " with PPO": 5}
 DIFFERENCES_A_ROW = 4
 NAME_WIDTH = 11  # characters of a line below an axis
 KINDS: Mapping[str, Sequence[Any]] = {
@@ -56,6 +82,8 @@ STYLE = {
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
     "axes.titlecolor": INK,
+    "figure.titlesize": 12,
+    "figure.titleweight": "bold",
     "xtick.color": MUTED,
     "ytick.color": MUTED,
 }
@@ -74,7 +102,7 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
         panels = [
             ("Reward", [TOTAL, *(name for name in terms if name not in penalties)], COLOURS),
             ("Penalty", penalties, (PENALTY_COLOUR, *COLOURS)),
-            ("Searches per episode", [SEARCHES] if SEARCHES in curves else [], (SEARCHES_COLOUR,)),
+            ("Searches per episode", searches_in(curves), (SEARCHES_COLOUR, COLOURS[0])),
         ]
     else:
         panels = [("Loss, nats per token", [name for name in LOSSES if name in curves], COLOURS)]
@@ -83,9 +111,10 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
         raise UserError(f"the training log has neither {TOTAL!r} nor {min(LOSSES)!r}: draw the log of a training run")
     with matplotlib.rc_context(STYLE):
         figure, row = make_panels(len(panels), height=3.6)
-        figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold", color=INK)
+        add_title(figure, title)
         for axes, (name, lines, colours) in zip(row, panels, strict=True):
-            labels = [LOSSES.get(line, line.partition("/")[2].replace("_", " ")) for line in lines]
+            named_otherwise = LOSSES | SEARCHES_BY_HOLDING
+            labels = [named_otherwise.get(line, line.partition("/")[2].replace("_", " ")) for line in lines]
             for number, (line, label) in enumerate(zip(lines, labels, strict=True)):
                 (steps, values), colour = curves[line], colours[number % len(colours)]
                 alpha, width, style = (0.3, 2.4, "-") if number == 0 else (0.15, 1.6, (0, (4, 2)))
@@ -114,22 +143,29 @@ def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points
     return (sums[high] - sums[low]) / (high - low)
 
 
-def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], path: str | pathlib.Path) -> None:
+def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], step: str, path: str | pathlib.Path) -> None:
     """Draws reward, response length and searches of several methods over the steps into a PNG (LcRL, figure 6).
 
     A line is the mean over a method's runs, thin ones are the runs; all are smoothed over about a tenth of the steps.
+    `step` is the size of a step, for the title.
     """
-    panels = [name for name in TRAINING_PANELS if any(name in log for runs in logs.values() for log in runs)]
+    logged = {name for runs in logs.values() for log in runs for name in log}
+    splits = all(set(SEARCHES_BY_HOLDING) <= log.keys() for runs in logs.values() for log in runs)
+    without = {SEARCHES} if splits else set(SEARCHES_BY_HOLDING)
+    panels = [name for name in TRAINING_PANELS if name in logged - without]
+    common_seeds, labels = name_with_seeds({method: len(runs) for method, runs in logs.items()})
+    styles = method_styles(logs, "linestyle")
     with matplotlib.rc_context(STYLE):
         figure, row = make_panels(len(panels))
+        add_title(figure, ", ".join(filter(None, ("Training", common_seeds, step))))
         for name, axes in zip(panels, row, strict=True):
-            for number, (method, runs) in enumerate(logs.items()):
+            for method, runs in logs.items():
                 curves = [log[name] for log in runs if name in log]
                 if curves:
                     common = set.intersection(*(set(steps.tolist()) for steps, _ in curves))
                     steps = np.array(sorted(common), np.int64)
                     values = np.stack([smoothed(values[np.isin(own_steps, steps)]) for own_steps, values in curves])
-                    draw_runs(axes, steps, values, method, series_style(number, "linestyle"))
+                    draw_runs(axes, steps, values, labels[method], styles[method])
             finish(axes, TRAINING_PANELS[name], "step")
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
         add_legend(figure, row)
@@ -161,26 +197,30 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
     several_models = len({trial.model for trial in board.trials}) > 1
     # Group -> method -> index of a point -> (value, half width of its interval or 0).
     series: dict[str, dict[str, dict[int, tuple[float, float]]]] = {}
+    runs: dict[str, set[int]] = {}
     for group in STUDIED_GROUPS:
         for trial in board.trials:
             score = board.score(trial.system, metric, ("", group))
             if trial.point is not None and score is not None:
                 name = f"{trial.method}, {trial.model}" if several_models else trial.method
                 line = series.setdefault(group, {}).setdefault(name, {})
+                runs.setdefault(name, set()).add(board.seeds(trial.system))
                 line[points.index(trial.point)] = scale * score.value, scale * float(np.nan_to_num(score.half))
+    every = {count for counts in runs.values() for count in counts}
+    seeds = f"{count_of(min(every))} a point" if len(every) == 1 else f"{min(every)} to {max(every)} seeds a point"
+    styles = method_styles(runs, "marker")
     with matplotlib.rc_context(STYLE):
         figure, row = make_panels(len(series))
+        add_title(figure, f"{METRIC_NAMES.get(metric, metric)}, {board.dataset}, {board.decoding}, {seeds}")
         for (group, lines), axes in zip(series.items(), row, strict=True):
             for number, (method, line) in enumerate(lines.items()):
                 offset = 0.12 * (number - (len(lines) - 1) / 2)  # intervals at one name must not overlap
                 x = [points[place] if numeric else place + offset for place in sorted(line)]
                 values, errors = zip(*(line[place] for place in sorted(line)), strict=True)
-                style = series_style(number, "marker") | (
-                    series_style(number, "linestyle") if numeric else {"linestyle": "none"}
-                )
+                style = styles[method] | {"linestyle": "-" if numeric else "none"}
                 axes.errorbar(x, values, errors, capsize=3, label=method, linewidth=2, **style)
-            unit = "" if metric in NOT_SHARES else " (%)"
-            finish(axes, f"{METRIC_NAMES.get(metric, metric)}{unit}: {STUDIED_GROUPS[group]}", axis)
+            up = METRIC_NAMES.get(metric, metric) + ("" if metric in NOT_SHARES else " (%)")
+            finish(axes, f"{STUDIED_GROUPS[group]}, n = {board.size(('', group)):,}", axis, up)
             labels = [textwrap.fill(point_name(point), NAME_WIDTH) for point in points]
             axes.set_xticks(points if numeric else range(len(points)), labels)
         add_legend(figure, row)
@@ -190,40 +230,57 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
 def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str | pathlib.Path) -> None:
     """Draws the differences from `marking.against` with 95 % intervals into a PNG, with a panel per part of the data.
 
-    Systems are in the order of the tables. An interval that excludes 0 is coloured; its point is filled if the
-    difference is significant after correction, see `part_differences`.
+    Systems are in the order of the tables. An interval that excludes 0 has the method's colour; its point is filled if
+    the difference is significant after correction, see `part_differences`.
     """
-    compared = part_differences(board, metric, marking)
-    parts = list(dict.fromkeys(name for differences in compared.values() for name in differences))
+    compared, rivals = part_differences(board, metric, marking), board.rivals(marking)
+    drawn = {name for differences in compared.values() for name in differences}
+    parts = {name: part for name, part in board.parts.items() if name in drawn}
     models = {model for model, _ in compared}
-    names = [name if len(models) == 1 else f"{name}, {model}" for model, name in compared]
+    plain = [name if len(models) == 1 else f"{name}, {model}" for model, name in compared]
+    styles = [method_styles(plain, "marker")[name] for name in plain]
+    all_seeds = {system: board.seeds(system) for system in {*compared, *rivals.values()}}
+    common_seeds, _ = name_with_seeds(all_seeds)
+    names = []
+    for system, name in zip(compared, plain, strict=True):
+        rival = rivals[system][1]
+        other = f"\nminus {rival}" if rival.partition(" [")[0] != marking.against else ""
+        names.append(f"{name}{other}" if common_seeds else f"{name} ({board.seeds(system)}){other}")
     columns = min(len(parts), DIFFERENCES_A_ROW)
     rows = -(-len(parts) // columns)
-    height = 0.35 + rows * (0.6 + 0.24 * len(names))
+    height = 0.6 + rows * (0.75 + 0.24 * (len(names) + sum("\n" in name for name in names)))
     with matplotlib.rc_context({**STYLE, "axes.spines.left": False}):
         figure = matplotlib.figure.Figure(figsize=(1.9 + 2.1 * columns, height), dpi=150, layout="constrained")
         every = np.ravel(figure.subplots(rows, columns, sharex=True, sharey=True)).tolist()
         for unused in every[len(parts) :]:
             unused.set_visible(False)
-        for number, (part, axes) in enumerate(zip(parts, every, strict=False)):
+        seeds = (
+            common_seeds or f"(seeds), {marking.against} {count_of(max(all_seeds[each] for each in rivals.values()))}"
+        )
+        add_title(
+            figure, f"{board.dataset}, {board.decoding}, {seeds}{', paired by seed' if board.paired_seeds else ''}"
+        )
+        for number, ((part, key), axes) in enumerate(zip(parts.items(), every, strict=False)):
             for place, differences in enumerate(compared.values()):
                 if part not in differences:
                     continue
                 value, low, high, _ = (1 if metric in NOT_SHARES else 100) * np.array(differences[part].estimate)
-                excluded = 0 if metric in UNRANKED else int(low > 0) - int(high < 0)
+                colour = styles[place]["color"] if low > 0 or high < 0 else UNSHOWN
                 axes.errorbar(
                     value,
                     place,
                     xerr=float(np.nan_to_num(high - value)),
-                    fmt="o",
+                    linestyle="none",
+                    marker=styles[place]["marker"],
                     markersize=5.5,
-                    markerfacecolor=SIGNS[excluded] if differences[part].tone(metric, marking) else "white",
+                    markerfacecolor=colour if differences[part].tone(metric, marking) else "white",
                     markeredgewidth=1.8,
-                    color=SIGNS[excluded],
+                    color=colour,
                     linewidth=2,
                     zorder=2,
                 )
-            finish(axes, part, "")
+            finish(axes, f"{part}\nn = {board.size(key):,}", "")
+            axes.title.set_fontsize(10)
             axes.grid(axis="y", visible=False)
             axes.grid(axis="x", color=GRID, linewidth=0.8)
             axes.axvline(0, color=MUTED, linewidth=1, zorder=1)
@@ -251,8 +308,54 @@ def make_panels(
 
 def series_style(number: int, kind: str) -> dict[str, Any]:
     """Returns the colour and the "linestyle" or "marker" of a series, by its number in the figure."""
-    others = KINDS[kind]  # the next one is used once the colours are used up
+    others = KINDS[kind]
     return {"color": COLOURS[number % len(COLOURS)], kind: others[number // len(COLOURS) % len(others)]}
+
+
+def method_styles(names: Iterable[str], kind: str) -> dict[str, dict[str, Any]]:
+    """Returns each method's `series_style`: of METHODS and ENDINGS, or else one that is drawn from its name.
+
+    A style that another method of the figure has is replaced by the next one of its colour, then of the next colours.
+    """
+    known = {name: number for name in names if (number := known_number(name)) is not None}
+    count = len(COLOURS) * len(KINDS[kind])
+    taken: dict[str, int] = {}
+    for name in (*known, *(name for name in names if name not in known)):
+        first = known.get(name, zlib.crc32(name.encode()) % len(COLOURS))
+        wanted = [
+            (first + colour + SECOND * turn) % count
+            for colour, turn in itertools.product(range(len(COLOURS)), range(len(KINDS[kind])))
+        ]
+        taken[name] = next((number for number in wanted if number not in taken.values()), first)
+    return {name: series_style(taken[name], kind) for name in names}
+
+
+def known_number(name: str) -> int | None:
+    """Returns the number of METHODS, or of ENDINGS; None: neither has the name."""
+    ending = next((number for ending, number in ENDINGS.items() if name.endswith(ending)), None)
+    return METHODS.get(name, ending)
+
+
+def name_with_seeds(seeds: Mapping[Any, int]) -> tuple[str, dict[Any, str]]:
+    """Returns the number of seeds in words if all have the same, and else names with their seeds in brackets."""
+    if len(set(seeds.values())) == 1:
+        return count_of(next(iter(seeds.values()))), {name: str(name) for name in seeds}
+    return "", {name: f"{name} ({count_of(count)})" for name, count in seeds.items()}
+
+
+def count_of(seeds: int) -> str:
+    return f"{seeds} seed{'s' if seeds > 1 else ''}"
+
+
+def searches_in(curves: Mapping[str, Curve]) -> list[str]:
+    """Returns the logged curves of searches: by what the native collection holds if that is known."""
+    parts = [name for name in SEARCHES_BY_HOLDING if name in curves]
+    return parts or [name for name in (SEARCHES,) if name in curves]
+
+
+def add_title(figure: matplotlib.figure.Figure, title: str) -> None:
+    """Adds the title of the whole figure, at its left."""
+    figure.suptitle(title, x=0.01, ha="left", color=INK)
 
 
 def finish(axes: matplotlib.axes.Axes, title: str, across: str, up: str = "", margin: float = 0.03) -> None:
@@ -269,5 +372,11 @@ def add_legend(figure: matplotlib.figure.Figure, row: Sequence[matplotlib.axes.A
     """Adds one legend below all panels if they show more than one label."""
     handles = {label: handle for axes in row for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(handles) > 1:
-        placed = {"loc": "outside lower center", "ncols": min(4, len(handles)), "frameon": False, "labelcolor": INK}
+        columns = max(1, int(figure.get_figwidth() / (0.5 + 0.085 * max(map(len, handles)))))  # inches
+        placed = {
+            "loc": "outside lower center",
+            "ncols": min(columns, len(handles)),
+            "frameon": False,
+            "labelcolor": INK,
+        }
         figure.legend(handles.values(), handles.keys(), **placed)

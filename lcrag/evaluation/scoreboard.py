@@ -154,6 +154,15 @@ class Scoreboard:
         """Subsets of the data set that are reported separately."""
         return tuple(sorted({subset for subsets in self.questions.subsets for subset in subsets}))
 
+    @property
+    def parts(self) -> dict[str, Part]:
+        """Name -> part: the whole data set, groups of languages and subsets, without empty ones and repeats."""
+        groups = {name: ("", group) for group, name in GROUP_NAMES.items()}
+        # Those of two labels have tables of their own.
+        subsets = {name.replace("_", " "): (name, "all") for name in self.subsets if "/" not in name}
+        proper = {name: part for name, part in (groups | subsets).items() if self.is_proper(part)}
+        return {"all": ("", "all"), **proper}
+
     @functools.cached_property
     def _members(self) -> dict[str, Bool[np.ndarray, " questions"]]:
         return {name: np.array([name in subsets for subsets in self.questions.subsets]) for name in self.subsets}
@@ -162,11 +171,22 @@ class Scoreboard:
         """Whether a part is neither empty nor the whole data set, for at least one trial."""
         return any(0 < self._chosen(trial, part).sum() < len(self._codes) for trial in self.trials)
 
-    def rivals(self, against: str | None) -> dict[System, System]:
-        """Returns the system with which each other one is compared: that of method `against`, same model and point."""
+    def rivals(self, marking: "Marking") -> dict[System, System]:
+        """Returns the system with which each other one is compared, of the same model and point."""
         systems = {(trial.method, trial.model, trial.point): trial.system for trial in self.trials}
-        others = {own: systems.get((against, model, point)) for (_, model, point), own in systems.items() if against}
+        against = {method: marking.references.get(method, marking.against) for method, _, _ in systems}
+        others = {
+            own: systems.get((against[method] or "", model, point)) for (method, model, point), own in systems.items()
+        }
         return {own: other for own, other in others.items() if other is not None and other != own}
+
+    def size(self, part: Part) -> int:
+        """Returns the number of questions of a part, in all languages together."""
+        return int(self._chosen(self.trials[0], part).sum())
+
+    def seeds(self, system: System) -> int:
+        """Returns the number of a system's training runs, or of its evaluations."""
+        return len(self._runs[system])
 
     def score(self, system: System, metric: str, part: Part) -> SystemScore | None:
         """Returns the system's score on a part of the data; None if no question of it is scored."""
@@ -279,11 +299,18 @@ class Marking:
     """Significant differences to mark."""
 
     against: str | None = None  # the method that all others are tested against; None: no marks
+    references: Mapping[str, str] = dataclasses.field(default_factory=dict)  # method -> the one it is tested against
     threshold: float = 0.01  # largest marked p-value, exclusive
 
     @property
     def note(self) -> str:
-        return "" if self.against is None else f" * p < {self.threshold:g} against {self.against}."
+        return "" if self.against is None else f" * p < {self.threshold:g} against {self.named}."
+
+    @property
+    def named(self) -> str:
+        """What the others are tested against: the method, and the exceptions."""
+        exceptions = ", ".join(f"{method} against {other}" for method, other in self.references.items())
+        return f"{self.against} ({exceptions})" if exceptions else str(self.against)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -331,11 +358,7 @@ def part_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> 
 
 
 def _part_columns(board: Scoreboard, metric: str) -> list[Column]:
-    """Returns the columns of the whole data set, groups of languages and subsets, without empty ones and repeats."""
-    columns = [Column(board, metric, ("", group), name) for group, name in GROUP_NAMES.items()]
-    subsets = (subset for subset in board.subsets if "/" not in subset)  # those of two labels have tables of their own
-    columns += [Column(board, metric, (subset, "all"), subset.replace("_", " ")) for subset in subsets]
-    return [Column(board, metric, ("", "all"), "all"), *(column for column in columns if board.is_proper(column.part))]
+    return [Column(board, metric, part, name) for name, part in board.parts.items()]
 
 
 class Difference(NamedTuple):
@@ -356,7 +379,7 @@ def part_differences(board: Scoreboard, metric: str, marking: Marking) -> dict[S
 
     The p-values of all differences are corrected together (Holm). Systems that cannot be compared are omitted.
     """
-    columns, others = _part_columns(board, metric), board.rivals(marking.against)
+    columns, others = _part_columns(board, metric), board.rivals(marking)
     estimates = {
         (system, column.name): estimate
         for system, rival in others.items()
@@ -392,7 +415,7 @@ def difference_table(board: Scoreboard, title: str, metric: str, marking: Markin
     tests = sum(map(len, compared.values()))
     note = (
         f"{'' if metric in NOT_SHARES else 'Percentage points. '}{INTERVAL}"
-        f"{_alone(board, {*compared, *board.rivals(marking.against).values()})}"
+        f"{_alone(board, {*compared, *board.rivals(marking).values()})}"
         f" p: paired by question{seeds}, corrected for the {tests} tests of this table (Holm);"
         f" marked where p < {marking.threshold:g}. A part's mean is over its questions."
     )
@@ -444,7 +467,7 @@ def _table(
     systems = list(dict.fromkeys(system for column in columns for system in column.board.systems))
     lines: dict[System, list[Cell]] = {system: [Cell(system[1])] for system in systems}
     for column in columns:
-        board, metric, compared = column.board, column.metric, column.board.rivals(marking.against)
+        board, metric, compared = column.board, column.metric, column.board.rivals(marking)
         scores = {system: board.score(system, metric, column.part) for system in systems}
         shown = {system: _number(score.value, metric) for system, score in scores.items() if score is not None}
         for system in systems:

@@ -250,8 +250,22 @@ def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[s
         "groups/without_variance": float(np.mean((groups.spread == 0) & (groups.sizes > 1))),
         "groups/of_one": float(np.mean(groups.scored == 1)),
         "groups/below_floor": float(np.mean((groups.spread > 0) & (groups.std < min_std))),
+        **searches_by_holding(records),
         **tool_rates(records, rewards),
     }
+
+
+def searches_by_holding(records: Sequence[EpisodeRecord]) -> dict[str, float]:
+    """Returns the mean searches where the collection of the question's language holds what it needs, and where not.
+
+    Empty if the questions do not say (`extra["native_holds"]`); a step without such questions has no value.
+    """
+    searches: dict[str, list[int]] = collections.defaultdict(list)
+    for record in records:
+        if "native_holds" in record.question.extra:
+            subset = "native_holds" if record.question.extra["native_holds"] else "native_missing"
+            searches[subset].append(record.counts["searches"])
+    return {f"episode/searches_{subset}": float(np.mean(counts)) for subset, counts in searches.items()}
 
 
 def tool_rates(

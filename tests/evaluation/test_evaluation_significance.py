@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from lcrag.errors import UserError
 from lcrag.evaluation import clustered_standard_error, paired_difference
-from lcrag.evaluation.scoreboard import Scoreboard, Trial, point_name, scoreboards
+from lcrag.evaluation.scoreboard import Marking, Scoreboard, Trial, point_name, scoreboards
 from lcrag.evaluation.significance import crossed_estimate, holm, run_means
 
 SCORES = st.lists(st.floats(0, 1, width=32), min_size=2, max_size=12)
@@ -223,8 +223,9 @@ def test_boards_and_points():
     assert list(boards) == [("toy", "held_out", "greedy"), ("other", "held_out", "greedy")]
     board = boards["toy", "held_out", "greedy"]
     assert board.systems == [("m", "a [0.25]"), ("m", "b [0.25]")]
-    assert board.rivals("b") == {("m", "a [0.25]"): ("m", "b [0.25]")}
-    assert board.rivals("c") == board.rivals(None) == {}
+    assert board.rivals(Marking(against="b")) == {("m", "a [0.25]"): ("m", "b [0.25]")}
+    assert board.rivals(Marking(against="c", references={"b": "a"})) == {("m", "b [0.25]"): ("m", "a [0.25]")}
+    assert board.rivals(Marking(against="c")) == board.rivals(Marking()) == {}
     with pytest.raises(UserError, match="a and b .*toy"):
         Scoreboard([trial("a", right), trial("b", {"en": [1, 0], "fi": [1, 0]})])
     assert [point_name(1.0), point_name(0.25), point_name("native only")] == ["1", "0.25", "native only"]

@@ -131,5 +131,5 @@ def test_figures(tmp_path):
     logs = {"free": [rates, rates], "gated": [late], "none": [{"reward/total": (steps, steps / 30)}]}
     assert tiers_in(logs) == ["high", "low", "own"]
     assert tiers_in({"none": logs["none"]}) == []
-    draw_tool_rates(logs, tmp_path / "rates.png")
+    draw_tool_rates(logs, "8 episodes", tmp_path / "rates.png")
     assert all((tmp_path / f"{name}.png").read_bytes().startswith(PNG) for name in ("pareto", "selectivity", "rates"))

@@ -19,11 +19,13 @@ from lcrag.evaluation.plots import (
     MUTED,
     STYLE,
     add_legend,
+    add_title,
     draw_runs,
     finish,
     make_panels,
+    method_styles,
+    name_with_seeds,
     save_figure,
-    series_style,
     smoothed,
 )
 from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System, SystemScore
@@ -201,34 +203,39 @@ def pareto_shares(points: Mapping[str, Point]) -> dict[str, float]:
 def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
     """Plots every system's reward against its tool rate into a PNG, one panel per tier, with its Pareto share.
 
-    Thin lines are 95 % intervals. A line joins the systems with a positive share, see `pareto_shares`; shares below
-    `MIN_SHARE` are not written.
+    Thin lines are 95 % intervals. A line joins the systems with a positive share, see `pareto_shares`; shares of
+    at least `MIN_SHARE` are listed in the corner, in the order of the tool rate.
     """
     parts = _tier_parts(board)
     names = {_name(board, system): system for system in board.systems}
+    styles = method_styles(names, "marker")
+    common_seeds, labels = name_with_seeds({name: board.seeds(system) for name, system in names.items()})
     with matplotlib.rc_context(STYLE):
-        figure, panels = make_panels(len(parts), a_row=PANELS_IN_ROW)
+        figure, panels = make_panels(len(parts), a_row=2)
+        add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
         for (title, subset), axes in zip(parts.items(), panels, strict=True):
             points = points_of(board, subset)
             shares = pareto_shares(points)
             best = sorted(points[name][::-1] for name, share in shares.items() if share > 0)  # (rate, reward)
             line = 100 * np.array(best).reshape(-1, 2)
             axes.plot(line[:, 0], line[:, 1], color=MUTED, linewidth=1, zorder=1)
-            for number, (name, system) in enumerate(names.items()):
+            for name, system in names.items():
                 if name in points:
                     reward, rate = points[name]
-                    place, style = (100 * rate, 100 * reward), series_style(number, "marker")
-                    axes.scatter(*place, s=60, label=name, zorder=2, **style)
+                    place, style = (100 * rate, 100 * reward), styles[name]
+                    axes.scatter(*place, s=60, label=labels[name], zorder=2, **style)
                     scores = (_score(board, system, metric, subset) for metric in (TOOL_RATE, REWARD))
                     across, up = (100 * float(np.nan_to_num(score.half)) for score in scores if score is not None)
                     axes.errorbar(
                         *place, up, across, fmt="none", ecolor=style["color"], linewidth=1, alpha=0.6, zorder=1
                     )
-                    if shares[name] >= MIN_SHARE:
-                        label = f"{100 * shares[name]:.0f} %"
-                        axes.annotate(label, place, (6, 5), textcoords="offset points", fontsize=9)
-            finish(axes, title, "tool rate (%)", "reward (%)")
-            axes.margins(0.2)
+            ranked = sorted((points[name][1], name) for name, share in shares.items() if share >= MIN_SHARE)
+            for number, (_, name) in enumerate(reversed(ranked)):
+                share = {"fontsize": 9, "color": styles[name]["color"], "fontweight": "bold"}
+                text = f"{100 * shares[name]:.0f} %  {name}"
+                axes.text(0.98, 0.03 + 0.07 * number, text, transform=axes.transAxes, ha="right", **share)
+            finish(axes, f"{title}, n = {board.size((subset, 'all')):,}", "tool rate (%)", "reward (%)")
+            axes.margins(0.08)
         add_legend(figure, panels)
         save_figure(figure, path)
 
@@ -239,18 +246,24 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
     A rate is over the samples of one question; tiers have equal weights.
     """
     domains = domains_of(board) or [WHOLE]
+    systems = {_name(board, system): system for system in board.systems}
+    lines, markers = (method_styles(systems, kind) for kind in ("linestyle", "marker"))
+    common_seeds, labels = name_with_seeds({name: board.seeds(system) for name, system in systems.items()})
     with matplotlib.rc_context(STYLE):
         figure, panels = make_panels(len(domains), a_row=PANELS_IN_ROW)
+        add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
         for domain, axes in zip(domains, panels, strict=True):
-            of_systems = {system: question_rates(board, system, domain) for system in board.systems}
+            of_systems = {name: question_rates(board, system, domain) for name, system in systems.items()}
             places = np.unique([rate for rates in of_systems.values() for rate, _ in rates])
-            for number, (system, rates) in enumerate(of_systems.items()):
+            for name, rates in of_systems.items():
                 if rates:
                     bins = np.searchsorted(places, [rate for rate, _ in rates])
                     shares = 100 * np.bincount(bins, [weight for _, weight in rates], len(places))
-                    style = series_style(number, "linestyle") | series_style(number, "marker")
-                    axes.plot(100 * places, shares, markersize=4, linewidth=2, label=_name(board, system), **style)
-            finish(axes, domain.replace("_", " ") or "all questions", "tool rate of a question (%)", "questions (%)")
+                    style = lines[name] | markers[name]
+                    axes.plot(100 * places, shares, markersize=4, linewidth=2, label=labels[name], **style)
+            size = board.size((domain, "all")) if domain in (WHOLE, *board.subsets) else 0
+            title = (domain.replace("_", " ") or "all questions") + (f", n = {size:,}" if size else "")
+            finish(axes, title, "tool rate of a question (%)", "questions (%)")
         add_legend(figure, panels)
         save_figure(figure, path)
 
@@ -261,21 +274,25 @@ def tiers_in(logs: Logs) -> list[str]:
     return _in_order([match[1] for name in names if (match := re.fullmatch("tools/([^/]+)/rate", name))], ALL_TIERS)
 
 
-def draw_tool_rates(logs: Logs, path: str | pathlib.Path) -> None:
+def draw_tool_rates(logs: Logs, step: str, path: str | pathlib.Path) -> None:
     """Plots tool rates over the training steps into a PNG, one panel per tier (figure 6).
 
     A line is the mean over a method's runs, thin ones are the runs; all are smoothed over about a tenth of the steps.
+    `step` is the size of a step, for the title.
     """
     tiers = tiers_in(logs)
+    common_seeds, labels = name_with_seeds({method: len(runs) for method, runs in logs.items()})
+    styles = method_styles(logs, "linestyle")
     with matplotlib.rc_context(STYLE):
         figure, panels = make_panels(len(tiers), a_row=PANELS_IN_ROW)
+        add_title(figure, ", ".join(filter(None, ("Training", common_seeds, step))))
         for tier, axes in zip(tiers, panels, strict=True):
-            for number, (method, method_logs) in enumerate(logs.items()):
+            for method, method_logs in logs.items():
                 curves = [log[f"tools/{tier}/rate"] for log in method_logs if f"tools/{tier}/rate" in log]
                 if curves:
                     steps = np.unique(np.concatenate([logged for logged, _ in curves]))
                     values = np.stack([np.interp(steps, logged, smoothed(rates)) for logged, rates in curves])
-                    draw_runs(axes, steps, 100 * values, method, series_style(number, "linestyle"))
+                    draw_runs(axes, steps, 100 * values, labels[method], styles[method])
             finish(axes, tier.replace("_", " "), "step", "tool rate (%)")
             axes.set_ylim(-3, 103)
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
