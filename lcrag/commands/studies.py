@@ -427,6 +427,9 @@ def _lcrl(
     report = (
         (f"--axis={along[0]}", f"--gin.compare_runs.axis_name={along[1]!r}") if along else (f"--against={against}",)
     )
+    if {"independent_groups", "two_samples"} <= variants.keys():
+        fair = {variants["independent_groups"].name: variants["two_samples"].name}
+        report = (*report, f"--gin.compare_runs.references={fair!r}")
     return Study(
         summary=summary,
         points=crossed_points(name, variants, table, usual=usual, trained_once=trained_once),

@@ -254,12 +254,10 @@ def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str
         every = np.ravel(figure.subplots(rows, columns, sharex=True, sharey=True)).tolist()
         for unused in every[len(parts) :]:
             unused.set_visible(False)
-        seeds = (
-            common_seeds or f"(seeds), {marking.against} {count_of(max(all_seeds[each] for each in rivals.values()))}"
-        )
-        add_title(
-            figure, f"{board.dataset}, {board.decoding}, {seeds}{', paired by seed' if board.paired_seeds else ''}"
-        )
+        reference = f"{marking.against}: {count_of(max(all_seeds[rival] for rival in rivals.values()))}"
+        seeds = common_seeds or f"{reference}, others in brackets"
+        paired = "paired by seed" if board.paired_seeds else ""
+        add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, seeds, paired))))
         for number, ((part, key), axes) in enumerate(zip(parts.items(), every, strict=False)):
             for place, differences in enumerate(compared.values()):
                 if part not in differences:
@@ -372,7 +370,7 @@ def add_legend(figure: matplotlib.figure.Figure, row: Sequence[matplotlib.axes.A
     """Adds one legend below all panels if they show more than one label."""
     handles = {label: handle for axes in row for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(handles) > 1:
-        columns = max(1, int(figure.get_figwidth() / (0.5 + 0.085 * max(map(len, handles)))))  # inches
+        columns = max(1, int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, handles)))))  # inches
         placed = {
             "loc": "outside lower center",
             "ncols": min(columns, len(handles)),

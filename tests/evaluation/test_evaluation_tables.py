@@ -25,7 +25,7 @@ from lcrag.evaluation import (
     to_markdown,
     to_rich,
 )
-from lcrag.evaluation.plots import draw_training_curves
+from lcrag.evaluation.plots import draw_training_curves, method_styles
 from lcrag.evaluation.scoreboard import (
     Marking,
     Scoreboard,
@@ -165,3 +165,13 @@ def test_a_malformed_line_is_named(tmp_path, line):
     with pytest.raises(UserError, match=r"metrics\.jsonl, line 2") as raised:
         read_training_log(path)
     assert "\n" not in str(raised.value)
+
+
+def test_a_method_has_one_colour_in_every_figure():
+    alone = method_styles(["LcRL"], "marker")["LcRL"]
+    many = [*(f"method {number}" for number in range(20)), "mSearch-R1", "LcRL", "LcRL from long SFT"]
+    styles = method_styles(many, "marker")
+    assert styles["LcRL"] == alone
+    assert styles["mSearch-R1"]["color"] == method_styles(["mSearch-R1"], "linestyle")["mSearch-R1"]["color"]
+    assert len({(style["color"], style["marker"]) for style in styles.values()}) == len(many)
+    assert method_styles(["mine", "LcRL"], "marker")["mine"] == method_styles(["LcRL", "mine"], "marker")["mine"]

@@ -231,9 +231,9 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
                     )
             ranked = sorted((points[name][1], name) for name, share in shares.items() if share >= MIN_SHARE)
             for number, (_, name) in enumerate(reversed(ranked)):
-                share = {"fontsize": 9, "color": styles[name]["color"], "fontweight": "bold"}
+                share = {"fontsize": 8.5, "color": styles[name]["color"]}
                 text = f"{100 * shares[name]:.0f} %  {name}"
-                axes.text(0.98, 0.03 + 0.07 * number, text, transform=axes.transAxes, ha="right", **share)
+                axes.text(0.98, 0.02 + 0.07 * number, text, transform=axes.transAxes, ha="right", **share)
             finish(axes, f"{title}, n = {board.size((subset, 'all')):,}", "tool rate (%)", "reward (%)")
             axes.margins(0.08)
         add_legend(figure, panels)
