@@ -3,6 +3,9 @@
 import contextlib
 import hashlib
 import json
+import re
+import shlex
+import shutil
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -17,9 +20,12 @@ from etils.epath import backend, gpath
 from fsspec.implementations.local import LocalFileSystem
 from orbax.checkpoint._src.path import gcs_utils
 
+from lcrag.commands.describe import description
+from lcrag.config import configure
 from lcrag.errors import UserError
-from lcrag.files import is_remote, local_files, remote_path
+from lcrag.files import WEIGHTS, is_remote, local_files, remote_path
 from lcrag.learning.checkpoints import Checkpoints
+from lcrag.main import parse
 from lcrag.runs import open_run
 from lcrag.runs.folder import local_copy, stored, upload_copies
 
@@ -228,3 +234,25 @@ def test_what_is_not_there_or_without_rights_is_refused_in_a_line(bucket):
     (objects / "run").write_text("a file")
     with pytest.raises(UserError, match="gs://bucket/run: [^\n]+$"), local_copy(address / "run"):
         pass
+
+
+def test_the_recipe_of_pods_reads_policy_questions_and_collections_from_the_bucket(bucket, tmp_path, monkeypatch):
+    _, objects = bucket
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("LCRAG_DATA", raising=False)
+    local_files.cache_clear()
+    shutil.copytree(WEIGHTS / "cold_start", objects / "Qwen2.5-3B-Instruct")
+    for name in ("mkqa", "indexes"):
+        (objects / name).mkdir()
+        (objects / name / "other").write_text("no questions, no collections")
+    page = (Path(__file__).parents[2] / "docs" / "pods.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    [command] = re.findall(r"bash launch/pod.sh (.*gs://.*)", page)
+    arguments = parse(shlex.split(command.replace("gs://BUCKET", "gs://bucket")))
+    configure(arguments.gin_files, arguments.bindings)
+    found = description(arguments.command)
+    assert found["policy"]["here"]
+    assert found["collections"]["where"] == "gs://bucket/indexes"
+    copies = tmp_path / "cache" / "lcrag" / "objects" / "gs" / "bucket"
+    assert all(str(copies / "mkqa") in source["absent"] for source in found["data"])
+    assert (copies / "indexes" / "other").exists()
+    assert str(arguments.output_dir) == "gs:/bucket/runs/lcrl"
