@@ -19,21 +19,27 @@ held_out/atlas_questions.limit = 1
 Evaluation.temperatures = {"greedy": 0.0}
 Evaluation.references = {}
 """
-# As the installed command: the working directory is not on the path.
-LCRAG = "import sys; sys.path.remove(''); from lcrag.main import run; sys.exit(run())"
+# As the installed command, whose path lacks the working directory; one process, which imports everything once.
+LCRAG = """
+import json, sys
+sys.path.remove("")
+from lcrag.main import run
+for words in json.load(sys.stdin):
+    print("$", words[0], flush=True)
+    if status := run(words):
+        sys.exit(status)
+"""
 
 
 def test_the_page_s_method_runs(tmp_path):
     (tmp_path / "my_method.py").write_text(BLOCKS["python"])
     (tmp_path / "my_run.gin").write_text(BLOCKS["gin"] + FEW)
     (tmp_path / "data").mkdir()  # named like one of gin's folders
-    said, one_device = {}, {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    for words in COMMANDS:
-        run = subprocess.run(
-            [sys.executable, "-c", LCRAG, *words], cwd=tmp_path, env=one_device, capture_output=True, text=True
-        )
-        assert run.returncode == 0, run.stderr
-        said[words[0]] = run.stdout
+    one_device = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    command, given = [sys.executable, "-c", LCRAG], json.dumps(COMMANDS)
+    run = subprocess.run(command, input=given, cwd=tmp_path, env=one_device, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    said = dict(part.split("\n", 1) for part in run.stdout.split("$ ")[1:])
     assert "look_up" in said["describe"]
     assert "[policy]" in said["sample"]
     [metrics] = map(json.loads, (tmp_path / "runs" / "look-up" / "metrics.jsonl").read_text().splitlines())
