@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
-# What should work, so that other JAX libraries fit beside lcrag; constraints.txt has the versions that were tested.
+# Ranges, so that lcrag can be installed beside other JAX libraries. The tested versions are in constraints.txt.
 REQUIREMENTS = [
     "absl-py",
     "babel>=2.18,<3",

@@ -21,7 +21,7 @@ from lcrag.commands.command_line import COMMANDS, CONFIG, Arguments, Command, co
 from lcrag.errors import UserError, closest, one_line
 from lcrag.files import check_writable, full_disk, is_remote, refused_file
 from lcrag.runs import processes
-from lcrag.runs.display import Activity, CompilationWatch
+from lcrag.runs.display import Activity
 from lcrag.runs.processes import end_process, exit_status, set_compilation_cache, stopped_by_signals
 
 QUIET_ENVIRONMENT = {
@@ -162,7 +162,7 @@ def _execute(command: Command, arguments: Arguments, activity: Activity | None =
         must_be_used=() if "--allow_unused" in given else arguments.bindings,
     )
     if activity is not None:
-        activity.compilations = CompilationWatch().__enter__()
+        activity.watch_compilations()
     if command.builds:
         config.check_data(check_named(command.function.partition(":")[2], *arguments.words))
     if command.shared and not processes.has_joined():

@@ -26,10 +26,9 @@ from lcrag.data.questions import Question, records_fingerprint
 from lcrag.episodes import Chat, Complete, Generate, Translator, Turn
 from lcrag.episodes.programs import answer_language
 from lcrag.episodes.searches import sentences_of
-from lcrag.episodes.tags import EVIDENCE, INFORMATION, OBSERVATION, SEARCH, THINK, closing, neutralise
+from lcrag.episodes.tags import EVIDENCE, INFORMATION, OBSERVATION, SEARCH, THINK, closing, neutralise, quoted
 from lcrag.errors import typed
 from lcrag.rewards.matching import VERDICTS, holds_answer
-from lcrag.rewards.text import COMMAS
 
 # Plain thoughts, so that a policy learns the form and little else; {place} is "Doc 2", or "a passage".
 FIRST = ("I need to look this up.", "I do not know this, so I search for it.", "Let me search for this.")
@@ -187,6 +186,7 @@ class GoldenSearcher:
         for question in questions:
             self._golds[question.coupling] |= dict.fromkeys(question.answers)
         self._repeats, self._queries, self._thinks, self._evidence = repeats, queries, thinks, evidence
+        self._write: Callable[[str], str] = quoted if queries > 1 else str
 
     def __call__(self, question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
         """Returns a thought and a search, or a thought and the answer."""
@@ -214,7 +214,7 @@ class GoldenSearcher:
             before = [evidence_in(observations[:-1], hop) for hop in hops]
             new = next((now for now, then in zip(found, before, strict=True) if now and not then), None)
             thought = self._thought(NEXT if new else AGAIN if searched else FIRST, key, new)
-            asked = ", ".join(map(self._written, list(dict.fromkeys(ready))[: self._queries]))
+            asked = ", ".join(map(self._write, list(dict.fromkeys(ready))[: self._queries]))
             return f"{thought}<search> {asked} </search>"
         return f"{self._thought(MISSING, key)}<answer> {unknown_in(answer_language(question))} </answer>"
 
@@ -227,21 +227,15 @@ class GoldenSearcher:
         return hops_of(question, tuple(self._golds[question.coupling]), queries)
 
     def _next_query(self, hop: Hop, searched: Sequence[str], seen: Sequence[str]) -> str | None:
-        """Returns the first query of a hop that was asked less often than it is listed; None if there is none."""
+        """Returns the next query for a hop, or None; a query may be asked as often as the hop lists it."""
         titles = (title for title in hop.titles if holds_answer(seen, [title]))
         queries = (*hop.queries, *titles)
         for place, query in enumerate(queries, start=1):
-            written = self._written(query)
+            written = self._write(query)
             asked = sum(written in text if self._queries > 1 else written == text.strip() for text in searched)
             if asked < queries[:place].count(query):
                 return query
         return None
-
-    def _written(self, query: str) -> str:
-        """Returns a query in a form whose commas do not separate, where commas do."""
-        if self._queries == 1 or not any(comma in query for comma in COMMAS):
-            return query
-        return f'"{query}"' if '"' not in query else re.sub(f"[{COMMAS}]", " ", query)
 
     def _thought(self, texts: Sequence[str], key: tuple[str, ...], evidence: Evidence | None = None) -> str:
         return thinking(texts, key, evidence, tags=self._thinks)

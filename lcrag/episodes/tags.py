@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from lcrag.rewards.text import is_visible
+from lcrag.rewards.text import COMMAS, is_visible
 
 TAGS = (
     *("think", "search", "information", "answer", "observation", "original_evidence"),
@@ -114,6 +114,19 @@ def answer_in(text: str) -> str | None:
 
 
 TAG = re.compile(rf"<(/?)({'|'.join(TAGS)})>")
+
+
+QUOTES = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}  # opening mark -> what may close it
+
+
+def quoted(query: str) -> str:
+    """Writes one of several queries of a search so that neither its commas nor its marks change where it ends."""
+    if not any(character in query for character in (*COMMAS, *QUOTES)):
+        return query
+    for opens, closes in QUOTES.items():
+        if not any(mark in query for mark in opens + closes):
+            return f"{opens}{query}{closes[0]}"
+    return re.sub(f"[{COMMAS}]", " ", query)  # it has every kind of mark
 
 
 @dataclasses.dataclass(frozen=True)

@@ -188,7 +188,7 @@ def _json_values(text: str) -> list[Any]:
 def query_of(call: Any, arguments: str) -> str | None:
     """Returns the query of a call; None unless it is the search with its one argument, and nothing else.
 
-    A query without a visible character, or that holds a tag of the dialogue, is none.
+    A query must have a visible character and no tag of the dialogue.
     """
     if not isinstance(call, dict) or set(call) != {"name", arguments} or call["name"] != SEARCH_TOOL:
         return None

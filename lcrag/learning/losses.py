@@ -384,7 +384,8 @@ class PolicyGradient:
             old_log_probabilities=old,
             normaliser=normaliser,
         )
-        if self.entropy_coefficient and entropy is not None:
+        if self.entropy_coefficient:
+            assert entropy is not None, "the model of a policy gives entropies"
             bonus = -self.entropy_coefficient * AGGREGATIONS[self.aggregation](entropy, batch.mask, normaliser)
             loss, metrics = loss + bonus, metrics | {"loss/entropy": bonus}
         return loss, metrics

@@ -136,6 +136,10 @@ class Activity(logging.Handler):
         if not self._text:
             self.clear()
 
+    def watch_compilations(self) -> None:
+        """Says from now on what is being compiled, too; for this JAX must have been imported."""
+        self.compilations = CompilationWatch().__enter__()
+
     def clear(self) -> None:
         """Removes the renewed line."""
         with self.lock or contextlib.nullcontext(), contextlib.suppress(OSError):

@@ -123,7 +123,7 @@ def test_the_papers_runs_without_a_tool_and_without_a_gate():
 
 @pytest.mark.parametrize("name", ["r_search", "globalrag", "translate_r1"])
 def test_at_a_papers_scale_nothing_is_started_cold_and_no_two_points_are_the_same(name, study):
-    """The papers begin with published models, so that a variant that differs in its cold start alone is none."""
+    """Training begins with a published model there: variants that differ only in the cold start are left out."""
     words = (f"--experiment={name}/paper", "--gin_file=platform/h100_8.gin", "--seeds=0", "--output_dir=out")
     points = points_of(name, *words)
     runs = []

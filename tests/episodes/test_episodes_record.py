@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import os
 
 import numpy as np
 import pytest
@@ -22,14 +21,13 @@ from episode_scripts import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import tiny_tokenizer
-from support.chat_models import SMOLLM2, chat_model, chat_models, qwen
+from support.chat_models import OWN_FOLDER, SMOLLM2, chat_model, chat_models, of_family, qwen, said_and_shown
 from support.tokenizer_families import FAMILIES
 
 from lcrag.episodes import Chat, Generate, Observe, Outcome, episode_json, token_arrays
 from lcrag.episodes.running_episode import ContextTokenizer, RunningEpisode
 from lcrag.errors import UserError
 from lcrag.methods.lcrl.program import hierarchical_search
-from lcrag.policy import load_tokenizer
 from lcrag.sampling import Sampled
 
 
@@ -156,28 +154,15 @@ def test_a_programs_instructions_are_the_system_message(tokenizer, chat, prompt)
 # --- Turns as messages ---
 
 WORDS = ["I", "search", "<search>", "Turku?", "\n", "日本", "é", " ", "<think>", "1", "</answer>", "'s"]
-SAID = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map("".join).map(str.strip).filter(bool)
-SHOWN = st.one_of(st.lists(st.sampled_from(WORDS), max_size=6).map("".join), st.text(max_size=12))
-
-
-OWN_FOLDER = pytest.param("SmolLM2, its own folder", marks=pytest.mark.slow)
+SAID, SHOWN = said_and_shown(WORDS)
 
 
 @pytest.fixture(scope="module", params=["SmolLM2", "Llama 3", "Gemma 3", "Qwen2.5", "Qwen3", OWN_FOLDER])
 def family(request):
     """The name of a family, our tokenizer of texts in messages, and the tokenizer of transformers."""
-    if request.param.endswith("folder"):
-        if not (folder := os.environ.get("LCRAG_TEST_SMOLLM2")):
-            pytest.skip("needs SmolLM2-135M-Instruct: set LCRAG_TEST_SMOLLM2 to its folder")
-        tokenizer = load_tokenizer(folder)
-    else:
-        is_qwen = request.param.startswith("Qwen")
-        tokenizer = qwen(request.param.lower()) if is_qwen else chat_models()[request.param]
-    template, chat = tokenizer.chat_template, Chat(turns="messages")
+    tokenizer, theirs = of_family(request.param)
+    chat = Chat(turns="messages")
     chat.check(tokenizer)
-    theirs = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.backend, chat_template=template.source, **template.variables
-    )
     return request.param, tokenizer, ContextTokenizer(tokenizer, chat), theirs
 
 

@@ -2,17 +2,15 @@
 
 import functools
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-import transformers
 from episode_scripts import hit, question, run_alone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import tiny_tokenizer
-from support.chat_models import SMOLLM2, chat_model, chat_models, qwen
+from support.chat_models import OWN_FOLDER, SMOLLM2, chat_model, chat_models, of_family, said_and_shown
 
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
@@ -28,7 +26,6 @@ from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
 from lcrag.methods.rag_r1.program import joined, parallel_queries, rag_r1
 from lcrag.methods.translate_r1.program import translate_and_search
-from lcrag.policy import load_tokenizer
 from lcrag.sampling import Sampled
 
 QWEN = CallForm(in_template=True)
@@ -123,27 +120,14 @@ def test_a_demonstrated_search_is_a_call_that_reads_back(form, said, query):
 # --- Conversations ---
 
 WORDS = ["I", "search", "<search>", "Turku?", "\n", "日本", "é", " ", '"', "{", "1", "</answer>", "'s", "\\"]
-SAID = st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map("".join).map(str.strip).filter(bool)
-SHOWN = st.one_of(st.lists(st.sampled_from(WORDS), max_size=6).map("".join), st.text(max_size=12))
-OWN_FOLDER = pytest.param("SmolLM2, its own folder", marks=pytest.mark.slow)
+SAID, SHOWN = said_and_shown(WORDS)
 
 
 @pytest.fixture(scope="module", params=["SmolLM2", "Llama 3", "Qwen2.5", "Qwen3", OWN_FOLDER])
 def family(request):
     """Our tokenizer of a family's tool calls, and the one of transformers."""
-    if request.param.endswith("folder"):
-        if not (folder := os.environ.get("LCRAG_TEST_SMOLLM2")):
-            pytest.skip("needs SmolLM2-135M-Instruct: set LCRAG_TEST_SMOLLM2 to its folder")
-        tokenizer = load_tokenizer(folder)
-    else:
-        is_qwen = request.param.startswith("Qwen")
-        tokenizer = qwen(request.param.lower()) if is_qwen else chat_models()[request.param]
+    tokenizer, theirs = of_family(request.param)
     CHAT.check(tokenizer)
-    theirs = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.backend,
-        chat_template=tokenizer.chat_template.source,
-        **tokenizer.chat_template.variables,
-    )
     return tokenizer, ContextTokenizer(tokenizer, CHAT), theirs
 
 

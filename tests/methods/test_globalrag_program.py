@@ -163,7 +163,7 @@ FORM = f"{FIRST}|{SECOND}|{LAST}"
         (("</subPlan>\n<subPlan>", ""), True),  # two searches and two sub-answers in one
         (("</subPlan>", ""), False),
         (("<answer> sol </answer>", "<answer></answer>"), False),
-        # What else is written is no matter, but information that the policy makes up is none.
+        # Other text does not matter, but information that the policy itself writes does not count.
         (("The sol.", "The <think>sol."), True),
         (("The sol.", "<information>sol</information>"), True),
         (("<search>Peru currency</search>", "<information>sol</information>|"), False),

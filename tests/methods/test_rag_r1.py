@@ -26,6 +26,7 @@ from lcrag.episodes import (
 )
 from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.episodes.searches import STYLES
+from lcrag.episodes.tags import quoted
 from lcrag.errors import UserError
 from lcrag.methods.rag_r1.curation import Selected, segments, select, split
 from lcrag.methods.rag_r1.program import (
@@ -33,7 +34,6 @@ from lcrag.methods.rag_r1.program import (
     ParallelQueries,
     json_information,
     parallel_queries,
-    quoted,
     rag_r1,
     rag_r1_prompt,
 )

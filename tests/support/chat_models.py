@@ -1,11 +1,15 @@
 """Tokenizers with the chat templates of model families."""
 
 import functools
+import os
 import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 import tokenizers
+import transformers
+from hypothesis import strategies as st
 from prepared_data import prepared
 
 from lcrag.policy import ChatTemplate, HuggingFaceTokenizer, load_tokenizer
@@ -67,3 +71,28 @@ def qwen(name: str) -> HuggingFaceTokenizer:
     shutil.copy(source / "tokenizer.qwen3.json", folder / "tokenizer.json")
     shutil.copy(source / f"tokenizer_config.{name}.json", folder / "tokenizer_config.json")
     return load_tokenizer(folder)
+
+
+# --- Generated dialogues ---
+
+OWN_FOLDER = pytest.param("SmolLM2, its own folder", marks=pytest.mark.slow)
+
+
+def of_family(name):
+    """Our tokenizer of a family, by its name or `OWN_FOLDER`, and the tokenizer of transformers."""
+    if name.endswith("folder"):
+        if not (folder := os.environ.get("LCRAG_TEST_SMOLLM2")):
+            pytest.skip("needs SmolLM2-135M-Instruct: set LCRAG_TEST_SMOLLM2 to its folder")
+        tokenizer = load_tokenizer(folder)
+    else:
+        tokenizer = qwen(name.lower()) if name.startswith("Qwen") else chat_models()[name]
+    template = tokenizer.chat_template
+    return tokenizer, transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer.backend, chat_template=template.source, **template.variables
+    )
+
+
+def said_and_shown(words):
+    """Strategies for texts of the policy and of the environment, made of words that are hard to tokenize."""
+    said = st.lists(st.sampled_from(words), min_size=1, max_size=6).map("".join).map(str.strip).filter(bool)
+    return said, st.one_of(st.lists(st.sampled_from(words), max_size=6).map("".join), st.text(max_size=12))

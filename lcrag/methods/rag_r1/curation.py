@@ -20,8 +20,9 @@ from lcrag.curation.playing import WritingTeacher, rule_based_teacher
 from lcrag.data.questions import Question, in_share, seeded_order
 from lcrag.data.rows import question_row
 from lcrag.episodes import Chat, Invalid, SearchAction, parse_action
+from lcrag.episodes.tags import quoted
 from lcrag.errors import UserError, typed
-from lcrag.methods.rag_r1.program import parallel_queries, quoted
+from lcrag.methods.rag_r1.program import parallel_queries
 
 # What a row's history ends with, and its target.
 KINDS = (

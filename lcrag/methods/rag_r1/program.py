@@ -51,7 +51,7 @@ from lcrag.episodes.searches import (
     section_of,
     share_out,
 )
-from lcrag.episodes.tags import neutralise
+from lcrag.episodes.tags import QUOTES, neutralise, quoted
 from lcrag.errors import UserError, lookup
 from lcrag.rewards.text import COMMAS, is_visible
 
@@ -148,9 +148,8 @@ def rag_r1(
     return Outcome(answer=turns.answer, invalid_actions=turns.invalid, counts=counts)
 
 
-_MARKS = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}  # opening -> what may close it
 # A quotation with its marks, a comma, or any other character: also a mark that is never closed.
-_QUOTED = "|".join(f"{opens}[^{opens}{closes}]*[{closes}]" for opens, closes in _MARKS.items())
+_QUOTED = "|".join(f"{opens}[^{opens}{closes}]*[{closes}]" for opens, closes in QUOTES.items())
 _PIECE = re.compile(rf"(?P<quoted>{_QUOTED})|(?P<comma>[{COMMAS}])|(?P<other>.)", re.DOTALL)
 _WHOLE = re.compile(rf"(?:{_QUOTED})\Z", re.DOTALL)
 
@@ -185,16 +184,6 @@ def parallel_queries(content: str, limit: int) -> ParallelQueries:
     return ParallelQueries(
         asked=tuple(distinct[:limit]), dropped=len(distinct[limit:]), empty=len(written) - len(visible)
     )
-
-
-def quoted(query: str) -> str:
-    """Writes a query in a form whose commas do not separate, and whose marks do not join it to others."""
-    if not any(character in query for character in (*COMMAS, *_MARKS)):
-        return query
-    for opens, closes in _MARKS.items():
-        if not any(mark in query for mark in opens + closes):
-            return f"{opens}{query}{closes[0]}"
-    return re.sub(f"[{COMMAS}]", " ", query)  # it has every kind of mark
 
 
 def joined(queries: Sequence[str]) -> str:
