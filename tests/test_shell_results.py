@@ -61,7 +61,7 @@ TABLES = (
         decoding="greedy",
         rows={
             "direct inference": "Direct inference",
-            "LcRL before training (cold start)": "LcRL before training",
+            "LcRL before training (the initial policy)": "LcRL before training",
             "LcRL w/o Lc rollout (two samples a prompt)": "LcRL w/o Lc rollout",
             "LcRL w/o c3 recall": "LcRL w/o c3Recall",
         },
@@ -128,7 +128,7 @@ TABLES = (
             "evidence written and judged, not rewarded": ("before training", "R-Search, evidence not rewarded"),
             "evidence written, answer rewarded only": ("before training", "R-Search, answer rewarded only"),
             "without evidence": ("R-Search w/o evidence, before training", "R-Search w/o evidence"),
-            "Search-R1 in the question's collection, from the same cold start": (
+            "Search-R1 in the question's collection, from the same initial policy": (
                 "R-Search w/o evidence, before training",
                 "Search-R1",
             ),
@@ -277,7 +277,7 @@ QUICKSTART = {  # part of each row
 
 def test_the_quickstart_has_the_scores_of_its_records():
     columns, seeds = ("before", "LcRL", "LcRL - before", "long SFT", "LcRL - long SFT"), 5
-    for name, *cells in table_of("docs/methods/lcrl.md", "| | before: cold start"):
+    for name, *cells in table_of("docs/methods/lcrl.md", "| | before: the initial policy"):
         board = board_of("quickstart", "sampled" if "sampled" in name else "greedy", also=("before", "long SFT"))
         metric = "searches" if name == "searches" else RECALL
         part = QUICKSTART[re.sub(r"sampled, |, sampled.*| \(\d+\)", "", name)]
