@@ -79,7 +79,8 @@ def measured_machine(mesh: Mesh, dtype: jnp.dtype, repeats: int) -> Machine:
     with jax.default_device(device):
         copied = jnp.zeros(COPIED_BYTES[device.platform] // 4)
         width = MATRIX_WIDTH[device.platform]
-        square = jnp.ones((width, width), dtype)
+        # Drawn, because GPUs multiply constants faster: they draw less power.
+        square = jax.random.normal(jax.random.key(0), (width, width), dtype)
         copy, product = jax.jit(jnp.copy), jax.jit(jnp.matmul)
         copying = statistics.median(timed(lambda: jax.block_until_ready(copy(copied)), repeats))
         multiplying = statistics.median(timed(lambda: jax.block_until_ready(product(square, square)), repeats))
@@ -207,6 +208,11 @@ def benchmark(
     before = read_result(check) if check else None
     given = {"critic": None, "topology": "", **gin.get_bindings("compile")}
     mark_used("compile")
+    if "decoder" not in given:
+        raise UserError(
+            "compile.decoder is not set: add a file of gin/model, or --gin.compile.decoder=@shape_of() with"
+            " --gin.shape_of.folder='\"FOLDER\"' for the shape of a model folder"
+        )
     if topology := given["topology"]:
         raise UserError(f"lcrag benchmark runs on the devices present, not on {topology}: leave compile.topology out")
     settings, mesh, layout = given["lanes"].sampler, given["mesh"](), given["layout"]
