@@ -487,7 +487,10 @@ def value_of(name: str) -> Any:
     *scopes, selector = (address or f"{name}/macro").split("/")
     with gin.config_scope(scopes):
         value = _arguments_of(selector).get(parameter if address else "value")
-        return value_of("/".join(value.scopes)) if _is_macro(value) else value
+        if not _is_macro(value):
+            return value
+        mark_used("", value.scopes[-1])  # gin knows only of the macros that it evaluates itself
+        return value_of("/".join(value.scopes))
 
 
 def _is_macro(value: Any) -> TypeGuard[ConfigurableReference]:
