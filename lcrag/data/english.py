@@ -341,6 +341,7 @@ def english_questions(
     file: str | None = None,
     limit: int | None = None,
     seed: int = 0,
+    types: Sequence[str] | None = None,
     golden_plans: Callable[[Question], Question] | None = None,
     golden_passages: bool = False,
 ) -> list[Question]:
@@ -352,6 +353,7 @@ def english_questions(
       folder: Folder of the set's files; None: `$LCRAG_DATA/<dataset>`.
       file: Name of the split's file, if it differs from the known names.
       limit: Maximum number of questions, selected by the seed.
+      types: Types of which questions are kept, among those of the limit: `("comparison",)`; None: all.
       golden_plans: Makes golden plans of the set's question decompositions (musique): `@decomposition_plans()`.
       golden_passages: Whether to add the texts of the supporting paragraphs, of sets that have any, to each question.
     """
@@ -359,6 +361,11 @@ def english_questions(
     path = chosen.file(dataset_folder(dataset, folder, binding="english_questions.folder"), split, file)
     with counted_bad_rows() as bad_rows:
         found = first_questions(chosen.read(path, bad_rows, add_plan=golden_plans), limit, seed)
+    if types is not None:
+        known = {str(raw.question.extra.get("type", "")): None for raw in found}
+        for name in types:
+            lookup(known, name, f"type of the chosen questions of {dataset}")
+        found = [raw for raw in found if raw.question.extra.get("type") in types]
     questions = []
     for raw in found:
         supports = raw.question.extra.get("supports", ()) if golden_passages else ()

@@ -375,7 +375,13 @@ _MGSM_ANSWER = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?|-?\d+(?:\.\d+)?")
 
 @gin.configurable
 @typed
-def mgsm_questions(languages: Sequence[str] = MGSM_LANGUAGES, folder: str | None = None) -> list[Question]:
+def mgsm_questions(
+    languages: Sequence[str] = MGSM_LANGUAGES,
+    folder: str | None = None,
+    split: str = "all",
+    sizes: Mapping[str, int] | None = None,
+    seed: int = 0,
+) -> list[Question]:
     """Returns the problems of MGSM with all language versions adjacent; a problem's id is its line number, from 1.
 
     Thousands separators are removed from answers; the original spelling is an alias. A problem that is missing in one
@@ -383,6 +389,8 @@ def mgsm_questions(languages: Sequence[str] = MGSM_LANGUAGES, folder: str | None
 
     Args:
       folder: Folder of the files; None: `$LCRAG_DATA/mgsm`.
+      split: Name of a split of `sizes`, or "all".
+      sizes: Split -> its number of problems, chosen by the seed: MGSM itself is a test set.
     """
     languages = known_languages(languages, MGSM_LANGUAGES, "mgsm")
     root = dataset_folder("mgsm", folder)
@@ -405,7 +413,9 @@ def mgsm_questions(languages: Sequence[str] = MGSM_LANGUAGES, folder: str | None
                     extra = {"domain": MATHEMATICS, "tier": tier_of(language, MGSM_TIERS)}
                     version[names["id"]] = Question(**names, answers=answers, extra=extra)
             versions.append(dict(at_least_one(path, version.items(), bad_rows)))
-    return [version[line] for line in in_all(versions) for version in versions]
+    lines = in_all(versions)
+    chosen = set(take_split(lines, split, sizes or {}, seed=seed, what="problems of mgsm"))
+    return [version[line] for line in lines if line in chosen for version in versions]
 
 
 GLOBAL_MMLU_SPLITS = ("test", "dev")

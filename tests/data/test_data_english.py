@@ -218,3 +218,12 @@ def test_files_and_splits_by_name(tmp_path):
     for name, split in (("bamboogle", "train"), ("nq", "test")):
         with pytest.raises(UserError):
             english_questions(name, split, str(tmp_path))
+
+
+def test_the_types_of_questions_that_are_kept():
+    file = {"folder": str(prepared("hotpotqa")), "file": "hotpot_dev_distractor_v1.subset.json.gz"}
+    every, kept = (english_questions("hotpotqa", "test", **file, limit=60, types=t) for t in (None, ("comparison",)))
+    assert 0 < len(kept) < len(every) == 60
+    assert kept == [question for question in every if question.extra["type"] == "comparison"]
+    with pytest.raises(UserError, match="no type .* 'comparsion': choose one of .*comparison"):
+        english_questions("hotpotqa", "test", **file, types=("comparsion",))

@@ -300,6 +300,16 @@ def test_every_language_of_mgsm_has_the_same_problems():
     assert mathematics(boxed, [question.answers[:1] for question in questions]).all()
 
 
+def test_mgsm_is_divided_into_splits_of_problems():
+    folder, sizes = str(prepared("mgsm")), {"train": 150, "test": 50}
+    every, *parts = (mgsm_questions(("de", "en"), folder, split, sizes) for split in ("all", "train", "test"))
+    assert [len(part) for part in parts] == [300, 100]
+    assert sorted(question.key for part in parts for question in part) == sorted(question.key for question in every)
+    assert not {question.coupling for question in parts[0]} & {question.coupling for question in parts[1]}
+    with pytest.raises(UserError, match="no split 'train' of the problems of mgsm"):
+        mgsm_questions(("en",), folder, "train")
+
+
 @pytest.mark.parametrize(
     ("line", "place"),
     [
