@@ -54,15 +54,15 @@ REQUIREMENTS = [
     "zhconv",
 ]
 
-# Orbax asks Google Cloud Storage whether a bucket has folders.
-STORAGE = "google-cloud-storage"
+# gs:// of all paths; Orbax asks Google's own client whether a bucket has folders.
+STORAGE = ("gcsfs", "google-cloud-storage")
 EXTRAS = {
     "cpu": [],
-    "cuda": ["jax[cuda12]", STORAGE],
+    "cuda": ["jax[cuda12]", *STORAGE],
     # libtpu, which also compiles for TPUs that need not be there; its licence is that of Google Cloud.
-    "tpu": ["jax[tpu]", STORAGE],
+    "tpu": ["jax[tpu]", *STORAGE],
     # Runs in Google Cloud Storage without an accelerator.
-    "gcs": [STORAGE],
+    "gcs": [*STORAGE],
     # Beam keeps protobuf at version 6; newer sentencepiece demands version 7 without saying so to pip.
     "beam": ["apache-beam>=2.77,<3", "sentencepiece<0.2.3"],
     # The client of endpoints that translate.
@@ -76,6 +76,7 @@ EXTRAS = {
     "test": [
         # Pydantic models of Harbor's trajectory format; Harbor itself needs Python 3.12.
         "atif==1.7.0",
+        *STORAGE,
         "hypothesis",
         "mcp>=2,<3",
         "mypy",

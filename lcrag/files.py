@@ -21,6 +21,7 @@ from etils import epath
 
 from lcrag.errors import UserError
 
+os.environ.setdefault("EPATH_USE_TF", "0")  # gs:// through gcsfs, not through TensorFlow, which takes seconds to import
 AnyPath: TypeAlias = Path | epath.Path
 WEIGHTS = Path(__file__).parent / "atlas" / "weights"  # shipped with the package
 REMOTE = re.compile(r"^([a-z][a-z0-9+.-]+):/{1,2}(?=[^/])")
@@ -38,11 +39,19 @@ def is_remote(place: str | os.PathLike[str]) -> bool:
 
 def remote_path(place: str | os.PathLike[str]) -> epath.Path:
     """Returns the `epath.Path` of a path in an object store."""
+    import fsspec.config  # here, because most commands need none of it
+
+    # Listings are not cached, because other processes, and TensorStore in this one, write to the same folders.
+    fsspec.config.conf.setdefault("gcs", {}).setdefault("use_listings_cache", False)
     address = REMOTE.sub(r"\1://", os.fspath(place))
     try:
-        return epath.Path(address)
+        path = epath.Path(address)
+        fsspec.get_filesystem_class(address.partition(":")[0])
     except KeyError:
         raise UserError(f"{address} is in no known object store: use gs://, s3:// or a local copy") from None
+    except ImportError as error:
+        raise UserError(f"{address} needs a client ({error}): gs:// that of pip install 'lcrag[gcs]'") from None
+    return path
 
 
 @functools.cache
@@ -61,7 +70,8 @@ def local_files(place: str | os.PathLike[str]) -> Path:
     def copy(path: epath.Path, copied: Path) -> None:
         if path.is_dir():
             for each in path.iterdir():
-                copy(each, copied / each.name)
+                if each.name != path.name or each.exists():  # gcsfs lists the object of an empty folder in itself
+                    copy(each, copied / each.name)
             return
         about = path.stat()
         if copied.exists() and (copied.stat().st_size, int(copied.stat().st_mtime)) == (about.length, about.mtime):

@@ -57,7 +57,7 @@ def test_what_is_installed_says_what_it_is(installed):
     of_extra = {
         extra: {str(r.name) for r in needed if r.marker and r.marker.evaluate({"extra": extra})} for extra in extras
     }
-    assert of_extra["cuda"] == of_extra["tpu"] == {"jax", "google-cloud-storage"}
+    assert of_extra["cuda"] == of_extra["tpu"] == {"jax", "gcsfs", "google-cloud-storage"}
 
 
 def test_the_tested_versions_are_those_that_setup_py_asks_for(installed):

@@ -99,10 +99,7 @@ class Checkpoints:
             for killed in self.folder.glob(f"*{UNCOMMITTED}"):
                 shutil.rmtree(killed)
         handler = ocp.StandardCheckpointHandler()
-        try:
-            self._orbax = ocp.CheckpointManager(self._place, options=self._options, item_handlers=handler)
-        except ImportError as error:
-            raise UserError(f"checkpoints in {self.folder} need a client: pip install 'lcrag[gcs]'") from error
+        self._orbax = ocp.CheckpointManager(self._place, options=self._options, item_handlers=handler)
         self._losses: dict[int, float] = {}
         for step in self._orbax.all_steps():
             with contextlib.suppress(ValueError):

@@ -657,13 +657,22 @@ _UPLOADED: dict[Path, tuple[int, int]] = {}
 
 @contextlib.contextmanager
 def local_copy(place: Path) -> Iterator[Path]:
-    """Yields a local copy of a folder in object storage, and uploads it at the end, also after an error."""
+    """Yields a local copy of a folder in object storage, and uploads it at the end, also after an error.
+
+    Before that, the writer tries whether it can write and delete there.
+    """
     remote = remote_path(place)
+
+    def try_it() -> None:
+        (remote / ".writable").write_text("")
+        (remote / ".writable").unlink()
+
     with tempfile.TemporaryDirectory(prefix="lcrag-run-") as folder:
         local = Path(folder)
         try:
-            remote.mkdir(parents=True, exist_ok=True)
-            for path in remote.iterdir():  # what a continued run reads; checkpoints and episodes stay where they are
+            writer_does(try_it)
+            # What a continued run reads; checkpoints and episodes stay where they are.
+            for path in remote.iterdir() if remote.exists() else ():
                 if path.name in ("answers", "config.gin", "run.json", "metrics.jsonl", "evaluation.json"):
                     path.copytree(epath.Path(local) / path.name) if path.is_dir() else path.copy(local / path.name)
         except Exception as error:  # whatever the store's client raises
@@ -688,7 +697,6 @@ def upload_copies() -> None:
                 if _UPLOADED.get(path) != version:
                     target = remote / path.relative_to(local)
                     try:
-                        target.parent.mkdir(parents=True, exist_ok=True)
                         epath.Path(path).copy(target, overwrite=True)
                     except Exception as error:  # whatever the store's client raises
                         raise UserError(f"cannot write {target}: {' '.join(str(error).split())[:300]}") from error

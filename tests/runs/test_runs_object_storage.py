@@ -1,6 +1,7 @@
 """Runs whose folder is in object storage: a store on loopback, what is there after a checkpoint, and what continues."""
 
 import contextlib
+import datetime
 import hashlib
 import json
 import re
@@ -11,13 +12,13 @@ import urllib.parse
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from etils.epath import backend, gpath
-from fsspec.implementations.local import LocalFileSystem
+from etils.epath import backend
 from orbax.checkpoint._src.path import gcs_utils
 
 from lcrag.commands.describe import description
@@ -29,34 +30,17 @@ from lcrag.main import parse
 from lcrag.runs import open_run
 from lcrag.runs.folder import local_copy, stored, upload_copies
 
+gcsfs = pytest.importorskip("gcsfs", reason="needs lcrag[gcs]")
 
-def files_of(root: Path) -> type[LocalFileSystem]:
-    """The client of Python code: paths of buckets are paths in a folder, as far as etils uses them."""
-
-    class Objects(LocalFileSystem):
-        cachable = False
-        protocol = ("gs", "gcs")
-
-        def __init__(self, **options):
-            super().__init__(auto_mkdir=True)
-
-        @classmethod
-        def _strip_protocol(cls, path, *rest):
-            if isinstance(path, list):
-                return [cls._strip_protocol(each) for each in path]
-            text = str(path)
-            return str(root / text.removeprefix("gs://")) if text.startswith("gs://") else text.rstrip("/")
-
-        def glob(self, path, **options):
-            return [str(Path(each).relative_to(root)) for each in super().glob(path, **options)]
-
-    return Objects
+LOCKED = "locked"  # a bucket in which nobody may write
+FOLDER = "@"  # the file that stands for the empty object `folder/`, which the console makes for a new folder
 
 
 class JsonApi(BaseHTTPRequestHandler):
-    """The part of the JSON API of Google Cloud Storage that TensorStore calls."""
+    """The part of the JSON API of Google Cloud Storage that TensorStore, gcsfs and Google's client call."""
 
     root: Path
+    protocol_version = "HTTP/1.1"
 
     def _answer(self, status: int, content: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -72,18 +56,27 @@ class JsonApi(BaseHTTPRequestHandler):
         return self.root / bucket, urllib.parse.unquote(name.removeprefix("/")), query
 
     def _described(self, bucket: Path, path: Path) -> dict[str, str]:
-        name = str(path.relative_to(bucket))
-        return {"name": name, "generation": generation(path), "size": str(path.stat().st_size)}
+        about, name = path.stat(), str(path.relative_to(bucket)).removesuffix(FOLDER)
+        updated = datetime.datetime.fromtimestamp(int(about.st_mtime), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+        times = {"updated": updated, "timeCreated": updated}
+        return {
+            "bucket": bucket.name,
+            "name": name,
+            "generation": generation(path),
+            "size": str(about.st_size),
+            **times,
+        }
 
     def do_GET(self) -> None:
         bucket, name, query = self._parts()
-        if not name:
-            paths = sorted(path for path in bucket.rglob("*") if path.is_file())
-            described = (self._described(bucket, path) for path in paths)
-            items = [each for each in described if each["name"].startswith(query.get("prefix", ""))]
-            self._answer(200, json.dumps({"items": items}).encode())
+        if self.path.partition("?")[0].endswith(f"/b/{bucket.name}"):
+            self._answer(200, json.dumps({"kind": "storage#bucket", "name": bucket.name}).encode())
+        elif not name:
+            self._answer(200, json.dumps(self._listed(bucket, **query)).encode())
         elif not (bucket / name).is_file():
             self._answer(404)
+        elif query.get("alt") != "media":
+            self._answer(200, json.dumps(self._described(bucket, bucket / name)).encode())
         else:
             content = (bucket / name).read_bytes()
             first, _, last = self.headers.get("Range", "").removeprefix("bytes=").partition("-")
@@ -93,10 +86,40 @@ class JsonApi(BaseHTTPRequestHandler):
                 headers["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"
             self._answer(206 if first else 200, part, **headers)
 
+    def _listed(self, bucket: Path, prefix: str = "", delimiter: str = "", **rest: str) -> dict[str, list[Any]]:
+        """All objects with this prefix; those that have the delimiter after it are only counted as folders."""
+        objects = [self._described(bucket, path) for path in sorted(bucket.rglob("*")) if path.is_file()]
+        items, folders = [], set()
+        for each in objects:
+            first, found, _ = each["name"].removeprefix(prefix).partition(delimiter or "//")
+            if each["name"].startswith(prefix):
+                folders.add(f"{prefix}{first}{found}") if found else items.append(each)
+        return {"items": items, "prefixes": sorted(folders)}
+
     def do_POST(self) -> None:
-        bucket, _, query = self._parts()
-        content = self.rfile.read(int(self.headers["Content-Length"]))
-        path = bucket / query["name"]
+        bucket, name, query = self._parts()
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if bucket.name == LOCKED:
+            self._answer(403)
+            return
+        moved, _, target = name.partition("/moveTo/o/")
+        if target:
+            path = bucket / target
+            if (bucket / moved).is_file():
+                content = (bucket / moved).read_bytes()
+                (bucket / moved).unlink()
+            else:
+                self._answer(404)
+                return
+        elif query["uploadType"] == "resumable" and "Content-Range" not in self.headers:
+            self._answer(200, Location=f"http://{self.headers['Host']}{self.path}")
+            return
+        elif query["uploadType"] == "multipart":
+            boundary = re.findall('boundary="(.*)"', self.headers["Content-Type"])[0].encode()
+            about, content = (part.partition(b"\n\n")[2] for part in content.split(b"--" + boundary)[1:3])
+            path, content = bucket / json.loads(about)["name"], content.removesuffix(b"\n")
+        else:
+            path = bucket / query["name"]
         if query.get("ifGenerationMatch") == "0" and path.exists():
             self._answer(412)
             return
@@ -106,8 +129,11 @@ class JsonApi(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         bucket, name, _ = self._parts()
-        (bucket / name).unlink(missing_ok=True)
-        self._answer(204)
+        if (bucket / name).is_file():
+            (bucket / name).unlink()
+            self._answer(204)
+        else:
+            self._answer(404)
 
     def log_message(self, *words: object) -> None:
         """Says nothing."""
@@ -122,15 +148,18 @@ def generation(path: Path) -> str:
 def object_store(root: Path, monkeypatch) -> Iterator[str]:
     """Yields `gs://bucket`, whose objects are files of `root/bucket`."""
     (root / "bucket").mkdir(parents=True)
-    fsspec.register_implementation("gcs", files_of(root), clobber=True)
-    backend.fsspec_backend._get_filesystem.cache_clear()
     server = ThreadingHTTPServer(("localhost", 0), type("Api", (JsonApi,), {"root": root}))
-    # Orbax asks Google's client, which tests do not install, whether the bucket has folders.
-    monkeypatch.setattr(gcs_utils, "get_bucket", lambda name: object())
-    monkeypatch.setattr(gpath, "_is_tf_installed", lambda: False)  # which remembers its first answer
-    monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://localhost:{server.server_address[1]}")
+    address = f"http://localhost:{server.server_address[1]}"
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", address)
     monkeypatch.setenv("GOOGLE_AUTH_TOKEN_FOR_TESTING", "token")
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    backend.fsspec_backend._get_filesystem.cache_clear()
+    # Without the kind of a bucket, which its subclass asks over gRPC.
+    fsspec.register_implementation("gcs", gcsfs.core.GCSFileSystem, clobber=True)
+    gcsfs.core.GCSFileSystem.clear_instance_cache()
+    gcs_utils.get_bucket.cache_clear()
     try:
         yield "gs://bucket"
     finally:
@@ -172,7 +201,8 @@ def test_a_checkpoint_is_saved_and_restored(bucket):
         checkpoints.save(2, state, validation_loss=0.7)
         checkpoints.wait()
     assert (objects / "run" / "2" / "default" / "manifest.ocdbt").is_file()
-    (objects / "run" / "3").mkdir()  # of a killed process
+    (objects / "run" / "3").mkdir()
+    (objects / "run" / "3" / "part").write_text("of a killed process")
     with Checkpoints(address / "run") as checkpoints:
         assert checkpoints.best_step() == 1
         step, restored = checkpoints.continue_from(state | {"params": {"w": jnp.zeros(6)}})
@@ -200,6 +230,7 @@ def test_what_was_written_before_a_checkpoint_is_there_and_continues(bucket):
     assert (objects / "run" / "episodes" / "step_0.jsonl").exists()
     assert not local.exists()
     (objects / "run" / "checkpoints" / "1").mkdir(parents=True)
+    (objects / "run" / "checkpoints" / "1" / "part").write_text("")
     with local_copy(run) as local, open_run(local, config=CONFIG, about=ABOUT) as opened, opened.metrics(0) as log:
         log.write(1, {"reward": 3.0})
     assert (objects / "run" / "metrics.jsonl").read_text().count("\n") == 2
@@ -215,6 +246,7 @@ def test_inputs_are_copied_once(bucket, tmp_path, monkeypatch):
     (objects / "policy" / "deep").mkdir(parents=True)
     (objects / "policy" / "config.json").write_text("{}")
     (objects / "policy" / "deep" / "x").write_text("y")
+    (objects / "policy" / "deep" / FOLDER).touch()
     local_files.cache_clear()
     local = local_files("gs://bucket/policy")
     assert local == tmp_path / "cache" / "lcrag" / "objects" / "gs" / "bucket" / "policy"
@@ -231,8 +263,8 @@ def test_what_is_not_there_or_without_rights_is_refused_in_a_line(bucket):
     address, objects = bucket
     with pytest.raises(UserError, match="gs://bucket/nowhere"):
         local_files("gs://bucket/nowhere")
-    (objects / "run").write_text("a file")
-    with pytest.raises(UserError, match="gs://bucket/run: [^\n]+$"), local_copy(address / "run"):
+    place = Path(f"gs://{LOCKED}/run")
+    with pytest.raises(UserError, match=f"gs://{LOCKED}/run: Forbidden[^\n]+$"), local_copy(place):
         pass
 
 
