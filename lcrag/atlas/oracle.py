@@ -2,7 +2,7 @@
 
 They use the question's kind and subject, the labels and names of all languages, and the search results so far. They
 never see the golden answers, so an outdated passage leads to a wrong answer. `Oracle` plays as well as that allows;
-`RandomSearcher`, which cold starts imitate, knows the format and decides at random.
+`RandomSearcher`, which initial policies imitate, knows the format and decides at random.
 """
 
 import collections

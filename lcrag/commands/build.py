@@ -78,7 +78,7 @@ class Curriculum:
     judging_steps: int = 900  # reading with the question first, where the passages may lack the answer
     noting_steps: int = 5000  # after the passages of one or two searches a sentence about the fact, and its value
     translating_steps: int = 3000  # noting where half of the rows ask for the value alone
-    short_steps: int = 600  # SFT of the cold start on random searches: it learns the format, not when to search
+    short_steps: int = 600  # SFT of the initial policy on random searches: it learns the format, not when to search
     long_steps: int = 1200  # the same SFT of the reference, which is trained on demonstrations only
     learning_rate: float = 2e-3
     later_learning_rate: float = 1e-3  # of translating

@@ -120,15 +120,15 @@ COMMANDS = {
             "--jobs": "number of concurrent runs; 1",
             "--seeds": "training seeds, 0,1,2 for example",
             "--only": "names of variants or methods, separated by commas",
-            "--experiment": "the gin file to study; FILE_sft.gin trains its cold start",
+            "--experiment": "the gin file to study; FILE_sft.gin trains its initial policy",
             "--records": "folder of the records of finished runs; records/NAME in --output_dir",
         },
         switches={
-            "--no_cold_start": "train no cold starts: each variant begins with the experiment's own policy",
+            "--no_cold_start": "train no initial policies: each variant begins with the experiment's own policy",
             "--dry_run": "print the remaining commands",
         },
         details="Runs with a record in --records are skipped; the first run that fails ends the study. --gin_file and\n"
-        "--gin. are passed to every point but the cold starts, which get the platforms only.",
+        "--gin. are passed to every point but the initial policies, which get the platforms only.",
         listing="lcrag.commands.study:described",
     ),
     "report": Command(

@@ -49,9 +49,9 @@ class Settings:
     experiment: str  # the gin file that is studied, without its ending
     seeds: tuple[int, ...]  # of training
     only: tuple[str, ...] = ()  # names of variants or methods; empty: the study's own choice
-    cold_start: bool = True  # whether cold starts are trained; otherwise the experiment's own policy is the start
-    gin_files: tuple[str, ...] = ()  # of every point, after the study's own; a cold start has the platforms only
-    bindings: tuple[str, ...] = ()  # of every point but the cold starts
+    cold_start: bool = True  # whether initial policies are trained; otherwise the experiment's own is the start
+    gin_files: tuple[str, ...] = ()  # of every point, after the study's own; initial policies have the platforms only
+    bindings: tuple[str, ...] = ()  # of every point but the initial policies
 
     @property
     def platforms(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class Settings:
 
     @property
     def starts(self) -> bool:
-        """Whether cold starts are trained; a paper's experiment that begins with a published model has none."""
+        """Whether initial policies are trained; a paper's experiment that begins with a published model has none."""
 
         def exists(name: str) -> bool:
             return any((folder / f"{name}.gin").exists() for folder in (Path(), packaged_folder()))
@@ -108,7 +108,7 @@ class Study:
     points: Callable[[Settings], list[Point]]  # in sequential order
     experiment: str
     output: str
-    bindings: tuple[str, ...] = ()  # of every point but the cold starts, before those of the command line
+    bindings: tuple[str, ...] = ()  # of every point but the initial policies, before those of the command line
     seeds: tuple[int, ...] = (0, 1, 2)
     reported: str = "study"  # folder of the runs that the report compares, within `output`
     report: tuple[str, ...] = ()  # arguments of `lcrag report`
@@ -129,8 +129,8 @@ class Variant:
         *bindings: str,  # statements `name = value`
         files: tuple[str, ...] = (),  # gin files after the experiment's
         command: str = "train",  # "evaluate": the first seed only
-        start: str = "",  # name of the cold start that it begins with; empty: one with the experiment's own settings
-        sft_bindings: tuple[str, ...] = (),  # of SFT, in addition to `bindings`: its own cold start, or what is studied
+        start: str = "",  # name of its initial policy; empty: one with the experiment's own settings
+        sft_bindings: tuple[str, ...] = (),  # of SFT, in addition to `bindings`: of its initial policy, or studied
         paper_bindings: tuple[str, ...] = (),  # in addition, where the experiment is a method's paper.gin
         atlas_bindings: tuple[str, ...] = (),  # in addition, on the atlas: sizes of a step, which fit no other
     ):
@@ -210,12 +210,12 @@ def crossed_points(
 
 
 def started_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -> Callable[[Settings], list[Point]]:
-    """Returns the points of a method's variants: the cold starts they need, then every variant with every seed.
+    """Returns the points of a method's variants: the initial policies they need, then every variant with every seed.
 
     What variants begin with is evaluated once, instead of in each of their runs, and so is what is not trained.
 
     Args:
-      variants: Name -> variant; one whose `start` is its own name has its own cold start.
+      variants: Name -> variant; one whose `start` is its own name has its own initial policy.
       usual: Default variants; empty: all.
     """
 
@@ -254,7 +254,7 @@ def started_points(variants: Mapping[str, Variant], usual: Sequence[str] = ()) -
 
 
 def distinct(variants: Mapping[str, Variant], asked: Sequence[str] = ()) -> dict[str, Variant]:
-    """Returns the variants that differ from earlier ones in more than their name and cold start.
+    """Returns the variants that differ from earlier ones in more than their name and initial policy.
 
     Raises a UserError for another one that is `asked` for.
     """
@@ -263,7 +263,7 @@ def distinct(variants: Mapping[str, Variant], asked: Sequence[str] = ()) -> dict
         key = (variant.bindings, variant.paper_bindings, variant.files, variant.command)
         known = first.setdefault(key, name)
         if known != name and name in asked:
-            raise UserError(f"{name} differs from {known} in its cold start alone, and none is trained: leave it out")
+            raise UserError(f"{name} differs from {known} in the initial policy alone: none is trained, leave it out")
     return {name: variants[name] for name in first.values()}
 
 
@@ -529,7 +529,7 @@ R_SEARCH = {
         "r_search.evidence = False",
         "r_search_reward.reader = None",
         start="without_evidence",
-        # As many steps as lead to the validation F1 of the cold start with evidence, 0.29: 140 lead to 0.26, 180 to
+        # As many steps as lead to the validation F1 of the initial policy with evidence, 0.29: 140 lead to 0.26, 180 to
         # 0.36.
         sft_bindings=("RandomReasoner.evidence = False", "SFT_STEPS = 155"),
     ),
@@ -604,7 +604,7 @@ STRENGTHS = {
 }
 WITH_SEARCH = {
     "both": Variant(start="both"),
-    "search_alone": Variant(  # no tool is offered, and the cold start has seen none used
+    "search_alone": Variant(  # no tool is offered, and the initial policy has seen none used
         "Search alone",
         "translate_and_search.calls = 0",
         "cost.method = 'none'",

@@ -22,7 +22,7 @@ def study(arguments: Arguments) -> None:
     """Runs a study; the same command continues after an interruption.
 
     Args:
-      arguments: The name as the only word; `--gin_file` and `--gin.` are passed to every command but the cold starts.
+      arguments: The name as the only word; `--gin_file` and `--gin.` go to all but the initial policies.
     """
     words, typed = arguments.words, arguments.options
     if len(words) != 1 or words[0] not in STUDIES:

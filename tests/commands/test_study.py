@@ -19,7 +19,7 @@ from lcrag.episodes import searches
 from lcrag.train.method import Method
 
 ROOT = Path(__file__).resolve().parents[2]
-POINTS = {  # with the usual variants: cold starts and what is not trained, runs of each seed
+POINTS = {  # with the usual variants: initial policies and what is not trained, runs of each seed
     "lcrl_tables": (1 + 4 + 3, 6 + 2 + 3),
     "lcrl_ablations": (0, 6),
     "lcrl_penalties": (0, 6),
@@ -123,7 +123,7 @@ def test_the_papers_runs_without_a_tool_and_without_a_gate():
 
 @pytest.mark.parametrize("name", ["r_search", "globalrag", "translate_r1"])
 def test_at_a_papers_scale_nothing_is_started_cold_and_no_two_points_are_the_same(name, study):
-    """Training begins with a published model there: variants that differ only in the cold start are left out."""
+    """Training begins with a published model there: variants that differ only in the initial policy are left out."""
     words = (f"--experiment={name}/paper", "--gin_file=platform/h100_8.gin", "--seeds=0", "--output_dir=out")
     points = points_of(name, *words)
     runs = []

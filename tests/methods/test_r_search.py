@@ -323,7 +323,7 @@ def test_what_the_reader_is_asked_and_answers(texts, asked):
     assert (seen, answers) == (asked, ["Lima" if (texts[-1] or "").strip() else None])
 
 
-# The random player of the cold start, and the reader that follows rules.
+# The random player that the initial policy imitates, and the reader that follows rules.
 
 WORLD = build_world(seed=0, complete=("en", "fi"))
 CHAIN = "country_of_language+currency"

@@ -1,4 +1,4 @@
-"""The methods end to end: their rewards and counts, their ablations, and their cold starts."""
+"""The methods end to end: their rewards and counts, their ablations, and their initial policies."""
 
 import collections
 import dataclasses
@@ -137,7 +137,7 @@ def test_a_step_has_as_many_episodes_as_without(ablation):
 
 
 def taught(tiny, tmp_path, gin_file, *bindings):
-    """The texts of a cold start's rows that are learned, and those that are not."""
+    """The texts of the rows of SFT that are learned, and those that are not."""
     assert run("sft", tiny, *bindings, gin_files=(gin_file,), output=tmp_path / "run") == 0
     spans = [span for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"]]
     return ("".join(span["text"] for span in spans if span["learned"] is side) for side in (True, False))

@@ -9,7 +9,7 @@ Zhao, Wang, Xu, Zha and Liu, 2025, arXiv 2506.04185. Commands and results: `docs
 | section 3.2.2, equation 5: the format reward | `format_rewards` |
 | section 3.2.2, equations 4 and 6: the evidence reward, the total | `r_search_reward` |
 | section 5.1: R-Search as a tool | `answer_from_evidence` |
-| the atlas's player for the cold start, and a reader that follows rules | `players` |
+| the player that the atlas's initial policy imitates, and a reader that follows rules | `players` |
 """
 
 from lcrag.methods.r_search.program import EvidenceReader, answer_from_evidence, r_search
