@@ -7,6 +7,7 @@ import fcntl
 import functools
 import hashlib
 import json
+import logging
 import math
 import os
 import re
@@ -22,6 +23,7 @@ from etils import epath
 from lcrag.errors import UserError
 
 os.environ.setdefault("EPATH_USE_TF", "0")  # gs:// through gcsfs, not through TensorFlow, which takes seconds to import
+_ACTIVITY = logging.getLogger("lcrag.activity")
 AnyPath: TypeAlias = Path | epath.Path
 WEIGHTS = Path(__file__).parent / "atlas" / "weights"  # shipped with the package
 REMOTE = re.compile(r"^([a-z][a-z0-9+.-]+):/{1,2}(?=[^/])")
@@ -183,13 +185,17 @@ def readable_folder(folder: str | Path) -> Path:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Holds a folder for a short change of one of its files, which other processes may want to change too.
+    """Holds a folder for a change of its files, which other processes may want to make too.
 
-    Waits for them; each must read the file after this.
+    Waits for them; each must read the files after this.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _ACTIVITY.info("waiting for another process, which writes in %s", folder)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)  # which unlocks it

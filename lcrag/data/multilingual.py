@@ -54,7 +54,7 @@ from lcrag.data.rows import (
     usable,
 )
 from lcrag.errors import UserError, lookup, typed
-from lcrag.files import readable_folder
+from lcrag.files import locked, readable_folder
 from lcrag.retrieval import Collections, Passage
 from lcrag.retrieval.collections import ENCODER, cache_folder, keep_encoder, kept_collections
 from lcrag.retrieval.encoder import named_encoder
@@ -351,8 +351,10 @@ def xquad_collections(
     # Each language has a folder of its content, so that another choice of languages embeds only what is new. All share
     # one copy of the encoder.
     root = cache_folder() / f"xquad-{opened.fingerprint()}"
+    root.mkdir(parents=True, exist_ok=True)
     if not readable_folder(root / ENCODER).exists():
-        keep_encoder(root, opened)
+        with locked(root):  # other processes wait until it is complete
+            keep_encoder(root, opened)
     kept = {}
     for language in languages:
         place = root / records_fingerprint(passages[language])

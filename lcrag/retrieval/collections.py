@@ -34,7 +34,15 @@ import pyarrow as pa
 from jaxtyping import Float, Int
 
 from lcrag.errors import UserError, typed
-from lcrag.files import check_manifest, local_files, readable_folder, replacing_folder, write_manifest, write_text
+from lcrag.files import (
+    check_manifest,
+    local_files,
+    locked,
+    readable_folder,
+    replacing_folder,
+    write_manifest,
+    write_text,
+)
 from lcrag.retrieval.encoder import Devices, Encoder, load_encoder, save_encoder
 from lcrag.retrieval.passages import Hit, Passage, passage_text
 
@@ -643,10 +651,16 @@ configured_collections = gin.external_configurable(
 def kept_collections(
     root: pathlib.Path, encoder: Encoder, languages: Sequence[str], passages: Callable[[str], Iterable[Passage]]
 ) -> Collections:
-    """Opens the collections of an encoder in a folder; those that do not exist are built from `passages(language)`."""
-    for language in languages:
-        if not (root / language).exists():
-            build_collection(passages(language), encoder, root, language=language)
+    """Opens the collections of an encoder in a folder; those that do not exist are built from `passages(language)`.
+
+    One of several processes that need them builds them, and the others wait.
+    """
+    if not all((root / language).exists() for language in languages):
+        root.mkdir(parents=True, exist_ok=True)
+        with locked(root):
+            for language in languages:
+                if not (root / language).exists():
+                    build_collection(passages(language), encoder, root, language=language)
     return load_collections(root, encoder)
 
 

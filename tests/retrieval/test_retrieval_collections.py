@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from unittest import mock
 
 import numpy as np
@@ -27,6 +29,7 @@ from lcrag.retrieval.collections import (
     IndexSettings,
     exact_search,
     index_bytes,
+    kept_collections,
     read_index,
     write_index,
     write_passages,
@@ -276,6 +279,23 @@ def test_what_is_opened(built, tmp_path):
     for folder, languages, named in ((built, ["ja"], "'ja'"), (tmp_path, None, str(tmp_path)), ("no", None, "/no:")):
         with pytest.raises(UserError, match=named):
             load_collections(folder, languages=languages)
+
+
+def test_one_of_those_who_need_collections_builds_them_and_the_others_wait(tmp_path, encoder, passages):
+    begun, built_by = threading.Barrier(3, timeout=60), []
+
+    def slowly(language):
+        built_by.append(language)
+        time.sleep(0.3)  # the others find it half built
+        return passages
+
+    def opened():
+        begun.wait()
+        return kept_collections(tmp_path / "cache", encoder, ("en",), slowly).languages
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        assert {future.result() for future in [pool.submit(opened) for _ in range(3)]} == {("en",)}
+    assert built_by == ["en"]
 
 
 def test_another_encoder_is_refused(folder, config, passages):
