@@ -363,15 +363,31 @@ def read_tensors(config: EncoderConfig, folder: TensorFolder) -> dict[str, Any]:
 Devices: TypeAlias = Literal["all", "cpu"] | int
 Pooling = Literal["mean", "cls"]
 ROWS_AXIS = "rows"
-# Batches are padded to one of these row counts and one of the token counts, so the number of compiled shapes is finite.
-ROW_BUCKETS = (4, 16, 64, 256)
-SHORTEST_BUCKET_TOKENS = 16
-TOKEN_BUCKETS_PER_OCTAVE = 4  # at most a quarter of the positions of a text is padding
-TOKENS_PER_CALL = 64  # a batch costs as much as this number of tokens in addition to its own
-# Attention scores of one head in one batch on one device: 256 rows of 256 tokens, 64 of 512, one of 4,096 and more.
-LARGEST_SCORES = 1 << 24
-# On processors 16 rows of 256 tokens: 64 take a third longer for each token, because they leave the caches.
-LARGEST_SCORES_ON_CPU = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchShapes:
+    """The shapes to which batches are padded, of which each is compiled.
+
+    Attributes:
+      rows: Numbers of texts on one device; a text that is too long for all of them comes alone.
+      shortest: Smallest number of tokens.
+      per_octave: Numbers of tokens between one and twice as many: with 4, at most a quarter of a text is padding.
+      tokens_per_call: A batch costs as much as this number of tokens in addition to its own.
+      largest_scores: Attention scores of one head in one batch on one device.
+    """
+
+    rows: tuple[int, ...]
+    shortest: int
+    per_octave: int
+    tokens_per_call: int
+    largest_scores: int
+
+
+# Rows of 256 tokens come 16 at a time: 64 take a third longer for each token, because they leave the caches.
+ON_CPU = BatchShapes(rows=(1, 4, 16, 64, 256), shortest=16, per_octave=4, tokens_per_call=64, largest_scores=1 << 20)
+# A shape takes a GPU's compiler five seconds, and a call a millisecond.
+ON_ACCELERATORS = BatchShapes(rows=(16, 256), shortest=32, per_octave=2, tokens_per_call=2048, largest_scores=1 << 24)
 # Characters of a text that are tokenized, for each token that the encoder reads; tokens have about five on average.
 CHARACTERS_PER_TOKEN = 32
 _UNSEEN = regex.compile(r"(?V1)[[\p{Cf}&&\p{Default_Ignorable_Code_Point}]--[\u200c\u200d]]")
@@ -412,7 +428,7 @@ def rows_mesh(devices: Devices = "all") -> Mesh:
 
 
 def batches(
-    lengths: Sequence[int], longest_tokens: int, devices: int, largest_scores: int = LARGEST_SCORES
+    lengths: Sequence[int], longest_tokens: int, devices: int, shapes: BatchShapes
 ) -> Iterator[tuple[list[int], tuple[int, int]]]:
     """Yields batches of texts of similar length: their indices, and the shape [rows, tokens] to pad them to.
 
@@ -422,26 +438,26 @@ def batches(
     order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     start = 0
     while start < len(order):
-        best: tuple[float, list[int], tuple[int, int]] | None = None
-        for max_rows in (devices, *(-(-rows // devices) * devices for rows in ROW_BUCKETS)):
-            chunk = order[start : start + max_rows]
-            tokens = bucket_tokens(lengths[chunk[0]], longest_tokens)
-            if max_rows > devices and max_rows // devices * tokens**2 > largest_scores:
+        tokens = bucket_tokens(lengths[order[start]], longest_tokens, shapes)
+        best: tuple[float, list[int], int] | None = None
+        for per_device in shapes.rows:
+            rows = -(-per_device // devices) * devices
+            if rows // devices * tokens**2 > shapes.largest_scores and rows > devices:
                 break
-            filled = sum(max(1, lengths[index]) for index in chunk)
-            cost = (max_rows * tokens + TOKENS_PER_CALL) / filled
+            chunk = order[start : start + rows]
+            cost = (rows * tokens + shapes.tokens_per_call) / sum(max(1, lengths[index]) for index in chunk)
             if best is None or cost <= best[0]:
-                best = cost, chunk, (max_rows, tokens)
-        assert best is not None
-        yield best[1], best[2]
-        start += len(best[1])
+                best = cost, chunk, rows
+        _, chunk, rows = best or (0.0, order[start : start + devices], devices)
+        yield chunk, (rows, tokens)
+        start += len(chunk)
 
 
-def bucket_tokens(needed: int, longest_tokens: int) -> int:
-    """Returns the number of tokens to which a text is padded: 16, 20, 24, 28, 32, 40, 48 and so on, or the longest."""
-    if needed <= SHORTEST_BUCKET_TOKENS:
-        return min(SHORTEST_BUCKET_TOKENS, longest_tokens)
-    step = (1 << (needed - 1).bit_length() - 1) // TOKEN_BUCKETS_PER_OCTAVE
+def bucket_tokens(needed: int, longest_tokens: int, shapes: BatchShapes) -> int:
+    """Returns the number of tokens to which a text is padded: on processors 16, 20, 24, 28, 32, 40, 48 and so on."""
+    if needed <= shapes.shortest:
+        return min(shapes.shortest, longest_tokens)
+    step = (1 << (needed - 1).bit_length() - 1) // shapes.per_octave
     return min(-(-needed // step) * step, longest_tokens)
 
 
@@ -524,8 +540,7 @@ class Encoder:
             )
         self.config, self.settings = config, settings
         self._mesh = rows_mesh(devices)
-        on_cpu = self._mesh.devices.flat[0].platform == "cpu"
-        self._largest_scores = LARGEST_SCORES_ON_CPU if on_cpu else LARGEST_SCORES
+        self._shapes = ON_CPU if self._mesh.devices.flat[0].platform == "cpu" else ON_ACCELERATORS
         self.params = jax.device_put(params, NamedSharding(self._mesh, PartitionSpec()))
         # A copy: truncation is a state of the tokenizer, and the caller's must not change.
         self.tokenizer = tokenizers.Tokenizer.from_str(tokenizer.to_str())
@@ -549,7 +564,7 @@ class Encoder:
         lengths = [len(row) for row in rows]
         with self._lock:  # concurrent threads would only share the same cores
             done = 0
-            for chunk, shape in batches(lengths, self.settings.max_tokens, self._mesh.size, self._largest_scores):
+            for chunk, shape in batches(lengths, self.settings.max_tokens, self._mesh.size, self._shapes):
                 if kind == "passage":
                     _ACTIVITY.info("embedding passage %s of %s", f"{done:,}", f"{len(rows):,}")
                     done += len(chunk)
