@@ -25,7 +25,7 @@ import gin
 
 from lcrag.errors import TRAIL, UserError, closest, one_line
 from lcrag.files import is_remote
-from lcrag.runs.folder import expect_used, parse_statements
+from lcrag.runs.folder import expect_used
 
 PACKAGE = Path(__file__).resolve().parent
 NO_VALUE = re.compile(
@@ -171,12 +171,11 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
         _check_context(files)
 
     # A macro that is set and not used is often a misspelt or a missing name.
-    texts = [*bindings, *(text for _, text in files)]
-    used = set(re.findall(r"%(\w+)", "\n".join(texts)))
-    for name in parse_statements(gin.config_str()).keys() - used:
-        if "." not in name:
-            hint = closest(name, used) or "; a parameter is written Name.parameter"
-            raise UserError(f"{name} is set, but no binding uses %{name}{hint}")
+    text = "\n".join([*bindings, *(text for _, text in files)])
+    used = set(re.findall(r"%(\w+)", text))
+    for name in set(re.findall(r"^(\w+) *=", text, re.MULTILINE)) - used:
+        hint = closest(name, used) or "; a parameter is written Name.parameter"
+        raise UserError(f"{name} is set, but no binding uses %{name}{hint}")
 
 
 def _in_order(files: Sequence[Any]) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ import torch
 from learning_standin import trajectories
 from support import tiny_config, tiny_gemma
 from support.products import product_flops
-from support.random_decoders import DECODERS, saved_decoder
+from support.random_decoders import saved_decoder
 
 from lcrag.learning import Layout, PolicyGradient, Trajectory, adamw, initial_state, make_score, pack
 from lcrag.learning.learners import decoder_functions, policy_update
@@ -48,9 +48,9 @@ def metrics_of_update(config, batch, mesh):
     return update(state, batch)[1]
 
 
-@pytest.mark.parametrize("changes", [{}, tiny_gemma()], ids=["qwen3", "gemma3"])
-def test_packed_on_eight_devices_equals_padded_on_one(changes):
-    config = tiny_config(**(vars(CONFIG) | changes))
+def test_packed_on_eight_devices_equals_padded_on_one():
+    """With windows; without them, see the adapters below."""
+    config = tiny_config(**(vars(CONFIG) | tiny_gemma()))
     episodes = trajectories(count=8, shortest=9, longest=16)
     alone = pack(episodes, Layout(rows=4, row_lengths=(16,)))
     packed = pack(episodes, Layout(rows=4, row_lengths=(48,), short_row_length=32), shares=4)
@@ -117,7 +117,7 @@ def random_episodes(model) -> list[Trajectory]:
     return episodes
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("name", ["qwen2_untied", "qwen3", "gemma3_capped"])
 def test_the_gradient_of_every_parameter(name, tmp_path):
     """Several episodes a row, two micro-batches."""
     model, (config, params) = saved_decoder(tmp_path, name), load_hugging_face(tmp_path)

@@ -12,7 +12,7 @@ from program_scripts import finished
 
 from lcrag.data.questions import DOMAINS
 from lcrag.errors import UserError
-from lcrag.rewards import Term, TermSum, answer_term
+from lcrag.rewards import Term, TermSum, answer_term, domains
 from lcrag.rewards.domains import (
     SCORERS,
     Written,
@@ -42,56 +42,47 @@ def test_the_last_box():
     assert boxed(r"\boxed{1} but \boxed{2") is boxed("42") is None
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        *[("\u22123", -3), ("+ 7", 7), ("18.", 18), (".5", Fraction(1, 2))],
-        ("3,5", Fraction(7, 2)),
-        ("1,234,567.5", Fraction("1234567.5")),
-        ("1 234 567", 1234567),
-        *[(text, 1234) for text in ("1\u202f234", r"1\,234", "1{,}234", "1'234")],
-        ("1.234,5", Fraction("1234.5")),
-        ("1.234.567", 1234567),
-        (r"-\dfrac{3}{4}", Fraction(-3, 4)),
-        (r"\frac{-3}{4}", Fraction(-3, 4)),
-        *[(r"\frac34", Fraction(3, 4)), (r"1\frac{3}{4}", Fraction(7, 4)), ("1 3/4", Fraction(7, 4))],
-        *[("1½", Fraction(3, 2)), (r"\$18.00", 18), (r"50\%", 50), (r"60 \text{ km/h}", 60), ("5 apples", 5)],
-        *[("1/2 cup", Fraction(1, 2)), ("x = 12", 12), (r"90^\circ", 90), ("٣٤٫٥", Fraction("34.5")), ("１２", 12)],
-        *[(text, 3) for text in ("3 m", "3m", "3 km/h", "3 Stunden", "3円", "3 л", "3 °C", "3 m per second")],
-        *[(text, None) for text in ("", "x", "1,23,4", "3/0", "1/2/3", "1 2", "twelve", "2, 3")],
-        ("12 per 3 days", None),
-        *[
-            (text, 18)
-            for text in (r"\textbf{18}", r"\mathbf{18}", r"\text{18}", "{18}", r"{\bf 18}", r"\text{18 apples}")
-        ],
-        *[(text, 18) for text in (r"\boldsymbol{\text{18}}", r"\displaystyle 18", r"\textcolor{red}{18}", r"\(18\)")],
-        *[(text, 18) for text in (r"18 \text{ m}^2", "18 cm^2", "18 m²", r"18~\mathrm{kg}", r"18\text{ km}/\text{h}")],
-        *[(text, 18) for text in (r"18 \frac{\text{km}}{\text{h}}", r"18 \mu m", r"18\degree", "≈ 18", "18\u200f")],
-        *[
-            (text, 18)
-            for text in ("US$18", "R$ 18", "USD 18", "Rs. 18", "18 kr", "₽18", "18₫", "￥18", r"\text{EUR }18")
-        ],
-        *[
-            (text, 18)
-            for text in ("١٨٪", "“18”", "__18__", "18\ufe0f", r"\sim 18", r"\pounds18", "18 Ft", "Rp18", "Kč 18")
-        ],
-        *[(text, Fraction(1, 2)) for text in (r"\cfrac{1}{2}", r"\frac1{2}", r"\frac{1}2", "1⁄2", "1∕2")],
-        *[(text, 1000) for text in ("10^3", "10^{3}", "10³", "1e3", r"1.0 \times 10^3", r"1\text{,}000", "{1,000}")],
-        *[("12,34,567", 1234567), ("–3", -3), (r"-\text{3}", -3), ("-$3", -3), (r"\text{The answer is }3", 3)],
-        *[
-            (text, 2_000_000)
-            for text in ("2 million", r"\$2\text{ million}", "2 миллиона", "200万円", "200만", "২০ লাখ")
-        ],
-        *[
-            (text, 18)
-            for text in ("18。", "answer: 18", r"\mathbf 18", "TSh 18", "Rp 18", "18 min", "18 lei", "18 días")
-        ],
-        *[(text, None) for text in ("1/2 million", "1億2000万", "18 mil")],
-        *[(text, None) for text in ("17 or 18", r"1\text{ or }234", r"17 \text{ and } 18", "{1,2}", "18!", "18 - 20")],
-    ],
-)
-def test_numbers(text, value):
-    assert number(text) == value
+VARIABLES = ("3x", "3 x", "3n", "3xy", "3x + 2", r"3\pi", "3π", "3ab", "3 ab", "3pqr")
+NUMBERS = {
+    18: (
+        *("18.", r"\$18.00", r"\textbf{18}", r"\mathbf{18}", r"\text{18}", "{18}", r"{\bf 18}", r"\text{18 apples}"),
+        *(r"\boldsymbol{\text{18}}", r"\displaystyle 18", r"\textcolor{red}{18}", r"\(18\)", r"18 \text{ m}^2"),
+        *("18 cm^2", "18 m²", r"18~\mathrm{kg}", r"18\text{ km}/\text{h}", r"18 \frac{\text{km}}{\text{h}}"),
+        *(r"18 \mu m", r"18\degree", "≈ 18", "18\u200f", "US$18", "R$ 18", "USD 18", "Rs. 18", "18 kr", "₽18", "18₫"),
+        *("￥18", r"\text{EUR }18", "١٨٪", "“18”", "__18__", "18\ufe0f", r"\sim 18", r"\pounds18", "18 Ft", "Rp18"),
+        *("Kč 18", "18。", "answer: 18", r"\mathbf 18", "TSh 18", "Rp 18", "18 min", "18 lei", "18 días"),
+    ),
+    3: ("3 m", "3m", "3 km/h", "3 Stunden", "3円", "3 л", "3 °C", "3 m per second", r"\text{The answer is }3"),
+    -3: ("\u22123", "–3", r"-\text{3}", "-$3"),
+    5: ("5 apples",),
+    7: ("+ 7",),
+    12: ("x = 12", "１２"),
+    50: (r"50\%",),
+    60: (r"60 \text{ km/h}",),
+    90: (r"90^\circ",),
+    1000: ("10^3", "10^{3}", "10³", "1e3", r"1.0 \times 10^3", r"1\text{,}000", "{1,000}"),
+    1234: ("1\u202f234", r"1\,234", "1{,}234", "1'234"),
+    1234567: ("1 234 567", "1.234.567", "12,34,567"),
+    2_000_000: ("2 million", r"\$2\text{ million}", "2 миллиона", "200万円", "200만", "২০ লাখ"),
+    Fraction(1, 2): (".5", "1/2 cup", r"\cfrac{1}{2}", r"\frac1{2}", r"\frac{1}2", "1⁄2", "1∕2"),
+    Fraction(7, 2): ("3,5",),
+    Fraction(3, 2): ("1½",),
+    Fraction(3, 4): (r"\frac34",),
+    Fraction(7, 4): (r"1\frac{3}{4}", "1 3/4"),
+    Fraction(-3, 4): (r"-\dfrac{3}{4}", r"\frac{-3}{4}"),
+    Fraction("34.5"): ("٣٤٫٥",),
+    Fraction("1234.5"): ("1.234,5",),
+    Fraction("1234567.5"): ("1,234,567.5",),
+    None: (
+        *("", "x", "1,23,4", "3/0", "1/2/3", "1 2", "twelve", "2, 3", "12 per 3 days", "1/2 million", "1億2000万"),
+        *("18 mil", "17 or 18", r"1\text{ or }234", r"17 \text{ and } 18", "{1,2}", "18!", "18 - 20", *VARIABLES),
+    ),
+}
+
+
+@pytest.mark.parametrize("value", NUMBERS, ids=str)
+def test_numbers(value):
+    assert {text: number(text) for text in NUMBERS[value]} == dict.fromkeys(NUMBERS[value], value)
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(0, 999))
@@ -126,88 +117,65 @@ def test_mathematics_looks_into_the_last_box():
     assert mathematics([], []).shape == (0,)
 
 
-@pytest.mark.parametrize(
-    ("gold", "right", "wrong"),
-    [
-        (
-            "18",
-            [r"9 \times 2", "9+9", "36/2", r"3^2 \cdot 2"],
-            ["1 8", "18^2", r"\sqrt{18}", "18 or 19", "18-2", "18!"],
-        ),
-        ("342", [r"18 \cdot 19"], ["18 19", "18, 19"]),
-        ("x^2+1", ["1+x^2", "x^{2} + 1", r"x^2+\textbf{1}"], ["x^2-1", "x+1"]),
-        (r"\frac{\sqrt{3}}{2}", [r"\frac{\sqrt3}{2}", r"\sqrt{3}/2", r"\frac12\sqrt{3}"], [r"\frac{3}{2}"]),
-        (r"2\pi", ["2π", r"\pi \cdot 2", r"2\pi \text{ cm}^2"], ["2", r"\pi"]),
-        *[
-            ("(1,2)", ["(1, 2)", r"\left(1,2\right)"], ["(2,1)", "12"]),
-            (r"3 \text{ or } 5", ["5 or 3"], ["15 or 1", "35"]),
-        ],
-        *[
-            (r"\text{Evelyn}", ["Evelyn", r"\textbf{Evelyn}"], ["Nevely"]),
-            ("no", ["no"], ["on"]),
-            ("ALL", ["ALL"], ["TRY"]),
-        ],
-        (r"\$18", ["18", "18 dollars"], ["19"]),
-    ],
+FORMULAS = (  # golden answer, equal ones, others
+    ("18", (r"9 \times 2", "9+9", "36/2", r"3^2 \cdot 2"), ("1 8", "18^2", r"\sqrt{18}", "18 or 19", "18-2", "18!")),
+    ("342", (r"18 \cdot 19",), ("18 19", "18, 19")),
+    ("x^2+1", ("1+x^2", "x^{2} + 1", r"x^2+\textbf{1}"), ("x^2-1", "x+1")),
+    (r"\frac{\sqrt{3}}{2}", (r"\frac{\sqrt3}{2}", r"\sqrt{3}/2", r"\frac12\sqrt{3}"), (r"\frac{3}{2}",)),
+    (r"2\pi", ("2π", r"\pi \cdot 2", r"2\pi \text{ cm}^2"), ("2", r"\pi")),
+    ("(1,2)", ("(1, 2)", r"\left(1,2\right)"), ("(2,1)", "12")),
+    (r"3 \text{ or } 5", ("5 or 3",), ("15 or 1", "35")),
+    (r"\text{Evelyn}", ("Evelyn", r"\textbf{Evelyn}"), ("Nevely",)),
+    ("no", ("no",), ("on",)),
+    ("ALL", ("ALL",), ("TRY",)),
+    (r"\$18", ("18", "18 dollars"), ("19",)),
+    # A number with a variable is not that number.
+    *(("3", (), (text,)) for text in VARIABLES),
+    *((text, (text,), ()) for text in VARIABLES),
 )
-def test_formulas_are_compared_by_math_verify(gold, right, wrong):
-    answers = [rf"\boxed{{{content}}}" for content in (*right, *wrong)]
-    assert mathematics(answers, [(gold,)] * len(answers)).tolist() == [1] * len(right) + [0] * len(wrong)
 
 
-def test_a_formula_that_cannot_be_computed_is_wrong_and_the_next_is_compared():
+def test_formulas_are_compared_by_math_verify():
+    compared = [(gold, text, 1) for gold, right, _ in FORMULAS for text in right]
+    compared += [(gold, text, 0) for gold, _, wrong in FORMULAS for text in wrong]
+    found = mathematics([rf"\boxed{{{text}}}" for _, text, _ in compared], [(gold,) for gold, *_ in compared])
+    assert [row for row, same in zip(compared, found, strict=True) if row[2] != same] == []
+
+
+def test_a_formula_that_cannot_be_computed_is_wrong_and_the_next_is_compared(monkeypatch):
+    monkeypatch.setattr(domains, "_COMPARISON", domains._COMPARISON.replace("+ 1 + 3", "+ 1"))  # seconds
     endless = [rf"\boxed{{{formula}}}" for formula in ("9^{9^{9^9}}", r"9 \times 2")]
     assert mathematics(endless, [("18",)] * 2).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        *[(text, "B") for text in ("(b)", "**B**", "Ｂ", "B) Paris", r"\boxed{\text{B}}", "The answer is B.")],
-        (r"not A: \boxed{D. Berlin}", "D"),
-        ("It must be (A), since the others are wrong", "A"),
-        *[(text, None) for text in ("A cat", "A. or B.", "(A) or (B)", "K", r"\boxed{}")],
-        *[(text, "J") for text in ("j", "(J)", "J. Jupiter", r"\boxed{J}", "Answer: J", "The answer, I think, is (J)")],
-        *[(text, "I") for text in ("I", "(I)", "I. Iron", r"\boxed{\text{I}}", "The answer is I", "Option I is right")],
-        *[
-            (text, None)
-            for text in (
-                "I think so",
-                "(I am not sure)",
-                "Answer: I and J",
-                "Answer: I do not know",
-                "i.e. iron, e.g. iron",
-            )
-        ],
-        *[
-            (text, "B")
-            for text in ("(B), I think", "Answer: B, and I am sure", "I would say (B)", "Answer: B. I checked it")
-        ],
-        *[(text, None) for text in ("Answer: A or B", "Answer: A, B", "Answer: A/B", "Answer: A (or B)", "(A) or B")],
-        *[
-            (text, None)
-            for text in ("(a) or (b)", "A) or B", "Answer: A أو B", "(A) 或 (B)", r"\boxed{A \text{ or } B}")
-        ],
-        *[(text, None) for text in ("Answer: A, B and C", "Answer: A and/or B", "Answer: A–C", "Answer: A nor B")],
-        *[(text, "B") for text in (r"\boxed{\textbf{(B)}}", "The answer is B, a city", "Answer: B. A is wrong")],
-        *[(text, None) for text in ("Answer: A or b", "Answer: 'A' or 'B'", "Answer: A, or possibly B")],
-        ("Of A, B and D, the answer is D", "D"),
-    ],
-)
-def test_options(text, letter):
-    assert option(text) == letter
+OPTIONS = {
+    "A": ("It must be (A), since the others are wrong",),
+    "B": (
+        *("(b)", "**B**", "Ｂ", "B) Paris", r"\boxed{\text{B}}", "The answer is B.", "(B), I think"),
+        *("Answer: B, and I am sure", "I would say (B)", "Answer: B. I checked it", r"\boxed{\textbf{(B)}}"),
+        *("The answer is B, a city", "Answer: B. A is wrong"),
+    ),
+    "D": (r"not A: \boxed{D. Berlin}", "Of A, B and D, the answer is D"),
+    "I": ("I", "(I)", "I. Iron", r"\boxed{\text{I}}", "The answer is I", "Option I is right"),
+    "J": ("j", "(J)", "J. Jupiter", r"\boxed{J}", "Answer: J", "The answer, I think, is (J)"),
+    None: (
+        *("A cat", "A. or B.", "(A) or (B)", "K", r"\boxed{}", "I think so", "(I am not sure)", "Answer: I and J"),
+        *("Answer: I do not know", "i.e. iron, e.g. iron", "Answer: A or B", "Answer: A, B", "Answer: A/B"),
+        *("Answer: A (or B)", "(A) or B", "(a) or (b)", "A) or B", "Answer: A أو B", "(A) 或 (B)"),
+        *(r"\boxed{A \text{ or } B}", "Answer: A, B and C", "Answer: A and/or B", "Answer: A–C", "Answer: A nor B"),
+        *("Answer: A or b", "Answer: 'A' or 'B'", "Answer: A, or possibly B"),
+    ),
+}
+
+
+@pytest.mark.parametrize("letter", OPTIONS, ids=str)
+def test_options(letter):
+    assert {text: option(text) for text in OPTIONS[letter]} == dict.fromkeys(OPTIONS[letter], letter)
 
 
 def test_multiple_choice():
     assert multiple_choice(["B", "C", None, "b."], [("B",), ("B",), ("B",), ("b",)]).tolist() == [1, 0, 0, 1]
     assert multiple_choice([r"\boxed{E}", "E. None of these", "(D)"], [("E",)] * 3).tolist() == [1, 1, 0]
-
-
-@pytest.mark.parametrize("text", ["3x", "3 x", "3n", "3xy", "3x + 2", r"3\pi", "3π", "3ab", "3 ab", "3pqr"])
-def test_a_number_with_a_variable_is_not_that_number(text):
-    assert number(text) is None
-    assert mathematics([rf"\boxed{{{text}}}"], [("3",)]).tolist() == [0]
-    assert mathematics([rf"\boxed{{{text}}}"], [(text,)]).tolist() == [1]
 
 
 # --- Constraints and written texts ---
