@@ -97,27 +97,23 @@ def test_one_program_and_too_little_memory(tmp_path, capsys):
     assert programs["decode"]["fits"] is False
 
 
-@pytest.mark.parametrize("kl, lora", [(0.0, None), (0.01, Lora(rank=2))])
-def test_abstract_arrays_are_those_of_a_run(kl, lora):
+def test_abstract_arrays_are_those_of_a_run():
     """The update traced for them is, to the letter, the one that training runs; and they have a run's sizes."""
     mesh = make_mesh(fsdp=2, tensor=2)
-    run = run_of(mesh, kl=kl, lora=lora)
+    run = run_of(mesh, kl=0.01, lora=Lora(rank=2))
     update = policy_update(run.config, mesh, run.objective, run.optimizer, temperature=1.0)
     trained, frozen = trained_and_frozen(run.config, mesh)
     shardings, _ = split_trainable(run.config, param_shardings(run.config, mesh))
     state = initial_state(trained, run.optimizer, mesh, shardings)
     batch = largest_batch(LAYOUT, batch_shares(mesh))
-    if kl:
-        batch = batch.replace(reference_log_probabilities=batch.sampling_log_probabilities)
+    batch = batch.replace(reference_log_probabilities=batch.sampling_log_probabilities)
     assert described(run.train_state) == described(state)
     assert update.lower(state, place_batch(batch, mesh), frozen).as_text() == lower(run, "update")[0].as_text()
     on_a_device = [leaf.addressable_shards[0].data.nbytes for leaf in jax.tree.leaves(state)]
     assert run.residents["train state"] == sum(on_a_device)
 
 
-@pytest.mark.parametrize(("gather", "layers", "lora"), [
-    (False, "stacked", None), (True, "stacked", Lora(rank=2)), (True, "apart", Lora(rank=2))
-])  # fmt: skip
+@pytest.mark.parametrize(("gather", "layers", "lora"), [(False, "stacked", None), (True, "apart", Lora(rank=2))])
 def test_abstract_slots_are_those_of_a_sampler(gather, layers, lora):
     mesh = make_mesh(fsdp=2, tensor=4)  # more shares than key-value heads
     run = run_of(mesh, gather=gather, lora=lora, layers=layers)
@@ -126,10 +122,9 @@ def test_abstract_slots_are_those_of_a_sampler(gather, layers, lora):
     assert described(run.sampling_parameters) == described(sampler._params)
 
 
-@pytest.mark.parametrize("layers", ["stacked", "apart"])
-def test_abstract_lanes_are_those_of_a_run(layers):
+def test_abstract_lanes_are_those_of_a_run():
     mesh = make_mesh(data=1, fsdp=4, tensor=2)
-    run = run_of(mesh, gather=True, lora=Lora(rank=2), layers=layers, lanes=4)
+    run = run_of(mesh, gather=True, lora=Lora(rank=2), layers="apart", lanes=4)
     lanes = lane_meshes(mesh, 4, 2)
     handed = hand_over(run.config, join(*trained_and_frozen(run.config, mesh)), mesh, lanes)[0]
     sampler = SlotSampler(lane_config(run.config), handed, tiny_tokenizer(), run.lane, lanes[0])

@@ -156,8 +156,7 @@ def read_by_transformers(path):
     return theirs
 
 
-@pytest.mark.parametrize("stored", ["Q8_0", "Q4_1", "F16"])
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize(("name", "stored"), zip(DECODERS, ["Q8_0", "Q4_1", "F16"] * 2, strict=False))
 def test_logits_are_those_of_transformers_reading_the_same_file(name, stored, tmp_path):
     base, changes = DECODERS[name]
     write_gguf(tmp_path / "model.gguf", random_decoder(base, **(SIZES | changes)), stored=stored)

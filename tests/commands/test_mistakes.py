@@ -143,9 +143,11 @@ def test_a_parameter_without_a_value_is_named(name):
         gin.get_configurable(name)()
 
 
-@pytest.mark.parametrize("line", WRITING)
+PLACES = ("good.jsonl", "good.jsonl/out", "n" * 256, "new/" + "語" * 86, "/proc/out", "refused")
+
+
 @pytest.mark.parametrize(
-    "place", ["good.jsonl", "good.jsonl/out", "n" * 256, "new/" + "語" * 86, "/proc/out", "refused"]
+    ("line", "place"), [*zip(WRITING, PLACES * 2, strict=True), *(("train", place) for place in PLACES[1:])]
 )
 def test_a_folder_that_cannot_be_written(line, place, folder, monkeypatch, capfd):
     """A file, names that are too long, and file systems and folders that refuse."""

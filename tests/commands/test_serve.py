@@ -173,7 +173,7 @@ def test_the_tool_is_served_to_all_and_finishes_what_it_has(tiny):
     assert called.structured_content == found.json()
     assert (refused.status_code, "'tlh'" in refused.json()["detail"]) == (422, True)
     assert (server.returncode, rest) == (0, "stopped; the requests in flight were finished\n")
-    assert all(line.startswith("lcrag: compiling ") for line in errors.splitlines()), errors
+    assert all(re.match("lcrag: [a-z]+ing ", line) for line in errors.splitlines()), errors  # what takes its time
 
 
 def test_an_agent_starts_it_itself_and_sigterm_ends_it_while_its_stdin_is_open(tiny):
@@ -187,7 +187,8 @@ def test_an_agent_starts_it_itself_and_sigterm_ends_it_while_its_stdin_is_open(t
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen([sys.executable, *started["args"]], **pipes, text=True, env=started["env"]) as server:
         try:
-            assert "MCP" in server.stderr.readline()
+            while "MCP" not in (line := server.stderr.readline()):
+                assert line.startswith("lcrag: loading ")  # on a slow machine
             about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
             ask("initialize", **about)
             server.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')

@@ -6,15 +6,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from learning_standin import batch_of_step, new_state, plain_update
 
 from lcrag.errors import UserError
@@ -41,26 +38,14 @@ def test_six_steps_equal_three_and_three(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, train(restored, range(3, 6)), straight)
 
 
-NAMES = st.text(st.characters(exclude_characters="/", exclude_categories=("Cc", "Cs")), min_size=1, max_size=40)
-
-
-@settings(max_examples=4, deadline=None)
-@given(NAMES.filter(lambda name: name.strip(".")))
-@example("lr[1]")
-@example("[!x]")
-@example("a*?")
-@example("per%20 cent {a,b}.")
-@example("C:\\x")
-@example("gs:")
-@example("語" * 80)
-def test_a_folder_of_any_name_holds_checkpoints(name):
+@pytest.mark.parametrize("name", ["lr[1]", "[!x]a*?", "per%20 cent {a,b}.", "gs:", "語" * 80])
+def test_a_folder_of_any_name_holds_checkpoints(name, tmp_path):
     """Orbax takes a path for a pattern: it would find nothing in `lr[1]`, and also other runs in `lr*`."""
-    with tempfile.TemporaryDirectory() as root:
-        folder = Path(root) / name / "checkpoints"
-        with Checkpoints(folder) as checkpoints:
-            checkpoints.save(1, new_state(1))
-        with Checkpoints(folder, read_only=True) as checkpoints:
-            _, params = checkpoints.restore_params(abstract_state(new_state().params))
+    folder = tmp_path / name / "checkpoints"
+    with Checkpoints(folder) as checkpoints:
+        checkpoints.save(1, new_state(1))
+    with Checkpoints(folder, read_only=True) as checkpoints:
+        _, params = checkpoints.restore_params(abstract_state(new_state().params))
     jax.tree.map(np.testing.assert_array_equal, params, new_state(1).params)
 
 
@@ -169,7 +154,7 @@ def test_damage_of_any_file_is_noticed(copy):
 
 @pytest.mark.parametrize(
     ("where", "change"),
-    [("default/d/*", "flipped"), ("manifest.json", "removed"), ("manifest.json", "empty")],
+    [("default/d/*", "flipped"), ("manifest.json", "empty")],
 )
 def test_the_newest_intact_checkpoint_is_restored(copy, capsys, where, change):
     for path in (copy / "4").glob(where):

@@ -164,10 +164,9 @@ def equal(one, other, **tolerance):
     [
         PolicyGradient(ratio="sequence", clip_low=3e-2, clip_high=4e-2),
         PolicyGradient(aggregation="token_mean", clip_high=0.28, entropy_coefficient=0.1),
-        PolicyGradient(aggregation="constant", constant_length=12),
         Supervised(),
     ],
-    ids=["gspo", "dapo", "dr_grpo", "sft"],
+    ids=["gspo", "dapo", "sft"],
 )
 def test_packing_and_accumulation_are_only_a_layout(objective):
     episodes = trajectories(count=8, shortest=9, longest=16)

@@ -95,9 +95,9 @@ def test_splash_and_its_gradient_equal_xla(time, packed, window, monkeypatch):
     jax.tree.map(lambda got, expected: np.testing.assert_allclose(got, expected, atol=2e-4), *results)
 
 
-@pytest.mark.parametrize("changes", [{"family": "llama"}, tiny_gemma()], ids=["llama", "gemma3"])
-def test_the_decoder_on_a_mesh_computes_the_same_with_splash(changes):
-    config, mesh = tiny_config(remat="dots", **changes), make_mesh(data=2, fsdp=2, tensor=2)
+def test_the_decoder_on_a_mesh_computes_the_same_with_splash():
+    """With windows in some layers, and none in another."""
+    config, mesh = tiny_config(remat="dots", **tiny_gemma()), make_mesh(data=2, fsdp=2, tensor=2)
     splash = dataclasses.replace(config, attention="splash")
     params = initialise(config, jax.random.key(0))
     tokens = jax.random.randint(jax.random.key(1), (4, 21), 0, config.vocabulary_size)

@@ -72,9 +72,8 @@ def adapted(plain):
     )
 
 
-@pytest.mark.parametrize("base_dtype", ["float32", "bfloat16"])
-def test_fresh_adapters_change_nothing(plain, base_dtype):
-    base = jax.tree.map(lambda leaf: leaf.astype(base_dtype), plain)
+def test_fresh_adapters_change_nothing(plain):
+    base = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), plain)
     config, params = add_lora(PLAIN, base, LORA, jax.random.key(1))
     np.testing.assert_array_equal(logits(config, params, TOKENS), logits(PLAIN, base, TOKENS))
     leaves = flat(params)
@@ -137,7 +136,7 @@ def test_merged_kernels_may_have_a_dtype_of_their_own(adapted, dtype):
             np.testing.assert_array_equal(leaf, expected[path].astype(dtype))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_the_dtype_of_a_folder(tmp_path, dtype):
     random_decoder("qwen2_tied").to(getattr(torch, dtype)).save_pretrained(tmp_path)
     assert stored_dtype(tmp_path) == ("bfloat16" if dtype == "bfloat16" else "float32")
@@ -179,8 +178,8 @@ def buffers(params):
 
 @pytest.mark.parametrize(
     ("count", "tensor", "lora"),
-    [(8, 1, None), (2, 2, None), (12, 1, None), (2, 2, Lora(rank=2, alpha=4))],
-    ids=["a lane a device", "lanes of several devices", "more lanes than devices", "adapters"],
+    [(8, 1, None), (12, 1, None), (2, 2, Lora(rank=2, alpha=4))],
+    ids=["a lane a device", "more lanes than devices", "adapters, lanes of several devices"],
 )
 def test_parameters_arrive_in_every_lane(count, tensor, lora):
     mesh, config = make_mesh(data=1, fsdp=4, tensor=2), tiny_config(compute_dtype="bfloat16", layers=1)

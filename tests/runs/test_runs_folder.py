@@ -1,5 +1,6 @@
 """The folder of a run: continued, refused, incomplete lines, and nothing lost, also on a full disk."""
 
+import concurrent.futures
 import contextlib
 import errno
 import json
@@ -22,7 +23,7 @@ from support import tiny_config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lcrag.errors import UserError
-from lcrag.evaluation import read_rows
+from lcrag.evaluation import Row, read_rows
 from lcrag.files import full_disk, matching_files
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.policy import initialise, load_hugging_face, save_hugging_face
@@ -40,7 +41,7 @@ from lcrag.runs import (
 )
 from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.processes import find_processes
-from lcrag.train.evaluation import answers_path
+from lcrag.train.evaluation import add_rows, answers_path
 
 CONFIG = "# Parameters for train:\ntrain.steps = 3\ntrain.sampler = @Sampler()\nSampler.slots = 4\n"
 ABOUT = {"seed": 0, "command": ["lcrag", "train"], "hashes": {"rows": "a", "policy": "b"}}
@@ -248,14 +249,17 @@ def test_metrics_and_checkpoints_fit(run, steps, checkpoints, kept, first, said,
         assert (run / "metrics_1.jsonl").read_text() == lines
 
 
-def test_two_processes_add_rows_to_one_file(tmp_path):
-    """None is lost, whoever reads and replaces the file first."""
-    made = "import sys, pathlib; from lcrag.evaluation import Row; from lcrag.train.evaluation import add_rows\n"
-    made += "about = dict(model='m', dataset='d', split='s', language='en', metric='x', value=1.0, count=1, seed=0)\n"
-    made += "for n in range(20): add_rows(pathlib.Path(sys.argv[1]), [Row(method=f'{sys.argv[2]} {n}', **about)])"
-    running = [subprocess.Popen([sys.executable, "-c", made, str(tmp_path), name]) for name in "ab"]
-    assert [process.wait() for process in running] == [0, 0]
-    assert len(read_rows(tmp_path / "evaluation.json")) == 40
+def test_rows_that_several_add_to_one_file_at_once_are_all_there(tmp_path):
+    """Whoever reads and replaces the file first; threads lock a file as processes do."""
+    about = {"model": "m", "dataset": "d", "split": "s", "language": "en", "metric": "x", "value": 1.0}
+
+    def add(name):
+        for number in range(20):
+            add_rows(tmp_path, [Row(method=f"{name} {number}", count=1, seed=0, **about)])
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        list(pool.map(add, "abcd"))
+    assert len(read_rows(tmp_path / "evaluation.json")) == 80
 
 
 @pytest.mark.parametrize("label", ["../../there", "/etc/there", "a b/../c", "\0"])
@@ -278,8 +282,9 @@ def test_processes_join_by_the_command_line_and_end_together(tmp_path):
     for number, process in enumerate(running):
         out, error = process.communicate(timeout=300)
         assert out.startswith(f"lcrag: process {number} of 2: ")
-        assert (process.returncode, error.count("\n")) == (2, 1), error
-        assert "another configuration" in error
+        assert process.returncode == 2, error
+        assert "another configuration" in error.splitlines()[-1]
+        assert "Traceback" not in error
     with pytest.raises(UserError, match="--coordinator"):
         find_processes({"--processes": "2", "--process": "2", "--coordinator": "a:1"})
 

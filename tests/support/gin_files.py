@@ -1,6 +1,8 @@
 """What gin files say, as plain values."""
 
+import functools
 import re
+from collections import ChainMap
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,9 +16,15 @@ def expanded(name: str) -> str:
     return re.sub(r"^include '(.*)'", lambda found: expanded(found[1]), text, flags=re.MULTILINE)
 
 
+@functools.cache
+def statements_of(name: str) -> dict[str, Any]:
+    """Returns every statement of a packaged file and of those that it includes."""
+    return parse_statements(expanded(name))
+
+
 def bound(*gin_files: str, bindings: Sequence[str] = ()) -> dict[str, Any]:
     """Returns every statement of files and bindings, later ones instead of earlier ones; macros stay macros."""
-    return parse_statements("\n".join([*map(expanded, gin_files), *bindings]))
+    return dict(ChainMap(parse_statements("\n".join(bindings)), *map(statements_of, reversed(gin_files))))
 
 
 def values(*gin_files: str, bindings: Sequence[str] = ()) -> dict[str, Any]:

@@ -115,9 +115,12 @@ def test_a_run_continues_with_the_same_content_only(refused, tiny, tmp_path):
             path.write_bytes(content)
 
 
-@pytest.mark.parametrize("content", [b"3\n", b"\xff\n"])
 @pytest.mark.parametrize(
-    "name", ["metrics.jsonl", "run.json", "config.gin", "episodes/step_1.jsonl", "evaluation.json"]
+    ("name", "content"),
+    [
+        *(("metrics.jsonl", b"3\n"), ("metrics.jsonl", b"\xff\n"), ("run.json", b"3\n"), ("config.gin", b"\xff\n")),
+        *(("episodes/step_1.jsonl", b"3\n"), ("evaluation.json", b"\xff\n")),
+    ],
 )
 def test_a_damaged_record_is_one_line_in_every_command(name, content, finished, tiny, tmp_path, capfd):
     output = shutil.copytree(finished, tmp_path / "run")

@@ -15,7 +15,7 @@ from support import gin_files, tiny_config, tiny_tokenizer
 from lcrag import main
 from lcrag.atlas import build_world
 from lcrag.atlas.comprehension import LANGUAGES, comprehension_questions
-from lcrag.commands.studies import ABLATIONS, MORE_ABLATIONS, R_SEARCH
+from lcrag.commands.studies import ABLATIONS, MORE_ABLATIONS
 from lcrag.config import configure
 from lcrag.curation.playing import play
 from lcrag.curation.rows import RowContext, spans_of
@@ -143,15 +143,13 @@ def taught(tiny, tmp_path, gin_file, *bindings):
     return ("".join(span["text"] for span in spans if span["learned"] is side) for side in (True, False))
 
 
-@pytest.mark.parametrize(
-    ("experiment", "binding"),
-    [("globalrag", "QuestionEncoder.folder='nowhere'"), ("r_search", "LocalModel.folder='nowhere'")],
-)
-def test_a_model_of_the_reward_is_needed_to_train_and_not_to_evaluate(experiment, binding, tiny, tmp_path, capfd):
-    bindings, gin_files = (*R_SEARCH_SIZES, *GLOBALRAG_SIZES[-2:], binding), (f"{experiment}/atlas.gin",)
-    assert run("train", tiny, *bindings, gin_files=gin_files, output=tmp_path / "run") == 2
-    assert_mistake(capfd, "nowhere")  # before anything is sampled
-    assert not (tmp_path / "run").exists()
+def test_a_model_of_the_reward_is_needed_to_train_and_not_to_evaluate(tiny, tmp_path, capfd):
+    for experiment, model in (("globalrag", "QuestionEncoder"), ("r_search", "LocalModel")):
+        bindings = (*R_SEARCH_SIZES, *GLOBALRAG_SIZES[-2:], f"{model}.folder='nowhere'")
+        gin_files = (f"{experiment}/atlas.gin",)
+        assert run("train", tiny, *bindings, gin_files=gin_files, output=tmp_path / "run") == 2
+        assert_mistake(capfd, "nowhere")  # before anything is sampled
+        assert not (tmp_path / "run").exists()
     bindings += ("Evaluation.questions=@held_out/atlas_questions()", "held_out/atlas_questions.languages=('fi',)")
     bindings += ("Evaluation.temperatures={'greedy': 0.0}",)
     assert run("evaluate", tiny, *bindings, gin_files=gin_files, output=tmp_path / "asked") == 0
@@ -231,19 +229,15 @@ def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder)
     assert values_of(scored, "format").tolist() == pytest.approx([0.4, 0.2, 0.4, 0.4])
 
 
-@pytest.mark.parametrize("ablation", [None, "without_evidence"])
-def test_r_search_trains_and_logs_every_reward_and_count(tiny, reader_folder, tmp_path, ablation):
-    own = changed(R_SEARCH[ablation]) if ablation else ()
-    bindings = (*R_SEARCH_SIZES, f"LocalModel.folder='{reader_folder}'", *own)
+def test_r_search_trains_and_logs_every_reward_and_count(tiny, reader_folder, tmp_path):
+    bindings = (*R_SEARCH_SIZES, f"LocalModel.folder='{reader_folder}'")
     assert run("train", tiny, *bindings, gin_files=(R_SEARCH_GIN,), output=tmp_path / "run") == 0
     [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
-    terms = ("mixed_f1", "format") if ablation else ("mixed_f1", "evidence", "format")
+    terms = ("mixed_f1", "evidence", "format")
     assert {name for name in measured if name.startswith("reward/")} == {f"reward/{term}" for term in ("total", *terms)}
     assert measured["reward/total"] == pytest.approx(sum(measured[f"reward/{name}"] for name in terms))
     assert measured["sampling_training_gap"] <= 1e-4
     assert measured["episode/valid_searches"] > 0
-    if ablation:
-        return
     counts = {"evidence", "unfounded_evidence", "malformed_evidence", "malformed_answer", "malformed_search"}
     assert {f"episode/{name}" for name in (*counts, "forged_observation")} <= set(measured)
     (episode, *_) = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")

@@ -52,7 +52,7 @@ from lcrag.train.rollout import Lanes
 KINDS = {
     "grpo": (
         (),
-        6,
+        4,
         *("train.checkpoint_every=2", "train.updates_per_rollout=2", "PolicyGradient.kl_coefficient=0.01"),
         *("adamw.steps=6", "adamw.warmup_share=0.5"),
     ),
@@ -112,7 +112,7 @@ def interrupt():
             "grpo",
             [
                 ("score", 4, interrupt, 130, 3, 2),  # in step 3, after the checkpoint of step 2
-                ("learn", 2, signal.SIGINT, 130, 4, 4),  # in the update of step 3
+                ("learn", 1, signal.SIGINT, 130, 3, 3),  # in the update of step 2
             ],
         ),
         (
@@ -163,7 +163,7 @@ def test_evaluations_between_steps_change_nothing_and_continue(straight, tiny, t
 
     def interrupted(self, rollouts, title, *arguments, **options):
         asked.append(title)
-        if len(asked) == 2:  # after step 4, whose state is saved by the stop
+        if len(asked) == 1:  # after step 2, whose state is saved by the stop
             raise KeyboardInterrupt
         return ask(self, rollouts, title, *arguments, **options)
 
@@ -171,12 +171,12 @@ def test_evaluations_between_steps_change_nothing_and_continue(straight, tiny, t
         patch.setattr(Evaluation, "_ask", interrupted)
         assert train("grpo", tiny, broken, *between) == 130
         assert train("grpo", tiny, broken, *between) == 0
-    assert asked == [f"{label}, sampled" for label in ("after step 2", "after step 4", "after step 4", "after")]
+    assert asked == [f"{label}, sampled" for label in ("after step 2", "after step 2", "after")]
     for folder in (whole, broken):
-        assert_same(folder, straight["grpo"], 6)
+        assert_same(folder, straight["grpo"], 4)
         rows = {row.method: row.value for row in read_rows(folder / "evaluation.json") if row.metric == "answered"}
-        assert rows.keys() == {"after step 2, sampled", "after step 4, sampled", "after, sampled"}
-    for label in ("after_step_2", "after_step_4", "after"):
+        assert rows.keys() == {"after step 2, sampled", "after, sampled"}
+    for label in ("after_step_2", "after"):
         name = f"{label}_sampled"
         assert written_episodes(broken, name) == written_episodes(whole, name)
 
@@ -197,21 +197,21 @@ def test_a_finished_run_has_learned_something_and_has_nothing_left_to_do(tiny, s
 def test_a_run_continues_on_another_mesh(tiny, straight, tmp_path):
     """From one device to four: the same questions in the same order, and numbers that differ by rounding only."""
     output = shutil.copytree(straight["grpo"], tmp_path / "run")
-    shutil.rmtree(output / "checkpoints" / "6")
+    shutil.rmtree(output / "checkpoints" / "4")
     four = ("policy.mesh=@four_devices()", "Sampler.slots=8", "Sampler.append_rows=(8,)")
     assert train("grpo", tiny, output, *four) == 0
-    found, expected = (written_episodes(each, "step_4") for each in (output, straight["grpo"]))
+    found, expected = (written_episodes(each, "step_2") for each in (output, straight["grpo"]))
     asked = ("question_id", "language", "group", "prompt", "turns", "advantage")
     assert [[row[name] for name in asked] for row in found] == [[row[name] for name in asked] for row in expected]
     for row, other in zip(found, expected, strict=True):
         tokens, others = row["tokens"], other["tokens"]
         assert tokens["ids"] == others["ids"]
         np.testing.assert_allclose(tokens["log_probabilities"], others["log_probabilities"], rtol=0, atol=1e-5)
-    state, straight_state = saved_state(output, 6), saved_state(straight["grpo"], 6)
+    state, straight_state = saved_state(output, 4), saved_state(straight["grpo"], 4)
     for name, array in state.items():
         np.testing.assert_allclose(array, straight_state[name], rtol=1e-3, atol=1e-5, err_msg=name)
     metrics = measured(output)
-    assert [record["step"] for record in metrics] == list(range(6))
+    assert [record["step"] for record in metrics] == list(range(4))
     assert max(record["sampling_training_gap"] for record in metrics) <= 1e-4
 
 
