@@ -439,17 +439,6 @@ def test_vectors_that_do_not_fit_are_refused_and_leave_what_is_there(tmp_path, e
     assert len(load_collections(tmp_path).search(["a"], ["en"], 5)[0]) == 5
 
 
-def test_searching_imports_no_tensorflow(built):
-    script = f"""
-import sys
-import lcrag.retrieval
-assert not {{"jax", "pyarrow", "scann"}} & set(sys.modules), "the room's names must be cheap to import"
-lcrag.retrieval.load_collections({str(built)!r}).search(["x"], ["en"], 1)
-assert "tensorflow" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)
-
-
 def _write(folder, text):
     with replacing_folder(folder) as temporary:
         (temporary / "file").write_text(text)

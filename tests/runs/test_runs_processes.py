@@ -150,15 +150,3 @@ def test_every_command_uses_it_unless_a_switch_says_no(words, switched, tmp_path
     assert environment.get(SWITCH) == switched
     assert (FOLDER in environment) == (switched is None)
     assert "absent.gin" in capsys.readouterr().err
-
-
-def test_little_is_imported():
-    absent = [
-        ("main.run(['train', '--help'])", {"jax", "numpy", "tensorboard", "fastapi", "lcrag.train"}),
-        ("config.register()", {"matplotlib", "scipy.stats"}),  # which take two of a command's first seconds
-    ]
-    code = "import sys; from lcrag import config, main"
-    for work, names in absent:
-        code += f"; {work}; print('imported:', {names} & set(sys.modules))"
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert answer.stdout.count("imported: set()") == len(absent), answer.stdout
