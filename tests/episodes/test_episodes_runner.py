@@ -21,8 +21,6 @@ from episode_scripts import (
     searches_then_answers,
     slow,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support import tiny_config, tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
 
@@ -109,21 +107,24 @@ def test_each_token_knows_who_wrote_it():
         assert record.counts["policy_tokens"] == record.by_policy.sum()
 
 
+def run_and_keep(script):
+    """The record of one program, and the tokens that the sampler had in its slot."""
+    r, kept = runner(script), []
+    free = r.sampler.free
+    r.sampler.free = lambda slots: (kept.extend(r.sampler.tokens(s) for s in slots if r.sampler.length(s)), free(slots))
+    (record,) = r.run(lcrl_programs(1))
+    return record, kept[0]
+
+
 @pytest.mark.parametrize("texts", [("no", "<search>Peru</search>", "well"), ("", "", ""), ("<answer>Lima</answer>",)])
 def test_an_end_of_sequence_that_did_not_end_the_episode_is_dropped(texts):
     """Only the one at the end of the whole episode is the policy's token, and learned."""
     tokenizer, written = tiny_tokenizer(), iter(texts)
-    r, kept = runner(lambda *_: next(written, "")), {}
-    free = r.sampler.free
-    r.sampler.free = lambda slots: (
-        kept.update({slot: r.sampler.tokens(slot) for slot in slots if r.sampler.length(slot)}),
-        free(slots),
-    )
-    (record,) = r.run(lcrl_programs(1))
+    record, kept = run_and_keep(lambda *_: next(written, ""))
     text = record.prompt + "".join(turn.text for turn in record.turns)
     answered = texts[-1].startswith("<answer>")
     assert tokenizer.decode(record.tokens) == text + ("" if answered else "<eos>")
-    assert record.tokens.tolist() == kept[0]  # what the sampler continued is what is learned
+    assert record.tokens.tolist() == kept  # what the sampler continued is what is learned
     assert record.counts["policy_tokens"] == record.by_policy.sum() == np.count_nonzero(record.log_probabilities)
     policy = [turn.text for turn in record.turns if turn.by == "policy"]
     assert record.counts["empty_turns"] == policy.count("")
@@ -154,16 +155,9 @@ def test_a_gold_is_retrieved_and_shown_unless_it_is_cut_away(text, asked, expect
 
 def test_sampled_ids_are_never_encoded_again():
     """A stop string that ends inside a token leaves the rest of the token in the context."""
-    kept = {}
-    r = runner(lambda context, _: "<answer>Lima</answer><information> passage")
-    free = r.sampler.free
-    r.sampler.free = lambda slots: (
-        kept.update({s: r.sampler.tokens(s) for s in slots if r.sampler.length(s)}),
-        free(slots),
-    )
-    (record,) = r.run(lcrl_programs(1))
+    record, kept = run_and_keep(lambda *_: "<answer>Lima</answer><information> passage")
     assert record.turns[0].text == "<answer>Lima</answer>"
-    assert record.tokens.tolist() == kept[0]
+    assert record.tokens.tolist() == kept
 
 
 def test_shared_prompts_are_prefilled_once_and_observations_appended_in_one_call():
@@ -340,19 +334,6 @@ def test_a_programs_bug_names_its_question(program, error):
     with pytest.raises(error) as caught:
         run_alone(program, asked=question(5, "ja"))
     assert caught.value.__notes__ == ["in the episode program of question d/5 (ja)"]
-
-
-@given(st.lists(st.text(max_size=30), min_size=1, max_size=8), st.integers(1, 5), st.integers(30, 200))
-@settings(max_examples=40)
-def test_any_policy_text_comes_to_an_end(texts, slots, context):
-    def script(so_far, generation):
-        return texts[(len(so_far) + generation.episode) % len(texts)]
-
-    for record in runner(script, slots=slots, context=context).run(lcrl_programs(6)):
-        assert len(record.tokens) <= context
-        assert record.counts["searches"] <= 3
-        written = "".join(turn.text for turn in record.turns if turn.by == "policy")
-        assert record.outcome.answer is None or record.outcome.answer in written
 
 
 @pytest.mark.parametrize("place", [0, -1])
