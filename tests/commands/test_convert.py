@@ -33,12 +33,9 @@ PLAIN = {"rope_parameters": {"rope_type": "default", "rope_theta": 50_000.0}}
 DECODERS = {
     "llama": ("llama", {"num_key_value_heads": 2, **PLAIN}),
     "llama_tied": ("llama", {"num_key_value_heads": 1, "tie_word_embeddings": True, **PLAIN}),
-    "qwen2": ("qwen2_untied", {}),
-    "qwen2_tied": ("qwen2_tied", {}),
-    "qwen3": (
-        "qwen3",
-        {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128},
-    ),  # transformers ignores it
+    "qwen2": ("qwen2", {}),
+    # transformers ignores another width of heads
+    "qwen3": ("qwen3", {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 128}),
     "gemma3": (  # of a file, transformers reads neither another divisor of scores nor other windows
         "gemma3",
         {

@@ -138,7 +138,7 @@ def test_merged_kernels_may_have_a_dtype_of_their_own(adapted, dtype):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_the_dtype_of_a_folder(tmp_path, dtype):
-    random_decoder("qwen2_tied").to(getattr(torch, dtype)).save_pretrained(tmp_path)
+    random_decoder("qwen3").to(getattr(torch, dtype)).save_pretrained(tmp_path)
     assert stored_dtype(tmp_path) == ("bfloat16" if dtype == "bfloat16" else "float32")
 
 

@@ -364,7 +364,7 @@ def until(tokens: list[int], ends: tuple[int, ...]) -> list[int]:
     return tokens[: next((place for place, token in enumerate(tokens) if token in ends), TOKENS) + 1]
 
 
-@pytest.fixture(scope="module", params=["qwen2_untied", "gemma3"])
+@pytest.fixture(scope="module", params=["qwen2", "gemma3"])
 def models(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     return saved_decoder(folder, request.param), *load_hugging_face(folder)

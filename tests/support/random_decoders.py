@@ -31,8 +31,7 @@ SCALED_ROTATION = {
 PLAIN_ROTATION = {"rope_type": "default", "rope_theta": 1_000_000.0}
 
 DECODERS: dict[str, tuple[type, dict[str, Any]]] = {
-    "qwen2_tied": (transformers.Qwen2Config, {"tie_word_embeddings": True, "rope_parameters": PLAIN_ROTATION}),
-    "qwen2_untied": (transformers.Qwen2Config, {"tie_word_embeddings": False, "num_key_value_heads": 1}),
+    "qwen2": (transformers.Qwen2Config, {"tie_word_embeddings": False, "num_key_value_heads": 1}),
     "qwen3": (
         transformers.Qwen3Config,
         {"tie_word_embeddings": True, "head_dim": 20, "num_attention_heads": 6, "rope_parameters": PLAIN_ROTATION},
