@@ -146,6 +146,7 @@ class Parts:
         kind = value.selector.rpartition(".")[2]
         with gin.config_scope(value.scopes or current_scope()):
             if kind == "macro":
+                mark_used("", value.scopes[-1])  # gin knows only of the macros that it evaluates itself
                 return self.build(gin.get_bindings(value.selector, resolve_references=False)["value"])
             if kind == "mesh":
                 mark_used(kind)
@@ -487,10 +488,7 @@ def value_of(name: str) -> Any:
     *scopes, selector = (address or f"{name}/macro").split("/")
     with gin.config_scope(scopes):
         value = _arguments_of(selector).get(parameter if address else "value")
-        if not _is_macro(value):
-            return value
-        mark_used("", value.scopes[-1])  # gin knows only of the macros that it evaluates itself
-        return value_of("/".join(value.scopes))
+        return value_of("/".join(value.scopes)) if _is_macro(value) else value
 
 
 def _is_macro(value: Any) -> TypeGuard[ConfigurableReference]:

@@ -41,8 +41,8 @@ def test_questions_that_a_run_does_not_ask_are_no_difference():
 
 
 def test_json_has_what_outside_checks_read(capsys):
-    # A macro of the command line is used, as it is by the command that is described.
-    assert run(["describe", "train", "--gin_file=quickstart.gin", "--gin.STEPS=30", "--json"]) == 0
+    # Macros of the command line are used, as they are by the command that is described.
+    assert run(["describe", "train", "--gin_file=quickstart.gin", "--gin.STEPS=30", "--gin.SEED=1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     expected = {
         "program": "hierarchical_search",
