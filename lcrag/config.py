@@ -19,11 +19,11 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import gin
 
-from lcrag.errors import TRAIL, UserError, closest, one_line
+from lcrag.errors import TRAIL, UserError, check_type, closest, one_line
 from lcrag.files import is_remote
 from lcrag.runs.folder import expect_used
 
@@ -32,6 +32,7 @@ NO_VALUE = re.compile(
     r"(?P<function>\w+)(\.__init__)?\(\) missing \d+ required [a-z-]+ arguments?: (?P<parameters>.*)"
     rf"(?s:.*?){TRAIL} '(?P<name>[^']+)' \((?P<called>.*)\)"
 )
+NO_PARAMETER = re.compile(r"Configurable '(?P<of>[^']+)' doesn't have a parameter named '(?P<name>[^']+)'")
 NOWHERE = re.compile(r"No configurable matching (?:reference )?'?@?(?P<name>[\w./]+)")
 
 
@@ -220,6 +221,20 @@ def check_data(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:
                 dataset_folder(DATA[name], folder)
 
 
+def check_types(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:
+    """Checks before anything is built the numbers and texts that are bound; see `check_named` and `typed`."""
+    for name, bound in named.items():
+        with contextlib.suppress(ValueError, NameError):  # it is a method of a test, or has types for mypy only
+            configured = gin.get_configurable(name)
+            if not getattr(configured, "checks_types", False):
+                continue
+            defined = inspect.unwrap(configured)
+            hints = get_type_hints(defined.__init__ if inspect.isclass(defined) else defined, include_extras=True)
+            for parameter, value in bound:
+                if type(value) in (int, float, bool, str) and parameter in hints:
+                    check_type(f"{name}.{parameter}", value, hints[parameter])
+
+
 @contextlib.contextmanager
 def _as_sentence(place: str) -> Iterator[None]:
     """Turns gin's exceptions into a UserError that names the file and line, or the binding."""
@@ -248,10 +263,17 @@ def _as_sentence(place: str) -> Iterator[None]:
             packaged = "\n".join((packaged_folder() / name).read_text(encoding="utf-8") for name in packaged_names())
             names = set(re.findall(r"([A-Za-z_]\w*)\.\w+ =", packaged))
             what = f"there is nothing called {unknown['name']}{closest(unknown['name'].rpartition('/')[2], names)}"
+        elif unknown := NO_PARAMETER.search(what):
+            parameters = inspect.signature(gin.get_configurable(unknown["of"])).parameters
+            hint = closest(unknown["name"], parameters) or f"; `lcrag list --parameters {unknown['of']}` shows them"
+            what = f"{unknown['of']} has no parameter {unknown['name']}{hint}"
         elif isinstance(error, SyntaxError) and _begins_with_mark(error.filename):
             what = f"{error.filename} begins with a byte order mark, which gin does not read: save it without one"
         elif isinstance(error, SyntaxError) or "literal" in what:
-            what += "; a text needs quotes (NAME.parameter='\"text\"' in a shell), True, False and None a capital"
+            what = (
+                re.sub(": <ast.*>", "", what)
+                + "; a text needs quotes (NAME.parameter='\"text\"' in a shell), True, False and None a capital"
+            )
         elif isinstance(error, TypeError) and "PathLike" in what:  # gin looks for files in Python's packages too
             what = (
                 "a folder named like one of gin's, such as lcrl/, lies on Python's path, where gin takes it for a"

@@ -17,6 +17,7 @@ WRONG_TYPE = re.compile(
     r"(?:Function|Method) [\w.]*?(?P<name>\w+)(?:\.__init__)?\(\) parameter (?P<parameter>\w+)=.* violates type hint"
     r" .*, as (?P<why>.*)"
 )
+CLASS = re.compile(r'<(?:class|protocol ABC) "[\w.]*?(\w+)">')  # as beartype writes it
 TRAIL = "\n  In call to configurable"  # gin appends the calls that led to an exception
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 # Parts of an address: user and password, or a key among its parameters.
@@ -52,6 +53,7 @@ _TYPES = BeartypeConf(is_color=False, is_pep484_tower=True, violation_type=UserE
 def typed(decorated: Decorated) -> Decorated:
     """Decorates what gin files bind: a value of a wrong type is a user's mistake. An int is a float."""
     checked: Any = beartype(conf=_TYPES)(decorated)
+    checked.checks_types = True
     # gin reads parameters and defaults from the outermost function, where beartype adds hidden ones of its own.
     called: Any = checked.__init__ if inspect.isclass(checked) else checked
     called.__signature__ = inspect.signature(inspect.unwrap(called))
@@ -83,7 +85,18 @@ def closest(name: str, names: Iterable[str]) -> str:
 def one_line(message: str) -> str:
     """Returns a message on one line, without the call trace that gin appends, and with beartype's in our words."""
     line = " ".join(message.split(TRAIL)[0].split())
-    return WRONG_TYPE.sub(lambda found: f"{found['name']}.{found['parameter']} has a wrong type: {found['why']}", line)
+    line = WRONG_TYPE.sub(lambda found: f"{found['name']}.{found['parameter']} has a wrong type: {found['why']}", line)
+    return CLASS.sub(r"\1", line).replace("NoneType", "None")
+
+
+def check_type(name: str, value: object, hint: Any) -> None:
+    """Raises a UserError if the value of a parameter is not of its type; see `typed`."""
+    from beartype.door import die_if_unbearable  # here, because --help needs none of it
+
+    try:
+        die_if_unbearable(value, hint, conf=_TYPES)
+    except UserError as error:
+        raise UserError(one_line(f"{name} has a wrong type: {str(error).rpartition(', as ')[2]}")) from error
 
 
 def excerpt(text: object) -> str:

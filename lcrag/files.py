@@ -78,11 +78,14 @@ def local_files(place: str | os.PathLike[str]) -> Path:
         about = path.stat()
         if copied.exists() and (copied.stat().st_size, int(copied.stat().st_mtime)) == (about.length, about.mtime):
             return
+        activity.info("copying %s", path)
         copied.parent.mkdir(parents=True, exist_ok=True)
         with replacing(copied) as temporary:
             path.copy(temporary)
             os.utime(temporary, (about.mtime, about.mtime))
 
+    activity = logging.getLogger("lcrag.activity")
+    activity.info("looking for %s", source)
     try:
         if not source.exists():
             raise UserError(f"there is nothing at {source}: see how it is written, and who may read it")

@@ -121,7 +121,8 @@ def _execute(command: Command, arguments: Arguments, activity: Activity | None =
         os.environ.setdefault(name, value)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.ERROR)
-    logging.getLogger("absl").setLevel(logging.CRITICAL)  # Orbax logs with a traceback what it then raises
+    for name in ("absl", "gcsfs", "google"):  # Orbax and clients of stores log with a traceback what they then raise
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", category=FutureWarning)
     instead = next((command.instead[option] for option in given if option in command.instead), None)
     if instead or not command.configured:
@@ -164,7 +165,9 @@ def _execute(command: Command, arguments: Arguments, activity: Activity | None =
     if activity is not None:
         activity.watch_compilations()
     if command.builds:
-        config.check_data(check_named(command.function.partition(":")[2], *arguments.words))
+        named = check_named(command.function.partition(":")[2], *arguments.words)
+        config.check_types(named)
+        config.check_data(named)
     if command.shared and not processes.has_joined():
         found = processes.find_processes(given)
         if found is not None:

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import functools
+import itertools
 import re
 import shutil
 import sys
@@ -250,7 +251,7 @@ COMMANDS = {
     ),
     "convert": Command(
         function="lcrag.commands.convert:convert",
-        summary="Writes a GGUF file of a Llama, Qwen2 or Qwen3 model as a Hugging Face folder",
+        summary="Writes a GGUF file of a Llama, Qwen2, Qwen3 or Gemma 3 model as a Hugging Face folder",
         words="FILE.gguf FOLDER",
         configured=False,
         continues=False,
@@ -413,15 +414,21 @@ def _bound(name: str) -> set[str]:
 
 
 def described(names: Sequence[str]) -> str:
-    """Returns packaged files with the descriptions in their first lines, wrapped on a terminal, but not in a pipe."""
+    """Returns packaged files with the descriptions in their first lines, wrapped on a terminal, but not in a pipe.
+
+    A description ends with the first sentence that ends at the end of its first line, or after it.
+    """
     width = max(map(len, names), default=0) + 4
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     wrapped = textwrap.TextWrapper(max(columns, width + 30), subsequent_indent=" " * width)
     lines = []
     for name in names:
         wrapped.initial_indent = f"  {name}".ljust(width)
-        text = (packaged_folder() / name).read_text(encoding="utf-8").partition("\n")[0]
-        lines.append(wrapped.fill(text.lstrip("# ")))
+        text = (packaged_folder() / name).read_text(encoding="utf-8")
+        first, *others = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+        comment = " ".join(line.lstrip("# ") for line in (first, *others))
+        end = re.compile("[.:](?= |$)").search(comment, len(first.lstrip("# ")) - 1)
+        lines.append(wrapped.fill(comment[: end.start()] + "." if end else comment))
     return "\n".join(lines)
 
 

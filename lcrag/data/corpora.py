@@ -314,7 +314,10 @@ def find_source(
     else:
         files = [file for file in matching_files(path) if file.is_file()]
     if not files:
-        raise UserError(f"there is no file at {place}: name a dump, a Parquet, JSON lines, tab-separated or text file")
+        raise UserError(
+            f"there is no file at {place}: name a dump, a Parquet, JSON lines, tab-separated or text file, or a folder"
+            " of such files"
+        )
     if unknown := [file for file in files if _format(file) not in _FORMATS]:
         known = ", ".join(_FORMATS)
         raise UserError(

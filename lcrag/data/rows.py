@@ -226,7 +226,9 @@ def _json_lines(path: pathlib.Path, lines: Iterable[tuple[int, str]], bad_rows: 
         try:
             value = strict_json(text)
         except ValueError as error:
-            bad_rows.add(path, number, "", f"invalid JSON: {error}")
+            # The row is line 1 to Python.
+            why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+            bad_rows.add(path, number, "", f"invalid JSON: {why}")
             continue
         yield number, value
 

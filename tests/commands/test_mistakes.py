@@ -53,7 +53,14 @@ MISTAKES = [
     (f"evaluate {QUICKSTART} {QUESTIONS} --gin.jsonl_questions.files=('broken.jsonl',) {OUTPUT}", "broken.jsonl"),
     (f"evaluate {QUICKSTART} --gin.evaluate.metrics=('beauty',) {OUTPUT}", "beauty"),
     ("sample Why?", "--gin_file"),
+    (f"train {QUICKSTART} --gin.train.question_per_step=3 {OUTPUT}", "did you mean questions_per_step?"),
+    (f"train {QUICKSTART} --gin.train.steps=many {OUTPUT}", "malformed node or string on line 1; a text needs quotes"),
     # Before anything is built: there is no such policy.
+    (
+        f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.train.steps=2.5 {OUTPUT}",
+        "train.steps has a wrong type",
+    ),
+    (f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.adamw.steps='ten' {OUTPUT}", "'ten' not None or int"),
     (f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.mkqa_questions.limit=3 {OUTPUT}", "mkqa_questions.limit"),
     (f"evaluate {QUICKSTART} --gin.policy.folder='nowhere' --gin.other/Sampler.slots=3 {OUTPUT}", "other/Sampler"),
     (

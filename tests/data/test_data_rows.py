@@ -72,7 +72,7 @@ def test_rows_come_with_their_line_numbers(tmp_path):
         ('{"name": "a", "sizes": [], "more": "\\udc00"}', "line 2: invalid JSON: a surrogate"),
         ('{"name": "a", "name": "b", "sizes": []}', "line 2: invalid JSON: the key 'name' occurs twice"),
         ('{"name": "a", "sizes": [], "more": {"x": 1, "x": 1}}', "line 2: invalid JSON: the key 'x' occurs twice"),
-        (f"{GOOD} {GOOD}", "line 2: invalid JSON: Extra data"),
+        (f"{GOOD} {GOOD}", f"line 2: invalid JSON: Extra data at column {len(GOOD) + 2}"),
         (f"{GOOD},", "line 2: invalid JSON: Extra data"),
         ('{"name": "a", "sizes": [], "more": NaN}', "line 2: invalid JSON: NaN"),
         ('{"name": "a", "sizes": [], "more": -Infinity}', "line 2: invalid JSON: -Infinity"),
