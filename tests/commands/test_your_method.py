@@ -15,6 +15,7 @@ COMMANDS = [shlex.split(line)[1:] for line in BLOCKS["bash"].splitlines()]
 FEW = """
 STEPS = 1
 train.questions_per_step = 1
+train/atlas_questions.limit = 8
 held_out/atlas_questions.limit = 1
 Evaluation.temperatures = {"greedy": 0.0}
 Evaluation.references = {}
