@@ -1,10 +1,8 @@
 """`lcrag index`: from files to collections, whatever happens in between."""
 
+import itertools
 import json
-import os
-import signal
-import subprocess
-import sys
+import shutil
 
 import gin
 import pytest
@@ -15,9 +13,9 @@ from lcrag import data, main
 from lcrag.commands import index as indexing
 from lcrag.evaluation import read_rows
 from lcrag.files import WEIGHTS
-from lcrag.retrieval import load_collections
+from lcrag.retrieval import collections, load_collections
 from lcrag.retrieval.collections import read_meta
-from lcrag.retrieval.encoder import configured_encoder
+from lcrag.retrieval.encoder import Encoder, configured_encoder
 
 PASSAGES = 64
 
@@ -73,31 +71,25 @@ def test_collections_are_stored_in_an_engine(tiny, tmp_path, passages, capsys):
     assert "fi: stored in Qdrant at " in capsys.readouterr().out
 
 
-DYING = """
-import os, signal, sys
-from lcrag import main
-from lcrag.retrieval import collections
-from lcrag.retrieval.encoder import Encoder
-
-calls, encode = 0, Encoder.encode
-
-def dying(*arguments, **options):
-    global calls
-    calls += 1
-    if calls == 4:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return encode(*arguments, **options)
-
-collections._PASSAGES_PER_CALL, Encoder.encode = 8, dying
-sys.exit(main.run(sys.argv[1:]))
-"""
+class Killed(BaseException):
+    """Ends a command whose folder has been copied."""
 
 
 def test_a_kill_costs_no_finished_vectors(tiny, tmp_path, passages, monkeypatch):
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole, running, killed = tmp_path / "whole", tmp_path / "running", tmp_path / "killed"
     assert index(tiny, whole, {"fi": passages}) == 0
-    line = [sys.executable, "-c", DYING, *words_of(tiny, killed, {"fi": passages})]
-    assert subprocess.run(line, env=os.environ, capture_output=True).returncode == -signal.SIGKILL
+    monkeypatch.setattr(collections, "_PASSAGES_PER_CALL", 8)
+    calls, encode = itertools.count(1), Encoder.encode
+
+    def dying(*arguments, **options):
+        if next(calls) == 4:
+            shutil.copytree(running, killed)  # what SIGKILL leaves at this moment
+            raise Killed
+        return encode(*arguments, **options)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Encoder, "encode", dying)
+        index(tiny, running, {"fi": passages})
     embedded = []
     load = indexing.configured_encoder
 

@@ -186,15 +186,14 @@ def demonstrated(count, player, questions=None, *, invalid_limit=1, **options):
         prompt="atlas",
         style="atlas",
     )
-    questions = WORLD.questions("train") if questions is None else questions
+    questions = WORLD.questions("train", LCRL_TRAINING[:3]) if questions is None else questions
     parts = {"world": WORLD, "questions": questions, "search": perfect_search(), "tokenizer": TOKENIZER}
     records = demonstrate(**parts, program=program, oracle=player, seed=0, **options)
     return list(itertools.islice(records, count))
 
 
 def test_demonstrations_are_clean_and_tell_policy_from_environment():
-    questions = WORLD.questions("train", languages=LCRL_TRAINING[:3])
-    rows, searches = demonstrated(24, Oracle(budget=2), questions), []
+    rows, searches = demonstrated(24, Oracle(budget=2)), []
     for row in rows:
         by_policy, by_environment = (TOKENIZER.decode(row.tokens[row.by_policy == side]) for side in (True, False))
         assert by_policy.startswith("<search> ")
@@ -203,7 +202,7 @@ def test_demonstrations_are_clean_and_tell_policy_from_environment():
         assert "<search>" not in by_environment
         searches.append(by_policy.count("<search>"))
     assert set(searches) == {1, 2}
-    np.testing.assert_array_equal(demonstrated(1, Oracle(budget=2), questions)[0].tokens, rows[0].tokens)
+    np.testing.assert_array_equal(demonstrated(1, Oracle(budget=2))[0].tokens, rows[0].tokens)
 
 
 def test_demonstrations_longer_than_the_context_are_left_out():
