@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+import sys
 
 import gin
 import pytest
