@@ -269,6 +269,8 @@ def _as_sentence(place: str) -> Iterator[None]:
             what = f"{unknown['of']} has no parameter {unknown['name']}{hint}"
         elif isinstance(error, SyntaxError) and _begins_with_mark(error.filename):
             what = f"{error.filename} begins with a byte order mark, which gin does not read: save it without one"
+        elif isinstance(error, SyntaxError) and str(error.filename).endswith(".py"):  # a module that a file imports
+            where, what = f"{error.filename}:{error.lineno}", f"Python does not read this line: {error.msg}"
         elif isinstance(error, SyntaxError) or "literal" in what:
             what = (
                 re.sub(": <ast.*>", "", what)

@@ -27,7 +27,7 @@ from lcrag.episodes.tags import (
     parse_action,
 )
 from lcrag.episodes.tools import Join
-from lcrag.errors import UserError, lookup
+from lcrag.errors import UserError, lookup, typed
 
 # --- Requests and outcomes ---
 
@@ -60,6 +60,7 @@ class FittedText(Protocol):
         """Returns the text in at most `room_tokens` tokens; None if it does not fit."""
 
 
+@typed
 @dataclasses.dataclass(frozen=True)
 class Observe:
     """Appends environment text to this episode's context. Answer: None.
@@ -77,6 +78,7 @@ class Observe:
     tools: tuple[str, ...] = ()
 
 
+@typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Generate:
     """Lets the policy continue this episode's context.
@@ -92,6 +94,7 @@ class Generate:
     join: Join | None = None  # allows several calls of the search in one turn, and writes their queries as one
 
 
+@typed
 @dataclasses.dataclass(frozen=True)
 class Retrieve:
     """Searches every query in every named language's collection.

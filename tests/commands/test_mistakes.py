@@ -15,6 +15,8 @@ QUICKSTART = "--gin_file=quickstart.gin --gin.COLLECTIONS=@NoCollections()"
 OUTPUT = "--output_dir=out"
 ROW = '{"id": "1", "language": "en", "question": "Why?", "answers": ["So."]}\n'
 FILES = {
+    "broken_module.py": "def (\n",
+    "module.gin": "import broken_module\n",
     "broken.jsonl": ROW + '{"id": "2",\n',
     "good.jsonl": ROW,
     "line.gin": "STEPS = 1\ntrain.steps = = 2\n",
@@ -30,6 +32,7 @@ MISTAKES = [
     ("train --gin_file=gone.gin --output_dir=out", "gone.gin"),
     ("train --gin_file=line.gin --output_dir=out", "line.gin"),
     ("train --gin_file=loop.gin --output_dir=out", "loop.gin"),
+    ("train --gin_file=module.gin --output_dir=out", "broken_module.py:1: Python does not read this line"),
     ("train --gin_file=macro.gin --output_dir=out", "UNUSED"),
     ("train --gin_file=marked.gin --output_dir=out", "mark.gin begins with a byte order mark"),
     (f"train {QUICKSTART}", "--output_dir"),
