@@ -76,6 +76,20 @@ TABLES = (
         columns=LCRL_COLUMNS | {8: Column(RECALL, ALL, 100, against="LcRL")},
     ),
     Shown(
+        page="docs/methods/lcrl.md",
+        header="| | seeds | c3 recall |",
+        records="smollm2",
+        decoding="greedy",
+        rows={},
+        columns={
+            2: Column("c3_recall", ALL, 100),
+            **parts("c3_recall", 100, "native_holds", "native_missing", first=3),
+            5: Column("exact_match", ALL, 100),
+            7: Column("answer_shown", ALL, 100),
+            8: Column("answered", ALL, 100),
+        },
+    ),
+    Shown(
         page="docs/methods/rag_r1.md",
         header="| | seeds | all | comparisons",
         records="rag_r1",
@@ -169,7 +183,7 @@ TABLES = (
 @functools.cache
 def board_of(records: str, decoding: str, paired_seeds: bool = False, also: tuple[str, ...] = ()) -> Scoreboard:
     trials = [trial for source in read_sources([str(RECORDS / records)], also) for trial in source.trials]
-    return scoreboards(trials, paired_seeds)[trials[0].dataset, "held_out", decoding]
+    return scoreboards(trials, paired_seeds)[trials[0].dataset, trials[0].split, decoding]
 
 
 def table_of(page: str, header: str) -> list[list[str]]:
