@@ -16,7 +16,7 @@ from support.gin_files import bound
 
 from lcrag import main
 from lcrag.commands import command_line
-from lcrag.commands.command_line import experiments, parse
+from lcrag.commands.command_line import described, experiments, parse
 from lcrag.config import packaged_folder, packaged_names
 from lcrag.errors import UserError
 from lcrag.runs import operative_config
