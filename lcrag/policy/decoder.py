@@ -247,6 +247,12 @@ def forward(
 OneLayer = TypeVar("OneLayer", KeyValueCache, BlockCache)
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1), inline=True)  # traced once for all layers, and then inlined
+def _apply_layer(config: DecoderConfig, is_local: bool, params, hidden, cache, places):
+    (hidden, cache), _ = Block(config).apply({"params": params}, (hidden, cache), None, is_local, places)
+    return hidden, cache
+
+
 def forward_layers(
     config: DecoderConfig,
     params: Any,
@@ -261,7 +267,7 @@ def forward_layers(
     with TRACING:
         for number, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
             is_local = number not in config.global_layers
-            (hidden, cache), _ = Block(config).apply({"params": layer}, (hidden, cache), None, is_local, places)
+            hidden, cache = _apply_layer(config, is_local, layer, hidden, cache, places)
             extended.append(cache)
         hidden = Norm(config).apply({"params": params["final_norm"]}, hidden)
     return hidden, tuple(extended)

@@ -604,10 +604,12 @@ class Encoder:
                 digest.update(json.dumps(part, sort_keys=True).encode())
             digest.update(self.tokenizer.to_str().encode())
             for name, tensor in sorted(to_tensors(self.config, self.params).items()):
-                digest.update(name.encode() + tensor.astype(np.float32).tobytes())
+                digest.update(name.encode())
+                digest.update(np.ascontiguousarray(tensor, np.float32).data)
             for number in range(len(self.config.dense)):
                 for name, tensor in sorted(dense_tensors(self.params, number).items()):
-                    digest.update(name.encode() + tensor.astype(np.float32).tobytes())
+                    digest.update(name.encode())
+                    digest.update(np.ascontiguousarray(tensor, np.float32).data)
             self._fingerprint = digest.hexdigest()[:16]
         return self._fingerprint
 
