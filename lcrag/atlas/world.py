@@ -231,6 +231,10 @@ class World:
 
     def fingerprint(self) -> str:
         """Returns a short hash of all questions and passages."""
+        return self._fingerprint
+
+    @functools.cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         for chain in (*(Chain((fact,)) for fact in self.facts), *self.chains):
             for language in LCRL_LANGUAGES:
