@@ -365,9 +365,26 @@ COSTS = (
 SUBSETS = ("native_holds", "native_missing", "copyable", "translated")
 
 
+REPORT = "report.md"
+
+
 def is_evaluated(folder: pathlib.Path, evaluation: Evaluation) -> bool:
     """Whether a folder has the answers of every policy that the evaluation of a training run asks."""
     return all(evaluation.is_done(folder, label) for label in ((BEFORE, AFTER) if evaluation.before else (AFTER,)))
+
+
+def was_finished(folder: pathlib.Path, first: int, is_over: bool) -> bool:
+    """Whether a run that has nothing left to train has its report, which is written last.
+
+    A run that goes on after step `first` keeps an earlier report under another name. Several processes, which may see
+    different files, always evaluate.
+    """
+    report = folder / REPORT
+    if is_over or not report.is_file():
+        return jax.process_count() == 1 and report.is_file()
+    if is_writer():
+        report.rename(folder / f"report_after_step_{first}.md")
+    return False
 
 
 def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:
@@ -406,7 +423,7 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
         f"```\n{' '.join(about['command'])}\n```",
         "\n".join(f"- {name}: {value}" for name, value in versions.items()),
     ]
-    path = folder / "report.md"
+    path = folder / REPORT
     write_text(path, "\n\n".join(part.strip("\n") for part in parts) + "\n")
     console.print(f"The report is in {path}")
 

@@ -25,7 +25,7 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.folder import Trackers
-from lcrag.train.evaluation import AFTER, Evaluation, report_run
+from lcrag.train.evaluation import AFTER, Evaluation, report_run, was_finished
 from lcrag.train.method import Method, extremes
 from lcrag.train.one_ahead import OneAhead, staleness_metrics
 from lcrag.train.rollout import Lanes, Rollout, Rollouts, Sampled, rollout_metrics, sample_step, show_rollout
@@ -238,6 +238,9 @@ def train(
         ahead = OneAhead(rollouts, learner, sample, sample_share) if staleness else None
         trained = ahead or learner  # whose state a checkpoint holds
         first = trained.restore(checkpoints)
+        if was_finished(run.path, first, first == steps):
+            report_run(run.path, evaluation, console)
+            return
         if evaluation is not None and first == 0:
             evaluation.run_before(run.path, rollouts, learner.params, seed=seed, console=console)
 

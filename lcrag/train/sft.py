@@ -20,7 +20,7 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.folder import Trackers
-from lcrag.train.evaluation import AFTER, Evaluation, report_run
+from lcrag.train.evaluation import AFTER, Evaluation, report_run, was_finished
 from lcrag.train.method import Method
 from lcrag.train.rl import HARDWARE
 from lcrag.train.rollout import Lanes, Rollouts
@@ -130,6 +130,10 @@ def sft(
         console = make_console()
         learner = SupervisedLearner(policy, objective, optimizer, layout)
         first = learner.restore(checkpoints)
+        waited = first - (checkpoints.best_step() or 0)
+        if was_finished(run.path, first, first == steps or waited >= (patience or math.inf) * validate_every):
+            report_run(run.path, evaluation, console)
+            return
         if first == 0:
             run.write_rows([{"spans": spans_of(table[row], policy.tokenizer)} for row in drawn(step=0)])
             if evaluation is not None and rollouts is not None:

@@ -438,6 +438,20 @@ def test_the_report_is_written_again(finished, tiny, tmp_path):
     assert "Held-out questions" not in (output / "report.md").read_text()
 
 
+def test_a_finished_run_is_evaluated_again_only_when_it_goes_on(finished, tiny, tmp_path, monkeypatch):
+    output, settings = shutil.copytree(finished, tmp_path / "run"), ("train.checkpoint_every=1",)
+    first, asked = (output / "report.md").read_text(), []
+    evaluate = Evaluation.run
+    monkeypatch.setattr(Evaluation, "run", lambda *given, **named: (asked.append(given[2]), evaluate(*given, **named)))
+    assert run("train", tiny, "STEPS=2", *settings, output=output) == 0
+    assert not asked
+    assert run("train", tiny, "STEPS=3", *settings, output=output) == 0
+    assert asked == ["after"]
+    assert (output / "report_after_step_2.md").read_text().partition("## What was run")[0] == (
+        first.partition("## What was run")[0]
+    )
+
+
 def test_an_interrupted_evaluation_continues_with_the_other_questions(tiny, tmp_path, monkeypatch, capsys):
     bindings = ("Evaluation.temperatures={'sampled': 1.0, 'greedy': 0.0}", "Evaluation.reward=@lengths()")
     straight, output = tmp_path / "straight", tmp_path / "run"
