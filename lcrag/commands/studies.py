@@ -775,7 +775,9 @@ def _smollm2_points(settings: Settings) -> list[Point]:
     rows = {split: tuple(str(shown[program, split] / "rows.jsonl") for program in DEMONSTRATED) for split in SPLITS}
     files = (f"{split}/demonstration_files.files = {paths!r}" for split, paths in rows.items())
     sft = settings.point(tuned, "sft", "sft.evaluation = None", *files, needs=shown.values())
-    found.append(dataclasses.replace(sft, gin_files=(*settings.platforms, f"{settings.experiment}_sft.gin")))
+    experiment = f"{settings.experiment}.gin"
+    files = (f"{settings.experiment}_sft.gin" if name == experiment else name for name in sft.gin_files)
+    found.append(dataclasses.replace(sft, gin_files=tuple(files)))
 
     def evaluated(name: str, label: str, *bindings: str, file: str = "") -> Point:
         bound, needs = (f"evaluate.label = {label!r}", *bindings), [] if name == "untrained" else [tuned]
