@@ -130,8 +130,12 @@ def sft(
         console = make_console()
         learner = SupervisedLearner(policy, objective, optimizer, layout)
         first = learner.restore(checkpoints)
-        waited = first - (checkpoints.best_step() or 0)
-        if was_finished(run.path, first, first == steps or waited >= (patience or math.inf) * validate_every):
+
+        def stops(step: int) -> bool:
+            best = checkpoints.best_step() or 0
+            return patience is not None and step - best >= patience * validate_every
+
+        if was_finished(run.path, first, first == steps or stops(first)):
             report_run(run.path, evaluation, console)
             return
         if first == 0:
@@ -145,9 +149,9 @@ def sft(
         ):
             before: dict[str, Any] = {}  # metrics of the step before
             for step in range(first, steps):
-                best = checkpoints.best_step() or 0
-                if patience is not None and step - best >= patience * validate_every:
-                    display.say(f"stopped at step {step}: no lower validation loss since step {best}")
+                if stops(step):
+                    best = checkpoints.best_step()
+                    display.say(f"stopped at step {step}: no lower validation loss since step {best or 0}")
                     break
                 initial = {} if step else {"validation/initial_loss": learner.loss(validation, rows_per_step)}
 
