@@ -20,6 +20,18 @@ WRONG_TYPE = re.compile(
 CLASS = re.compile(r'<(?:class|protocol ABC) "[\w.]*?(\w+)">')  # as beartype writes it
 TRAIL = "\n  In call to configurable"  # gin appends the calls that led to an exception
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+# What XLA says without memory; CUDA's libraries, which ask for their own, do not give the reason.
+NO_MEMORY = re.compile(
+    r"(RESOURCE_EXHAUSTED|INTERNAL|FAILED_PRECONDITION): *(?P<said>[^\n]*?(?:"
+    r"out of memory|(?:initialize|create) (?:BLAS|BLASLT|cuBLAS|cuDNN|DNN)\b|DNN library initialization)[^\n\[]*)",
+    re.IGNORECASE,
+)
+EXECUTABLE = re.compile(r"executable_name='(?:jit_)?_?(\w+)'")
+LESS_MEMORY = {
+    "update": "lower Layout.rows or Layout.row_lengths, or bind Computation.remat = 'full'",
+    "sampler": "lower Sampler.slots or Sampler.context",
+}
+USES_MEMORY = {"step": "update", "append": "sampler", "decode": "sampler", "fork": "sampler"}  # by executable
 # Parts of an address: user and password, or a key among its parameters.
 SECRET = re.compile(
     r"(\b[a-z][a-z0-9+.-]*://)[^/?#\s'\"]+(?=@)"
@@ -87,6 +99,23 @@ def one_line(message: str) -> str:
     line = " ".join(message.split(TRAIL)[0].split())
     line = WRONG_TYPE.sub(lambda found: f"{found['name']}.{found['parameter']} has a wrong type: {found['why']}", line)
     return CLASS.sub(r"\1", line).replace("NoneType", "None")
+
+
+def exhausted_memory(error: BaseException | None) -> str:
+    """Returns what to do about an exception, or a cause of it, of memory that is exhausted; empty if there is none."""
+    while error is not None:
+        if isinstance(error, MemoryError):
+            return f"this machine has too little memory ({one_line(str(error)).rstrip('.') or 'none is left'})"
+        if isinstance(error, RuntimeError) and (found := NO_MEMORY.search(str(error))):
+            named = EXECUTABLE.search(str(error))
+            user = USES_MEMORY.get(named[1], "") if named else ""
+            mends = [LESS_MEMORY[user]] if user else LESS_MEMORY.values()
+            sure = "" if "out of memory" in found["said"].lower() else "probably "
+            which, said = f" for the {user}" if user else "", excerpt(found["said"]).rstrip(". ")
+            what = f"a device has {sure}too little memory{which} ({said})"
+            return f"{what}: {'; '.join(mends)}; or end other processes that use it"
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 def check_type(name: str, value: object, hint: Any) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lcrag.commands.command_line import COMMANDS, CONFIG, Arguments, Command, command_help, general_help, parse
-from lcrag.errors import UserError, closest, one_line
+from lcrag.errors import UserError, closest, exhausted_memory, one_line
 from lcrag.files import check_writable, full_disk, is_remote, refused_file
 from lcrag.runs import processes
 from lcrag.runs.display import Activity
@@ -81,8 +81,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as error:
-        full, refused = full_disk(error), refused_file(error)
-        if not (full or refused) or "--traceback" in argv:
+        full, refused, memory = full_disk(error), refused_file(error), exhausted_memory(error)
+        if not (full or refused or memory) or "--traceback" in argv:
             if not own_process or not processes.several_processes():
                 raise
             traceback.print_exception(error)
@@ -91,6 +91,8 @@ def run(argv: Sequence[str] | None = None) -> int:
             mend = "the same command continues from what is saved" if continues else "run the same command again"
             if full:
                 said = f"cannot write {full.filename or place or 'a file'}: {full.strerror}; make room, then {mend}"
+            elif memory:
+                said = f"{memory}; then {mend}"
             else:
                 assert refused is not None
                 said = f"cannot read or write {refused.filename}: {refused.strerror}; correct this, then {mend}"

@@ -6,6 +6,7 @@ import signal
 from typing import Literal
 
 import gin
+import jax
 
 CALLS: list[tuple] = []
 
@@ -22,6 +23,8 @@ def pretended_train(output_dir, words, *, steps: int, languages: tuple[str, ...]
         signal.raise_signal(signal.SIGTERM)
     if steps in (-errno.ENOSPC, -errno.EROFS):
         raise OSError(-steps, os.strerror(-steps), "metrics.jsonl")
+    if steps == -errno.ENOMEM:
+        jax.numpy.zeros(1 << 46)
     if steps < 0:
         raise KeyboardInterrupt
     CALLS.append((output_dir, words, steps, languages, sampler))

@@ -18,7 +18,7 @@ from lcrag import main
 from lcrag.commands import command_line
 from lcrag.commands.command_line import described, experiments, parse
 from lcrag.config import packaged_folder, packaged_names
-from lcrag.errors import UserError
+from lcrag.errors import UserError, exhausted_memory
 from lcrag.runs import operative_config
 
 CONFIG = """\
@@ -92,6 +92,7 @@ def test_missing_parameters_are_named_and_a_traceback_is_shown_on_request(capsys
         (-1, False, 130, "lcrag: interrupted; nothing was written"),
         (-15, True, 143, "lcrag: interrupted; the same command continues from what is saved in o"),  # SIGTERM
         (-28, True, 2, "cannot write metrics.jsonl: No space left on device; make room, then the same command"),
+        (-12, True, 2, "device has too little memory (Out of memory allocating 281474976710656 bytes)"),
         (-30, True, 2, "cannot read or write metrics.jsonl: Read-only file system; correct this, then the same"),
     ],
 )
@@ -105,6 +106,39 @@ def test_how_it_ends(steps, continues, status, said, capsys, monkeypatch):
     assert error.count("\n") == 1
     assert signal.getsignal(signal.SIGTERM) is before
     assert not pretended_experiments.CALLS
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [  # as XLA said it on an H200, and on a TPU
+        (
+            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 5.78GiB with allocator GPU_0_bfc on device 0."
+            " [executable_name='jit_step'] [tf-allocator-allocation-error='']",
+            "a device has too little memory for the update (Out of memory while trying to allocate 5.78GiB with"
+            " allocator GPU_0_bfc on device 0): lower Layout.rows",
+        ),
+        (
+            "RESOURCE_EXHAUSTED: [0] Failed to get module function fusion_121: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+            " [executable_name='jit_decode']",
+            "too little memory for the sampler",
+        ),
+        (
+            "INTERNAL: Failed to initialize BLASLT support [executable_name='jit_fork']",
+            "a device has probably too little memory for the sampler (Failed to initialize BLASLT support): lower"
+            " Sampler.slots",
+        ),
+        (
+            "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 18.2G of 15.75G hbm.\n\nTotal usage: ...",
+            "too little memory (Ran out of memory in memory space hbm. Used 18.2G of 15.75G hbm): lower Layout.rows",
+        ),
+    ],
+)
+def test_exhausted_memory_of_a_device_is_named_with_its_settings(said, message):
+    error = ValueError("gin's copy")
+    error.__cause__ = RuntimeError(said)
+    assert message in exhausted_memory(error)
+    assert not exhausted_memory(RuntimeError("INTERNAL: something else"))
+    assert "Unable to allocate 9 GiB" in exhausted_memory(MemoryError("Unable to allocate 9 GiB"))
 
 
 def names_shown(text):
