@@ -168,6 +168,8 @@ def executed_flops(config: DecoderConfig, batch: Batch) -> float:
         tokens, unembedded = used * rows * time, used * shares * policy
         sizes = {"tokens": tokens, "attended": attended_positions(time), "unembedded": unembedded}
         total += update_flops(config, **sizes)
+        # the backward pass computes attention's scores again
+        total += 2.0 * config.layers * config.heads * config.head_width * tokens * sizes["attended"]
         if not keeps_logits(config.vocabulary_size, policy):  # the backward pass computes them again
             total += 2.0 * config.width * config.vocabulary_size * unembedded
     return total

@@ -246,28 +246,80 @@ def attended_positions(time: int) -> float:
 
 
 def _xla(queries, keys, values, segments, window=None, positions=None):
-    """Multiplies heads first and the queries of a key-value head as one matrix, which CPUs prefer; float32 softmax."""
+    """Multiplies heads first and the queries of a key-value head as one matrix, which CPUs prefer."""
     (batch, time, heads, width), kv_heads = queries.shape, keys.shape[2]
     grouped = queries.reshape(batch, time, kv_heads, heads // kv_heads, width).transpose(0, 2, 3, 1, 4)
     keys, values = keys.swapaxes(1, 2), values.swapaxes(1, 2)
     at = jnp.arange(time)
 
     def attended(start: int, end: int) -> Float[Array, "batch kv_heads group block width"]:
-        block = grouped[:, :, :, start:end]
-        rows = block.reshape(batch, kv_heads, -1, width)
-        scores = jnp.einsum("bknd,bksd->bkns", rows, keys[:, :, :end], preferred_element_type=jnp.float32)
-        scores = scores.reshape(*block.shape[:-1], end) * width**-0.5
         visible = at[start:end, None] >= at[:end]
         if segments is not None:
             visible = visible & (segments[:, start:end, None] == segments[:, None, :end])[:, None, None]
         if window is not None:
             visible = visible & ~window.hides(positions[:, start:end, None], positions[:, None, :end])[:, None, None]
-        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
-        weights = weights.reshape(batch, kv_heads, -1, end)
-        return jnp.einsum("bkns,bksd->bknd", weights, values[:, :, :end]).reshape(block.shape)
+        return _attend(grouped[:, :, :, start:end], keys[:, :, :end], values[:, :, :end], visible)
 
     out = jnp.concatenate([attended(*block) for block in query_blocks(time)], axis=3)
     return out.transpose(0, 3, 1, 2, 4).reshape(batch, time, heads, width)
+
+
+# Softmax in float32. Its gradient computes the scores again, as FlashAttention's (Dao et al., 2022, section 3.1): on
+# CPUs passes over [queries, keys] cost more than products, and no weights are kept for every layer.
+
+
+@jax.custom_vjp
+def _attend(
+    queries: Float[Array, "batch kv_heads group block width"],
+    keys: Float[Array, "batch kv_heads time width"],
+    values: Float[Array, "batch kv_heads time width"],
+    visible: Bool[Array, "..."],
+) -> Float[Array, "batch kv_heads group block width"]:
+    return _attend_forward(queries, keys, values, visible)[0]
+
+
+def _attend_forward(queries, keys, values, visible):
+    scores = _scores(queries, keys, visible)
+    highest = scores.max(axis=-1, keepdims=True)
+    weights = jnp.exp(scores - highest)
+    total = weights.sum(axis=-1, keepdims=True)
+    out = (_weighted(weights, values) / total).astype(values.dtype)
+    return out, (queries, keys, values, visible, highest + jnp.log(total), out)
+
+
+def _attend_backward(saved, gradient):
+    queries, keys, values, visible, normalisers, out = saved
+    weights = jnp.exp(_scores(queries, keys, visible) - normalisers)
+    mean = jnp.sum(gradient.astype(jnp.float32) * out.astype(jnp.float32), axis=-1, keepdims=True)
+    of_scores = weights * (_products(gradient, values) - mean) * queries.shape[-1] ** -0.5
+    weights, of_scores = (_rows(each).astype(values.dtype) for each in (weights, of_scores))
+    return (
+        jnp.einsum("bkns,bksd->bknd", of_scores, keys).reshape(queries.shape),
+        jnp.einsum("bkns,bknd->bksd", of_scores, _rows(queries)),
+        jnp.einsum("bkns,bknd->bksd", weights, _rows(gradient)),
+        None,
+    )
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+def _rows(grouped: Float[Array, "batch kv_heads group block any"]) -> Float[Array, "batch kv_heads rows any"]:
+    return grouped.reshape(*grouped.shape[:2], -1, grouped.shape[-1])
+
+
+def _products(queries, keys) -> Float[Array, "batch kv_heads group block time"]:
+    products = jnp.einsum("bknd,bksd->bkns", _rows(queries), keys, preferred_element_type=jnp.float32)
+    return products.reshape(*queries.shape[:-1], keys.shape[2])
+
+
+def _scores(queries, keys, visible) -> Float[Array, "batch kv_heads group block time"]:
+    return jnp.where(visible, _products(queries, keys) * queries.shape[-1] ** -0.5, -jnp.inf)
+
+
+def _weighted(weights, values) -> Float[Array, "batch kv_heads group block width"]:
+    out = jnp.einsum("bkns,bksd->bknd", _rows(weights).astype(values.dtype), values)
+    return out.reshape(*weights.shape[:-1], values.shape[-1])
 
 
 def _cudnn(queries, keys, values, segments):

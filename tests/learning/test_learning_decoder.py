@@ -63,7 +63,10 @@ def test_packed_on_eight_devices_equals_padded_on_one():
 
 
 def test_a_micro_batch_executes_what_the_formula_counts():
-    """Each policy position is unembedded once, logits are not computed again, and blocks of queries skip later keys."""
+    """Each policy position is unembedded once, logits are not computed again, and blocks of queries skip later keys.
+
+    Only the scores of attention are computed again, in the backward pass.
+    """
     episodes = trajectories(count=12, shortest=20, longest=60)
     batch = pack(episodes, Layout(rows=2, row_lengths=(200,), policy_shares=(0.5, 0.75)))
     optimizer = adamw(learning_rate=1e-3, steps=1)
@@ -71,7 +74,8 @@ def test_a_micro_batch_executes_what_the_formula_counts():
     traced = policy_update(CONFIG, ALONE, PolicyGradient(), optimizer).jitted.trace(state, batch, None)
     sizes = {"tokens": 2 * 200, "attended": attended_positions(200), "unembedded": batch.sources.shape[-1]}
     assert attended_positions(200) < 200
-    assert product_flops(traced.jaxpr) == update_flops(CONFIG, **sizes)
+    scores = 2 * CONFIG.layers * CONFIG.heads * CONFIG.head_width * sizes["tokens"] * sizes["attended"]
+    assert product_flops(traced.jaxpr) == update_flops(CONFIG, **sizes) + scores
 
 
 def log_probabilities_in_torch(model, tokens) -> torch.Tensor:
