@@ -238,9 +238,10 @@ def test_methods_have_the_scores_of_their_records(shown):
 
 # Tables whose columns are points of a study: how they begin; row -> the names of its records without the seed, with
 # `{}` for the point; the points of the columns ("whole": the runs of `lcrl_tables`).
+SEARCHERS = {"LcRL": "lcrl", "D-RAG": "d_rag", "RAG": "rag"}
 POINTS = {
     "| collections | 1 |": (
-        {"LcRL": "lcrl_collections/lcrl-collections_{}", "RAG": "lcrl_collections/rag-collections_{}"},
+        {name: f"lcrl_collections/{each}-collections_{{}}" for name, each in SEARCHERS.items()},
         ("1", "2", "3", "5", "8", "13"),
     ),
     "| | English | native |": (
