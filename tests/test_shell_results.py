@@ -249,7 +249,11 @@ POINTS = {
         ("english", "native", "native_english", "native_english_high", "all"),
     ),
     "| training questions |": (
-        {"LcRL": "lcrl_data/lcrl-data_{}", "mSearch-R1": "lcrl_data/msearch_r1-data_{}"},
+        {
+            "LcRL": "lcrl_data/lcrl-data_{}",
+            "mSearch-R1": "lcrl_data/msearch_r1-data_{}",
+            "SFT": "lcrl_data/sft-data_{}",
+        },
         ("25", "50", "75", "whole"),
     ),
     "| training languages |": (
@@ -260,7 +264,7 @@ POINTS = {
         ("1", "2", "4", "whole"),
     ),
 }
-WHOLE = {"LcRL": "lcrl_tables/lcrl", "mSearch-R1": "lcrl_tables/msearch_r1"}
+WHOLE = {"LcRL": "lcrl_tables/lcrl", "mSearch-R1": "lcrl_tables/msearch_r1", "SFT": "lcrl_tables/sft"}
 
 
 @pytest.mark.parametrize("header", POINTS)
