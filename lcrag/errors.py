@@ -102,7 +102,7 @@ def one_line(message: str) -> str:
 
 
 def exhausted_memory(error: BaseException | None) -> str:
-    """Returns what to do about an exception, or a cause of it, of memory that is exhausted; empty if there is none."""
+    """Returns what to do if an exception, or a cause of it, says that memory ran out; otherwise an empty text."""
     while error is not None:
         if isinstance(error, MemoryError):
             return f"this machine has too little memory ({one_line(str(error)).rstrip('.') or 'none is left'})"

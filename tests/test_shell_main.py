@@ -110,7 +110,7 @@ def test_how_it_ends(steps, continues, status, said, capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     ("said", "message"),
-    [  # as XLA said it on an H200, and on a TPU
+    [  # as XLA said it on an H200; the last in the form of its compiler for TPUs
         (
             "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 5.78GiB with allocator GPU_0_bfc on device 0."
             " [executable_name='jit_step'] [tf-allocator-allocation-error='']",

@@ -275,6 +275,7 @@ def _attend(
     values: Float[Array, "batch kv_heads time width"],
     visible: Bool[Array, "..."],
 ) -> Float[Array, "batch kv_heads group block width"]:
+    """Computes softmax(queries keysᵀ / √width) values over the visible keys of each query."""
     return _attend_forward(queries, keys, values, visible)[0]
 
 
@@ -284,6 +285,7 @@ def _attend_forward(queries, keys, values, visible):
     weights = jnp.exp(scores - highest)
     total = weights.sum(axis=-1, keepdims=True)
     out = (_weighted(weights, values) / total).astype(values.dtype)
+    # Kept instead of the weights: the logarithm of each query's sum of exponentials.
     return out, (queries, keys, values, visible, highest + jnp.log(total), out)
 
 
