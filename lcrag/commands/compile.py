@@ -129,7 +129,7 @@ class AbstractRun:
             params = jax.eval_shape(lambda x: compute_parameters(own, merge_lora(config, x)[1]), params)
         self.sampling_parameters = _placed(jax.eval_shape(form.parameters, params), form.parameter_shardings)
         create = functools.partial(empty_slots, form, self.lane.slots, self.lane.context)
-        self.slots = _placed(jax.eval_shape(create), slot_shardings(form))
+        self.slots = jax.jit(create, out_shardings=slot_shardings(form)).eval_shape()
 
         # --- What stays on a device. One lane reads the trainer's arrays where it can; lanes on one device share their
         # copy if layers are stacked.

@@ -7,7 +7,7 @@ mesh, not of the host, so a CPU host can compile for an accelerator that it lack
 
 import functools
 from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import flax.struct
 import jax
@@ -80,14 +80,32 @@ Queries: TypeAlias = Float[Array, "slots time heads width"]
 Keys: TypeAlias = Float[Array, "slots time kv_heads width"]
 
 
-class KeyValueCache(NamedTuple):
+def _visible(
+    positions: Int[Array, "slots queries"], places: int, window: Window | None, wraps: bool
+) -> Bool[Array, "slots queries places"]:
+    """Returns which of a cache's places the queries at these positions see; the positions before them are stored."""
+    own, place = positions[..., None], jnp.arange(places)
+    if wraps:  # a place holds the latest position that falls on it
+        assert window is not None
+        ages = own % places - place
+        return jnp.where(ages < 0, ages + places, ages) <= jnp.minimum(own, window.size - 1)
+    visible = place <= own
+    return visible if window is None else visible & ~window.hides(own, place)
+
+
+class KeyValueCache(flax.struct.PyTreeNode):
     """Keys and values of every slot and layer, or of one layer, for compilers that copy a layer out of a stack.
 
     Decoding reads the last two axes contiguously.
+
+    Attributes:
+      wraps: Whether position p is stored at p modulo the number of places, which hold a sliding window and whatever
+        is fed at once: what is overwritten, by padding too, lies before the windows of all that follows.
     """
 
-    keys: Float[Array, "*layers slots kv_heads positions width"]
-    values: Float[Array, "*layers slots kv_heads positions width"]
+    keys: Any  # [*layers, slots, kv_heads, places, width]; while a program is lowered, descriptions of arrays
+    values: Any  # as `keys`
+    wraps: bool = flax.struct.field(pytree_node=False, default=False)
 
     def attend(
         self,
@@ -102,33 +120,35 @@ class KeyValueCache(NamedTuple):
 
         Positions beyond the cache are dropped. `layer` is None if the cache is of one layer.
         """
+        places = self.keys.shape[-2]
         slots, heads = jnp.arange(keys.shape[0])[:, None, None], jnp.arange(keys.shape[2])[None, None, :]
-        at = (*(() if layer is None else (layer,)), slots, heads, positions[:, :, None])
-        cache = KeyValueCache(
-            self.keys.at[at].set(keys, mode="drop", unique_indices=True),
-            self.values.at[at].set(values, mode="drop", unique_indices=True),
+        stored = positions % places if self.wraps else positions
+        at = (*(() if layer is None else (layer,)), slots, heads, stored[:, :, None])
+        cache = self.replace(
+            keys=self.keys.at[at].set(keys, mode="drop", unique_indices=True),
+            values=self.values.at[at].set(values, mode="drop", unique_indices=True),
         )
-        held = cache if layer is None else KeyValueCache(cache.keys[layer], cache.values[layer])
+        held_keys, held_values = cache.keys, cache.values
+        if layer is not None:
+            held_keys, held_values = held_keys[layer], held_values[layer]
         (count, time, query_heads, width), kv_heads = queries.shape, keys.shape[2]
         grouped = queries.reshape(count, time, kv_heads, -1, width)
-        scores = jnp.einsum("stkgd,skpd->skgtp", grouped, held.keys, preferred_element_type=jnp.float32) * width**-0.5
-        places, own = jnp.arange(held.keys.shape[2]), positions[:, None, None, :, None]
-        visible = places <= own
-        if window is not None:
-            visible &= ~window.hides(own, places)
-        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(held.values.dtype)
-        out = jnp.einsum("skgtp,skpd->stkgd", weights, held.values)
+        scores = jnp.einsum("stkgd,skpd->skgtp", grouped, held_keys, preferred_element_type=jnp.float32) * width**-0.5
+        visible = _visible(positions, places, window, self.wraps)[:, None, None]
+        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(held_values.dtype)
+        out = jnp.einsum("skgtp,skpd->stkgd", weights, held_values)
         return out.reshape(count, time, query_heads, width), cache
 
 
-class BlockCache(NamedTuple):
-    """One layer's keys and values while a block of tokens is decoded, with positions as the keys' last axis.
+class BlockCache(flax.struct.PyTreeNode):
+    """One layer's keys and values while a block of tokens is decoded, with places as the keys' last axis.
 
     On CPUs this is several times as fast as slices of a `KeyValueCache`, which are copied at every step.
     """
 
-    keys: Float[Array, "slots kv_heads width positions"]
-    values: Float[Array, "slots kv_heads positions width"]
+    keys: Any  # [slots, kv_heads, width, places]
+    values: Any  # [slots, kv_heads, places, width]
+    wraps: bool = flax.struct.field(pytree_node=False, default=False)  # see `KeyValueCache`
 
     def attend(
         self,
@@ -141,18 +161,16 @@ class BlockCache(NamedTuple):
     ) -> tuple[Queries, "BlockCache"]:
         """Stores each slot's new keys and values, and attends from each query to the positions up to its own."""
         (slots, time, heads, width), kv_heads = queries.shape, keys.shape[2]
-        rows = jnp.arange(slots)[:, None]
-        cache = BlockCache(
-            self.keys.at[rows, :, :, positions].set(keys, mode="drop", unique_indices=True),
-            self.values.at[rows, :, positions].set(values, mode="drop", unique_indices=True),
+        places = self.keys.shape[-1]
+        rows, stored = jnp.arange(slots)[:, None], positions % places if self.wraps else positions
+        cache = self.replace(
+            keys=self.keys.at[rows, :, :, stored].set(keys, mode="drop", unique_indices=True),
+            values=self.values.at[rows, :, stored].set(values, mode="drop", unique_indices=True),
         )
         grouped = queries.reshape(slots, time, kv_heads, -1, width).swapaxes(1, 2).reshape(slots, kv_heads, -1, width)
         scores = jnp.einsum("skgd,skdp->skgp", grouped, cache.keys, preferred_element_type=jnp.float32)
-        last = jnp.repeat(positions, heads // kv_heads, axis=1)[:, None, :, None]
-        places = jnp.arange(cache.keys.shape[3])
-        visible = places <= last
-        if window is not None:
-            visible &= ~window.hides(last, places)
+        own = jnp.repeat(positions, heads // kv_heads, axis=1)
+        visible = _visible(own, places, window, self.wraps)[:, None]
         weights = jax.nn.softmax(jnp.where(visible, scores * width**-0.5, -jnp.inf), axis=-1).astype(values.dtype)
         out = jnp.einsum("skgp,skpd->skgd", weights, cache.values)
         out = out.reshape(slots, kv_heads, time, -1, width).swapaxes(1, 2)
@@ -160,11 +178,11 @@ class BlockCache(NamedTuple):
 
 
 def empty_cache(
-    config: DecoderConfig, slots: int, positions: int, mesh: AnyMesh | None = None, layers: int | None = None
+    config: DecoderConfig, slots: int, places: int, mesh: AnyMesh | None = None, layers: int | None = None
 ) -> KeyValueCache:
     """Returns a cache of zeros for `layers` layers (None: all); for the mesh, see `spread_kv_heads`."""
     layers = config.layers if layers is None else layers
-    shape = (layers, slots, spread_kv_heads(config, mesh), positions, config.head_width)
+    shape = (layers, slots, spread_kv_heads(config, mesh), places, config.head_width)
     return KeyValueCache(jnp.zeros(shape, config.dtype), jnp.zeros(shape, config.dtype))
 
 

@@ -156,6 +156,10 @@ class DecoderConfig:
     def dtype(self) -> jnp.dtype:
         return jnp.dtype(self.compute_dtype)
 
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer, counted from 0, attends within a sliding window only."""
+        return self.sliding_window is not None and layer not in self.global_layers
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Computation:

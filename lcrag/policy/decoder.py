@@ -266,8 +266,7 @@ def forward_layers(
     hidden, extended = _embedded(config, params["embedding"], tokens), []
     with TRACING:
         for number, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
-            is_local = number not in config.global_layers
-            hidden, cache = _apply_layer(config, is_local, layer, hidden, cache, places)
+            hidden, cache = _apply_layer(config, config.is_local(number), layer, hidden, cache, places)
             extended.append(cache)
         hidden = Norm(config).apply({"params": params["final_norm"]}, hidden)
     return hidden, tuple(extended)

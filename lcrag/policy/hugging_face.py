@@ -474,7 +474,7 @@ def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str
     }
     if config.gemma:
         scalar = config.query_pre_attn_scalar or config.head_width
-        local = [config.sliding_window is not None and n not in config.global_layers for n in range(config.layers)]
+        local = map(config.is_local, range(config.layers))
         fields |= {
             "hidden_activation": "gelu_pytorch_tanh",
             "layer_types": ["sliding_attention" if each else "full_attention" for each in local],

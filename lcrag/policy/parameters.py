@@ -307,9 +307,7 @@ def forward_flops(config: DecoderConfig, tokens: float, *, attended: float, unem
       unembedded: Tokens whose logits are computed; None: all. Learning needs only the policy's own.
     """
     unembedded = tokens if unembedded is None else unembedded
-    local = 0 if config.sliding_window is None else config.layers - len(config.global_layers)
-    of_layers = (config.layers - local) * attended + local * min(attended, config.sliding_window or 0)
-    scores_and_values = 4.0 * config.heads * config.head_width * tokens * of_layers
+    scores_and_values = 4.0 * config.heads * config.head_width * tokens * _over_layers(config, attended)
     logits = 2.0 * config.width * config.vocabulary_size * unembedded
     return 2.0 * sum(layer_parameters(config)) * tokens + scores_and_values + logits
 
@@ -328,8 +326,18 @@ def update_flops(config: DecoderConfig, tokens: float, *, attended: float, unemb
 
 
 def cache_bytes(config: DecoderConfig, slots: int, positions: float) -> float:
-    """Returns the size of the keys and values of `positions` positions in every slot."""
-    return 2.0 * config.layers * slots * config.kv_heads * positions * config.head_width * config.dtype.itemsize
+    """Returns the size of the keys and values of `positions` positions in every slot.
+
+    Of layers with a sliding window no more than the window counts; a sampler's caches also have room for one `append`.
+    """
+    of_layers = _over_layers(config, positions)
+    return 2.0 * slots * config.kv_heads * of_layers * config.head_width * config.dtype.itemsize
+
+
+def _over_layers(config: DecoderConfig, positions: float) -> float:
+    """Returns the sum over layers of the positions that are attended to; sliding windows have no more than theirs."""
+    local = sum(map(config.is_local, range(config.layers)))
+    return (config.layers - local) * positions + local * min(positions, config.sliding_window or 0)
 
 
 def decode_bytes(config: DecoderConfig, slots: int, window: float, *, dtype: str | None = None) -> float:

@@ -121,7 +121,8 @@ class Sampler:
 
     def form(self, config: DecoderConfig, mesh: AnyMesh) -> SamplerForm:
         """Returns the form in which a sampler of these settings keeps a decoder's parameters and cache."""
-        return SamplerForm(config, mesh, self.gather_parameters, self.layers, self.merge_adapters and bool(config.lora))
+        merges = self.merge_adapters and bool(config.lora)
+        return SamplerForm(config, mesh, self.gather_parameters, self.layers, merges, max(self.append_tokens))
 
     @property
     def largest_append(self) -> tuple[int, int]:

@@ -45,6 +45,7 @@ from lcrag.sampling.choice import FOUND, sample_token, streams, uniforms
 LayersForm: TypeAlias = Literal["auto", "stacked", "apart"]
 Rows: TypeAlias = Int[Array, "shares rows"] | None  # None: all slots
 Cache: TypeAlias = KeyValueCache | tuple[KeyValueCache, ...]  # of all layers, or each of one
+TILE = 16  # places: the rows of a TPU's tile of 16-bit numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +54,8 @@ class SamplerForm:
 
     Each layer has separate arrays ("apart") or slices of stacked arrays, for its parameters and its cache. XLA for CPUs
     and GPUs copies such a slice before every use, XLA for TPUs reads it in place; "auto" follows the platform. Layers
-    apart are a copy of the policy's, which take their memory once more.
+    apart are a copy of the policy's, which take their memory once more. Only they can have caches of different lengths:
+    those of Gemma's sliding windows are no longer than they must be, and "auto" means "apart" for it everywhere.
     """
 
     policy: DecoderConfig  # in training
@@ -61,11 +63,14 @@ class SamplerForm:
     gather: bool = False  # replicates parameters along the mesh axis "fsdp"
     layers: LayersForm = "auto"
     merge: bool = False  # merges adapters into the kernels: saves small products, and costs a copy of the kernels
+    longest_append: int = 1  # tokens, for which the caches of sliding windows have room
 
     @property
     def apart(self) -> bool:
         """Whether each layer has separate arrays."""
-        return self._platform not in (None, "tpu") if self.layers == "auto" else self.layers == "apart"
+        if self.layers == "auto":
+            return self.decoder.sliding_window is not None or self._platform not in (None, "tpu")
+        return self.layers == "apart"
 
     @property
     def transposes_keys(self) -> bool:
@@ -90,20 +95,25 @@ class SamplerForm:
         return self._separated(shardings, without_first) if self.apart else shardings
 
     @property
-    def cache_shardings(self) -> Cache:
+    def cache_sharding(self) -> NamedSharding:
         """Slots are spread over the mesh's batch axes, key-value heads over its tensor axis."""
-        each = logical_sharding(self.mesh, "slots", "heads", None, None)
-        if self.apart:
-            return (KeyValueCache(each, each),) * self.decoder.layers
-        stacked = logical_sharding(self.mesh, "layers", "slots", "heads", None, None)
-        return KeyValueCache(stacked, stacked)
+        layers = () if self.apart else ("layers",)
+        return logical_sharding(self.mesh, *layers, "slots", "heads", None, None)
 
     def empty_cache(self, slots: int, positions: int) -> Cache:
         """Returns a cache of zeros; see `lcrag.policy.empty_cache`."""
-        whole = functools.partial(empty_cache, self.decoder, slots, positions, self.mesh)
+        config = self.decoder
         if not self.apart:
-            return whole()
-        return tuple(jax.tree.map(lambda x: x[0], whole(layers=1)) for _ in range(self.decoder.layers))
+            return empty_cache(config, slots, positions, self.mesh)
+        # Each token of an append sees its whole window, when all others have been stored.
+        window = -(-((config.sliding_window or 0) + self.longest_append - 1) // TILE) * TILE
+
+        def of_layer(number: int) -> KeyValueCache:
+            wraps = config.is_local(number) and window < positions
+            stack = empty_cache(config, slots, window if wraps else positions, self.mesh, layers=1)
+            return KeyValueCache(stack.keys[0], stack.values[0], wraps)
+
+        return tuple(map(of_layer, range(config.layers)))
 
     def parameters(self, params: Any) -> Any:
         """Converts parameters to this form, without copying arrays that have it; also under `jax.eval_shape`."""
@@ -200,9 +210,9 @@ def empty_slots(form: SamplerForm, slots: int, context: int) -> Slots:
 
 
 def slot_shardings(form: SamplerForm) -> Slots:
-    """Spreads slots over the mesh's batch axes and key-value heads over its tensor axis."""
+    """Spreads slots over the mesh's batch axes and key-value heads over its tensor axis; the cache has one sharding."""
     row = logical_sharding(form.mesh, "slots")
-    return Slots(form.cache_shardings, row, row, row, SlotParameters(*[row] * len(SlotParameters._fields)))
+    return Slots(form.cache_sharding, row, row, row, SlotParameters(*[row] * len(SlotParameters._fields)))
 
 
 def append(
@@ -440,17 +450,32 @@ def _by_share(function: Callable[..., Array], x: Array, rows: Array, *others: Ar
     return jax.vmap(function)(x.reshape(rows.shape[0], -1, *x.shape[1:]), rows, *others)
 
 
-def window_of(
-    x: Float[Array, "*layers slots heads positions width"], rows: Rows, window: int
+def by_layer(function: Callable[..., KeyValueCache], *caches: Cache) -> Cache:
+    """Applies a function to caches of all layers or, where layers are apart, to those of each."""
+    return jax.tree.map(function, *caches, is_leaf=lambda node: isinstance(node, KeyValueCache))
+
+
+def windows_of(cache: Cache, rows: Rows, window: int) -> Cache:
+    """Selects the first places of the slots in `rows`, or of all slots if `rows` is None."""
+
+    def selected(cache: KeyValueCache) -> KeyValueCache:
+        keys, values = (_window_of(x, rows, window) for x in (cache.keys, cache.values))
+        # If more places than these could wrap around, none of the slots that are computed has come as far.
+        return KeyValueCache(keys, values, cache.wraps and window >= cache.keys.shape[-2])
+
+    return by_layer(selected, cache)
+
+
+def _window_of(
+    x: Float[Array, "*layers slots heads places width"], rows: Rows, window: int
 ) -> Float[Array, "*layers chosen heads window width"]:
-    """Selects the first positions of the slots in `rows`, or of all slots if `rows` is None."""
     if rows is None:
         return x[..., :window, :]
-    *layers, _, heads, _, width = x.shape
+    *layers, _, heads, places, width = x.shape
     shared = x.reshape(*layers, rows.shape[0], -1, *x.shape[-3:])
     axis = len(layers)
     taken = jax.vmap(lambda mine, rows: mine[..., rows, :, :window, :], in_axes=(axis, 0), out_axes=axis)(shared, rows)
-    return taken.reshape(*layers, -1, heads, window, width)
+    return taken.reshape(*layers, -1, heads, min(window, places), width)
 
 
 def numbered(rows: Rows, slots: int, shares: int) -> Int[Array, "shares rows"]:
@@ -492,17 +517,26 @@ def with_new_columns(
 
     The windows `seen` differ from `cache` only in the `count` positions from each row's `first` on.
     """
-    starts, count = starts_within(jax.tree.leaves(seen)[0].shape[-2], first, count)
 
-    def columns(new: Float[Array, "*layers chosen heads window width"]):
-        return jax.vmap(columns)(new) if new.ndim > 4 else columns_of(new, starts, count)
+    def written(cache: KeyValueCache, seen: KeyValueCache) -> KeyValueCache:
+        starts, places = starts_within(seen.keys.shape[-2], first, count, seen.wraps)
 
-    return jax.tree.map(lambda x, new: with_columns(x, rows, starts, columns(new)), cache, seen)
+        def columns(new: Float[Array, "*layers chosen heads window width"]):
+            return jax.vmap(columns)(new) if new.ndim > 4 else columns_of(new, starts, places)
+
+        keys, values = (columns(each) for each in (seen.keys, seen.values))
+        return cache.replace(
+            keys=with_columns(cache.keys, rows, starts, keys), values=with_columns(cache.values, rows, starts, values)
+        )
+
+    return by_layer(written, cache, seen)
 
 
-def starts_within(window: int, first: Int[Array, "chosen"], count: int) -> tuple[Int[Array, "chosen"], int]:
-    """Returns starts and a count of positions within the window that include the `count` positions from `first` on."""
-    count = min(count, window)
+def starts_within(
+    window: int, first: Int[Array, "chosen"], count: int, wraps: bool
+) -> tuple[Int[Array, "chosen"], int]:
+    """Returns starts and a count of places within the window that include the `count` positions from `first` on."""
+    count = window if wraps else min(count, window)
     return jnp.minimum(first, window - count), count
 
 
@@ -535,14 +569,14 @@ def appended(
 ) -> Cache:
     """Returns the cache of all slots after a chunk of tokens was fed to some from their first positions on."""
     chunk = tokens.shape[1]
-    positions, held = first[:, None] + jnp.arange(chunk), jax.tree.map(lambda x: window_of(x, rows, window), cache)
-    if not isinstance(cache, KeyValueCache) or mesh is None or not has_chunk_kernel(config, mesh, chunk, window):
+    positions, held = first[:, None] + jnp.arange(chunk), windows_of(cache, rows, window)
+    if not isinstance(held, KeyValueCache) or mesh is None or not has_chunk_kernel(config, mesh, chunk, window):
         _, seen = extended(config, params, tokens, positions, held)
         return with_new_columns(cache, seen, rows, first, chunk)
     _, grown = forward(config, params, tokens, positions, ChunkCache.of(held.keys, held.values, chunk, mesh))
-    assert isinstance(grown, ChunkCache)
-    starts, _ = starts_within(window, first, chunk)
-    columns = zip(cache, grown.columns(first, starts), strict=True)
+    assert isinstance(grown, ChunkCache) and isinstance(cache, KeyValueCache)
+    starts, _ = starts_within(window, first, chunk, wraps=False)
+    columns = zip((cache.keys, cache.values), grown.columns(first, starts), strict=True)
     return KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
 
 
@@ -552,17 +586,16 @@ def in_place(config: DecoderConfig, window: int, params, cache: Cache, rows: Row
     `window` is the number of positions that the loop reads: only those that the longest running slot needs are carried.
     `cache` has all slots and all positions, `rows` are the slots to compute, of `shares` shares.
     """
-    positions = jax.tree.leaves(cache)[0].shape[-2]
 
     def feed(seen: Cache, tokens, positions):
         return extended(config, params, tokens, positions, seen)
 
     def end(seen: Cache, first: Int[Array, "slots"], count: int) -> Cache:
-        if rows is None and window == positions:
+        if rows is None and jax.tree.map(jnp.shape, seen) == jax.tree.map(jnp.shape, cache):
             return seen  # the loop has updated it in place
         return with_new_columns(cache, seen, numbered(rows, len(first), shares), first, count)
 
-    return DecodeCache(jax.tree.map(lambda x: window_of(x, rows, window), cache), feed, end)
+    return DecodeCache(windows_of(cache, rows, window), feed, end)
 
 
 def with_transposed_keys(
@@ -572,24 +605,24 @@ def with_transposed_keys(
 
     Attention is then several times as fast on CPUs; see `BlockCache`.
     """
-    seen = [
-        BlockCache(window_of(each.keys, rows, window).swapaxes(2, 3), window_of(each.values, rows, window))
-        for each in cache
-    ]
+    held = windows_of(cache, rows, window)
+    assert not isinstance(held, KeyValueCache) and not isinstance(cache, KeyValueCache)
+    seen = [BlockCache(each.keys.swapaxes(2, 3), each.values, each.wraps) for each in held]
 
     def feed(caches: Sequence[BlockCache], tokens, positions):
         hidden, fed = forward_layers(config, params, params["layers"], tokens, positions, caches)
         return hidden, list(fed)
 
     def end(caches: Sequence[BlockCache], first: Int[Array, "slots"], count: int) -> Cache:
-        starts, count = starts_within(window, first, count)
         written = numbered(rows, len(first), shares)
 
         def put(whole: KeyValueCache, part: BlockCache) -> KeyValueCache:
-            keys = columns_of(part.keys, starts, count, axis=-1).swapaxes(2, 3)
-            values = columns_of(part.values, starts, count)
-            return KeyValueCache(
-                with_columns(whole.keys, written, starts, keys), with_columns(whole.values, written, starts, values)
+            starts, new = starts_within(part.keys.shape[-1], first, count, part.wraps)
+            keys = columns_of(part.keys, starts, new, axis=-1).swapaxes(2, 3)
+            values = columns_of(part.values, starts, new)
+            return whole.replace(
+                keys=with_columns(whole.keys, written, starts, keys),
+                values=with_columns(whole.values, written, starts, values),
             )
 
         return tuple(put(*layer) for layer in zip(cache, caches, strict=True))

@@ -290,7 +290,7 @@ def test_frozen_weights_have_no_gradient_of_their_own(tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_bytes_are_those_of_the_arrays(dtype):
     config = tiny_config(compute_dtype=dtype)
-    cache = sum(leaf.nbytes for leaf in empty_cache(config, 3, 64))
+    cache = sum(leaf.nbytes for leaf in jax.tree.leaves(empty_cache(config, 3, 64)))
     assert cache_bytes(config, 3, 64) == cache
     leaves = jax.tree.leaves(abstract_parameters(config))
     assert decode_bytes(config, 3, 63) == sum(leaf.size for leaf in leaves) * config.dtype.itemsize + cache

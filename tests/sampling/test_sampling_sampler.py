@@ -106,6 +106,61 @@ def test_multi_turn_cache_equals_one_full_forward_pass(model, records):
         np.testing.assert_allclose(np.array(record["log_probabilities"])[policy], full[policy - 1], atol=1e-4)
 
 
+@pytest.mark.parametrize("model", [tiny_gemma()], indirect=True, ids=["gemma3"])
+@pytest.mark.parametrize("seed", range(3))
+def test_caches_of_sliding_windows_are_short_and_exact(model, seed):
+    """Random appends, with and without the last sampled token, generations, forks and new contexts."""
+    config, params = model
+    sampler = make(model, context=256, windows=(24, 48, 96), append_tokens=(4, 32), layers="apart")
+    caches = sampler._state.cache
+    # a window of 5 and an append of 32, in tiles of 16; layer 1 sees everything
+    assert [each.keys.shape[-2] for each in caches] == [48, 256, 48]
+
+    @jax.jit
+    def expected(tokens):
+        return jax.nn.log_softmax(logits(config, params, tokens[None])[0])
+
+    random, contexts, may_drop = np.random.default_rng(seed), {}, set()
+    for step in range(30):
+        slots = [int(slot) for slot in np.flatnonzero(random.random(4) < 0.6)]
+        fits = [slot for slot in slots if len(contexts.get(slot, [])) < 256 - 60]
+        action = random.choice(
+            ["append", "append", "sample", "sample", "fork", "free"], p=[0.3, 0.1, 0.2, 0.25, 0.1, 0.05]
+        )
+        if action == "append" and fits:
+            new = {slot: random.integers(1, 250, random.integers(1, 50)).tolist() for slot in fits}
+            dropping = [slot for slot in fits if slot in may_drop and random.random() < 0.5]
+            for slot in dropping:
+                contexts[slot].pop()
+            sampler.append(new, dropping)
+            for slot, tokens in new.items():
+                contexts.setdefault(slot, []).extend(tokens)
+                may_drop.discard(slot)
+        elif action == "sample" and (fits := [slot for slot in fits if slot in contexts]):
+            request = SamplingParameters(max_tokens=int(random.integers(1, 12)), temperature=1.0, seed=seed)
+            sampler.begin(dict.fromkeys(fits, request))
+            for slot, sampled in finished(sampler).items():
+                first = len(contexts[slot])
+                contexts[slot] += sampled.tokens.tolist()
+                scores = np.asarray(expected(np.pad(contexts[slot], (0, 256 - len(contexts[slot])))))
+                scores = scores[np.arange(first, len(contexts[slot])) - 1, sampled.tokens]
+                np.testing.assert_allclose(sampled.log_probabilities, scores, atol=1e-4, err_msg=f"step {step}")
+                may_drop.add(slot)
+        elif action == "fork" and contexts:
+            source = int(random.choice(list(contexts)))
+            targets = [slot for slot in slots if slot != source]
+            sampler.fork(source, targets)
+            for slot in targets:
+                contexts[slot] = list(contexts[source])
+                may_drop.discard(slot)
+        elif action == "free":
+            sampler.free(slots)
+            for slot in slots:
+                contexts.pop(slot, None)
+                may_drop.discard(slot)
+    assert max(map(len, contexts.values())) > 96
+
+
 def tokens_of(records: dict[int, dict]) -> dict[int, list[int]]:
     return {episode: record["tokens"] for episode, record in records.items()}
 
