@@ -5,9 +5,10 @@ The records have the same form as episodes of the policy. Writers are a chat mod
 """
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import gin
 import numpy as np
@@ -47,8 +48,10 @@ from lcrag.sampling import Sampled, Sampler, SlotSampler
 TextWriter: TypeAlias = Callable[[Question, Sequence[Turn], Generate | Complete], str]
 # (index of the program, the results of its search) -> the results that it sees
 Edit: TypeAlias = Callable[[int, Found], Found]
+Item = TypeVar("Item")
 USUAL_RETRIES = Retries()
 ANSWER_ROOM = 16  # tokens kept free after every observation
+_ACTIVITY = logging.getLogger("lcrag.activity")
 
 
 def played(
@@ -112,19 +115,27 @@ def played(
         text = writer(pending.episode.question, [Turn("environment", pending.opening.written)], request)
         return Completion(text=text, finish_reason="stop", tokens=len(tokenizer.encode(text)))
 
+    def shown(what: str, items: Sequence[Item]) -> Iterator[Item]:
+        """Says how far a pass has come."""
+        for number, item in enumerate(items, 1):
+            if number % 50 == 0:
+                _ACTIVITY.info(f"playing {len(episodes):,} episodes: {what} {number:,} of {len(items):,}")
+            yield item
+
     playing = episodes
     with futures.ThreadPoolExecutor(concurrency) as workers:
         map_each = map if concurrency == 1 else workers.map
         while playing:
-            list(map_each(write_turns, playing))
+            list(map_each(write_turns, shown("turn", playing)))
             waiting = [pending for episode in playing for pending in episode.take_pending()]
             completions = [(pending, pending.request) for pending in waiting if isinstance(pending.request, Complete)]
-            for (pending, _), completion in zip(completions, list(map_each(complete, completions)), strict=True):
+            written = list(map_each(complete, completions))
+            for (pending, _), completion in zip(shown("completion", completions), written, strict=True):
                 pending.answer(completion)
 
             searches = [(pending, pending.request) for pending in waiting if isinstance(pending.request, Retrieve)]
             answers = answer_batch(search, [request for _, request in searches], retries)
-            for (pending, retrieval), found in zip(searches, answers, strict=True):
+            for (pending, retrieval), found in zip(shown("search", searches), answers, strict=True):
                 if isinstance(found, RetrievalFailure):
                     raise UserError(
                         f"the search of {pending.episode.name} for {retrieval.queries[0]!r} failed ({found.reason}): a"

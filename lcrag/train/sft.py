@@ -153,7 +153,10 @@ def sft(
                     best = checkpoints.best_step()
                     display.say(f"stopped at step {step}: no lower validation loss since step {best or 0}")
                     break
-                initial = {} if step else {"validation/initial_loss": learner.loss(validation, rows_per_step)}
+                initial: dict[str, float] = {}
+                if step == 0:
+                    display.phase("validation")
+                    initial = {"validation/initial_loss": learner.loss(validation, rows_per_step)}
 
                 # --- Update.
                 display.phase("update")
