@@ -28,7 +28,7 @@ NO_MEMORY = re.compile(
 )
 EXECUTABLE = re.compile(r"executable_name='(?:jit_)?_?(\w+)'")
 LESS_MEMORY = {
-    "update": "lower Layout.rows or Layout.row_lengths, or bind Computation.remat = 'full'",
+    "update": "lower Layout.rows or Layout.row_lengths, of lcrag sft sft/Layout's, or bind Computation.remat = 'full'",
     "sampler": "lower Sampler.slots or Sampler.context",
 }
 USES_MEMORY = {"step": "update", "append": "sampler", "decode": "sampler", "fork": "sampler"}  # by executable
