@@ -18,6 +18,7 @@ from rich.console import Console
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question, records_fingerprint
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.record import record_of
+from lcrag.episodes.runner import allgather_bytes
 from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, closing, opening
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import (
@@ -106,8 +107,8 @@ class Evaluation:
             check_shape(reference, rollouts.policy)
 
     def is_done(self, folder: pathlib.Path, label: str) -> bool:
-        """Whether a folder has all answers of the policy with a label."""
-        return all(answers_path(folder, label, *run).is_file() for run in self.decodings.items())
+        """Whether a folder has all answers of the policy with a label, in the eyes of the writing process."""
+        return _writer_finds(answers_path(folder, label, *run) for run in self.decodings.items())
 
     def run_before(self, folder: pathlib.Path, rollouts: Rollouts, params: Any, *, seed: int, console: Console) -> None:
         """Evaluates the policy that a training starts from, if that is wanted, and the reference policies."""
@@ -131,8 +132,9 @@ class Evaluation:
     ) -> list[Row]:
         """Evaluates all questions with every decoding, with some parameters, or those that the lanes have.
 
-        With parameters, a single process saves each answer as it comes in `answers/<label>_<decoding>_saved.jsonl`, and
-        the same evaluation continues from there; the files are removed at the end.
+        With parameters, each answer is saved as it comes in `answers/<label>_<decoding>_saved.jsonl`, by other
+        processes with lanes of their own in files that end with their number. The same evaluation, in as many
+        processes, continues from there; the files are removed at the end.
 
         Writes `answers/<label>_<decoding>.jsonl` and, in the format of training, `episodes/<label>_<decoding>.jsonl`
         (later inference runs with the suffix `_run_2`, ...), and adds the rows to `evaluation.json`. The seed of a
@@ -150,7 +152,8 @@ class Evaluation:
             method, samples = f"{label}, {decoding}", []
             for number in range(1, self.decodings[decoding] + 1):
                 path = answers_path(folder, label, decoding, number)
-                saved.append(path.with_name(f"{path.stem}_saved.jsonl"))
+                own = f"_{process}" if (process := jax.process_index()) else ""
+                saved.append(path.with_name(f"{path.stem}_saved{own}.jsonl"))
                 answered, episodes, seconds = self._ask(
                     rollouts,
                     method,
@@ -187,8 +190,8 @@ class Evaluation:
                 rows += diversity_rows(samples, method=method, seed=f"{seed}, runs 1 to {self.runs}", **about)
         if is_writer():
             add_rows(folder, rows)
-            for path in saved:
-                path.unlink(missing_ok=True)
+        for path in saved:
+            path.unlink(missing_ok=True)
         return rows
 
     def _ask(
@@ -205,17 +208,12 @@ class Evaluation:
         `path` has the answers so far of the evaluation with this identity; those of another one are dropped.
         """
         program, journal = self.program(rollouts), None
-        earlier: list[dict[str, Any]] = []
-        if path is not None and jax.process_count() == 1:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            header = {"of": f"{identity} {decoding}"}
-            journal = Journal(path)
-            if journal.rows and journal.rows[0] != header:
-                path.unlink()
-                journal = Journal(path)
-            if not journal.rows:
-                journal.append([header])
-            earlier = journal.rows[1:]
+        if path is not None and (is_writer() or rollouts.lane_count > 1):  # otherwise all have the same answers
+            journal = _journal(path, {"of": f"{identity} {decoding}"})
+        earlier = journal.rows[1:] if journal else []
+        if jax.process_count() > 1:
+            everywhere = allgather_bytes("reading saved answers", json.dumps(earlier).encode())
+            earlier = list(itertools.chain(*map(json.loads, everywhere)))
         try:
             known = {row["number"]: record_of(row["episode"], self.questions[row["number"]]) for row in earlier}
             seconds = sum(float(row["seconds"]) for row in earlier)
@@ -254,6 +252,18 @@ class Evaluation:
         answered = [_answered(*parts) for parts in zip(records, rewards, strict=True)]
         rows = (episode_json(record, rewards=earned) for record, earned in zip(records, rewards, strict=True))
         return answered, rows, seconds
+
+
+def _journal(path: pathlib.Path, header: dict[str, Any]) -> Journal:
+    """Returns the file of saved answers, whose first row is the header; answers under another one are dropped."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    journal = Journal(path)
+    if journal.rows and journal.rows[0] != header:
+        path.unlink()
+        journal = Journal(path)
+    if not journal.rows:
+        journal.append([header])
+    return journal
 
 
 def _answered(record: EpisodeRecord, rewards: Mapping[str, float]) -> Answered:
@@ -376,15 +386,19 @@ def is_evaluated(folder: pathlib.Path, evaluation: Evaluation) -> bool:
 def was_finished(folder: pathlib.Path, first: int, is_over: bool) -> bool:
     """Whether a run that has nothing left to train has its report, which is written last.
 
-    A run that goes on after step `first` keeps an earlier report under another name. Several processes, which may see
-    different files, always evaluate.
+    A run that goes on after step `first` keeps an earlier report under another name.
     """
     report = folder / REPORT
-    if is_over or not report.is_file():
-        return jax.process_count() == 1 and report.is_file()
-    if is_writer():
+    found = _writer_finds([report])
+    if found and not is_over and is_writer():
         report.rename(folder / f"report_after_step_{first}.md")
-    return False
+    return found and is_over
+
+
+def _writer_finds(paths: Iterable[pathlib.Path]) -> bool:
+    """Whether the writing process, whose copy of a folder counts, finds all files; all processes call it together."""
+    found = b"found" if all(path.is_file() for path in paths) else b""
+    return bool(allgather_bytes("reading the run's folder", found)[0])
 
 
 def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:

@@ -211,8 +211,7 @@ def train(
         if evaluation is None or evaluate_every is None or finished in (0, steps) or finished % evaluate_every:
             return
         label = f"after step {finished}"
-        # Alone, since several processes may see different files.
-        if not (jax.process_count() == 1 and evaluation.is_done(run.path, label)):
+        if not evaluation.is_done(run.path, label):
             display.phase("evaluation")
             with saved.interruptible():
                 evaluation.run(run.path, label, rollouts, learner.params, seed=seed, console=console)

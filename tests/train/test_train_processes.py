@@ -33,6 +33,7 @@ from test_sft import sft
 
 from lcrag import main
 from lcrag.errors import UserError
+from lcrag.files import Journal
 from lcrag.learning import learners
 from lcrag.retrieval import Collections
 
@@ -54,8 +55,16 @@ def searching(self, *arguments):
     hits = search(self, *arguments)
     return [best[:-1] for best in hits] if event == "fewer hits" else hits
 
+append, saved = Journal.append, []
+
+def saving(self, rows):
+    append(self, rows)
+    saved.append(None)
+    if event.endswith("answers") and len(saved) == 1 + int(event.split()[1]):  # after a header
+        os.kill(os.getpid(), signal.SIGKILL)
+
 if process == "1":  # the event befalls one process
-    Collections.search = searching
+    Collections.search, Journal.append = searching, saving
     for learner in (learners.Learner, learners.SupervisedLearner):
         learner.learn = disturbed(learner.learn)
     words += event.split()[1:] if event.startswith("binding") else []
@@ -63,7 +72,7 @@ if process == "1":  # the event befalls one process
 mesh, folder, output = ("policy.mesh=@mesh()", "mesh.data=-1"), Path(folder), Path(output)
 if command == "sft":
     sys.exit(sft(folder, output, *mesh, rows=Path(words[0]), steps=4))
-sys.argv = ["lcrag", *words_of("train", folder, *mesh, "Method.reward=@lengths()", *words, output=output)]
+sys.argv = ["lcrag", *words_of(command, folder, *mesh, "Method.reward=@lengths()", *words, output=output)]
 sys.exit(main.run())
 """
 WEIGHTS = "policy/model.safetensors"
@@ -83,10 +92,10 @@ def together(command, folder, output, *words, event="none", processes=2, devices
     try:
         for number, log in enumerate(logs):
             line = [sys.executable, "-c", PROGRAM, number, processes, port, tests, command, event, folder, output]
-            with log.open("w") as stderr:
+            with log.open("w") as stderr, output.with_name(f"said_{number}").open("w") as stdout:
                 running.append(
                     subprocess.Popen(
-                        [*map(str, line), *map(str, words)], env=environment, stdout=subprocess.DEVNULL, stderr=stderr
+                        [*map(str, line), *map(str, words)], env=environment, stdout=stdout, stderr=stderr
                     )
                 )
         status = [process.wait(timeout=900) for process in running]
@@ -214,6 +223,25 @@ def test_a_killed_process_ends_the_others_and_fewer_continue(tiny, tmp_path):
     status, errors = trained(tiny, output, saving, lanes=2, processes=1, devices=1)
     assert status == [0], errors
     assert steps_of(output) == [0, 1, 2]
+
+
+def test_an_evaluation_whose_process_was_killed_asks_only_the_other_questions(tiny, tmp_path):
+    """Each process saves the answers of its lane."""
+    straight, output = tmp_path / "straight", tmp_path / "run"
+    facts = "held_out/atlas_questions.limit=2"  # the languages of a fact stay together, in one lane
+    words = ("Lanes.count=2", "Sampler.slots=4", "Evaluation.temperatures={'greedy': 0.0}", facts)
+    status, errors = together("evaluate", tiny, straight, *words)
+    assert status == [0, 0], errors
+    status, errors = together("evaluate", tiny, output, *words, event="SIGKILL 3 answers")
+    assert status[1] == -signal.SIGKILL
+    first, second = (len(json_lines(output / f"answers/LcRL_greedy_saved{own}.jsonl")) - 1 for own in ("", "_1"))
+    assert second == 3
+    status, errors = together("evaluate", tiny, output, *words)
+    assert status == [0, 0], errors
+    assert f"{first + second} of 26 answers are saved" in (tmp_path / "said_0").read_text()
+    answers = [json_lines(each / "answers/LcRL_greedy.jsonl") for each in (output, straight)]
+    assert answers[0] == answers[1]
+    assert not list(output.glob("answers/*_saved*"))
 
 
 @pytest.mark.parametrize(
