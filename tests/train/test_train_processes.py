@@ -94,9 +94,7 @@ def together(command, folder, output, *words, event="none", processes=2, devices
             line = [sys.executable, "-c", PROGRAM, number, processes, port, tests, command, event, folder, output]
             with log.open("w") as stderr, output.with_name(f"said_{number}").open("w") as stdout:
                 running.append(
-                    subprocess.Popen(
-                        [*map(str, line), *map(str, words)], env=environment, stdout=stdout, stderr=stderr
-                    )
+                    subprocess.Popen([*map(str, line), *map(str, words)], env=environment, stdout=stdout, stderr=stderr)
                 )
         status = [process.wait(timeout=900) for process in running]
     finally:
