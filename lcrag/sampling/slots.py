@@ -460,7 +460,7 @@ def windows_of(cache: Cache, rows: Rows, window: int) -> Cache:
 
     def selected(cache: KeyValueCache) -> KeyValueCache:
         keys, values = (_window_of(x, rows, window) for x in (cache.keys, cache.values))
-        # If more places than these could wrap around, none of the slots that are computed has come as far.
+        # A window that is shorter than the cache holds all of the slots that are computed: none has wrapped around.
         return KeyValueCache(keys, values, cache.wraps and window >= cache.keys.shape[-2])
 
     return by_layer(selected, cache)

@@ -210,13 +210,15 @@ class Evaluation:
         program, journal = self.program(rollouts), None
         if path is not None and (is_writer() or rollouts.lane_count > 1):  # otherwise all have the same answers
             journal = _journal(path, {"of": f"{identity} {decoding}"})
-        earlier = journal.rows[1:] if journal else []
+        earlier = [journal.rows[1:] if journal else []]  # of each process
         if jax.process_count() > 1:
-            everywhere = allgather_bytes("reading saved answers", json.dumps(earlier).encode())
-            earlier = list(itertools.chain(*map(json.loads, everywhere)))
+            earlier = list(map(json.loads, allgather_bytes("reading saved answers", json.dumps(earlier[0]).encode())))
         try:
-            known = {row["number"]: record_of(row["episode"], self.questions[row["number"]]) for row in earlier}
-            seconds = sum(float(row["seconds"]) for row in earlier)
+            known = {
+                row["number"]: record_of(row["episode"], self.questions[row["number"]])
+                for row in itertools.chain(*earlier)
+            }
+            seconds = max(sum(float(row["seconds"]) for row in rows) for rows in earlier)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise UserError(f"{path} has a line that is no saved answer ({error!r}): delete the file") from error
         if known:
