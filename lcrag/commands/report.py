@@ -156,7 +156,9 @@ def compare_runs(
             " compare_runs.metrics, or give the folders of the runs"
         )
     if lost:
-        console.print(f"The records hold no {', '.join(lost)}: the tables leave it out")
+        others = ", ".join(sorted(known.difference(metrics)))
+        also = f"; compare_runs.metrics can name {others}" if others else ""
+        console.print(f"The records hold no {', '.join(lost)}: the tables leave it out{also}")
         metrics = [name for name in metrics if name not in lost]
     methods = dict.fromkeys(trial.method for trial, _ in pairs)
     if against is not None and against not in methods:
