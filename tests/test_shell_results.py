@@ -260,6 +260,7 @@ POINTS = {
         {
             "LcRL": "lcrl_training_languages/lcrl-training_languages_{}",
             "mSearch-R1": "lcrl_training_languages/msearch_r1-training_languages_{}",
+            "SFT": "lcrl_training_languages/sft-training_languages_{}",
         },
         ("1", "2", "4", "whole"),
     ),
