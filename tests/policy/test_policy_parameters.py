@@ -292,6 +292,8 @@ def test_bytes_are_those_of_the_arrays(dtype):
     config = tiny_config(compute_dtype=dtype)
     cache = sum(leaf.nbytes for leaf in jax.tree.leaves(empty_cache(config, 3, 64)))
     assert cache_bytes(config, 3, 64) == cache
+    windows = dataclasses.replace(config, sliding_window=5, global_layers=(0,))  # of two layers
+    assert cache_bytes(windows, 3, 64) == cache * (64 + 5) / (2 * 64)
     leaves = jax.tree.leaves(abstract_parameters(config))
     assert decode_bytes(config, 3, 63) == sum(leaf.size for leaf in leaves) * config.dtype.itemsize + cache
     untied = dataclasses.replace(config, tie_embeddings=False)  # of which only the slots' rows are read

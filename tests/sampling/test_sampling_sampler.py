@@ -124,9 +124,7 @@ def test_caches_of_sliding_windows_are_short_and_exact(model, seed):
     for step in range(30):
         slots = [int(slot) for slot in np.flatnonzero(random.random(4) < 0.6)]
         fits = [slot for slot in slots if len(contexts.get(slot, [])) < 256 - 60]
-        action = random.choice(
-            ["append", "append", "sample", "sample", "fork", "free"], p=[0.3, 0.1, 0.2, 0.25, 0.1, 0.05]
-        )
+        action = random.choice(["append", "sample", "fork", "free"], p=[0.4, 0.45, 0.1, 0.05])
         if action == "append" and fits:
             new = {slot: random.integers(1, 250, random.integers(1, 50)).tolist() for slot in fits}
             dropping = [slot for slot in fits if slot in may_drop and random.random() < 0.5]

@@ -135,6 +135,8 @@ def test_two_processes_write_once_stop_together_and_continue(tiny, tmp_path):
     status, errors = together("sft", tiny, output, rows)
     assert status == [0, 0], errors
     assert steps_of(output) == [0, 1, 2, 3]
+    status, errors = together("sft", tiny, output, rows)  # which has finished: nothing is trained or evaluated
+    assert status == [0, 0], errors
     assert len(list(output.glob("*tfevents*"))) == 2
     assert (output / "report.md").exists()
     assert (output / WEIGHTS).is_file()
