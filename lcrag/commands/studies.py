@@ -757,19 +757,18 @@ def _rag_r1(summary: str, *names: str) -> Study:
 
 # --- LcRL with real weights: SmolLM2 on XQuAD, from demonstrations of both programs that are learned.
 DEMONSTRATED = {"lcrl": "lcrl/demonstrations.gin", "search_r1": "baselines/search_r1_demonstrations.gin"}
-SPLITS = {"train": 60, "validation": 10}  # questions that each program demonstrates, in every language
+SPLITS = {"train": (), "validation": ("split = 'validation'", "limit = 10")}  # questions that are demonstrated
+WITH_F1 = ("Method.name = 'LcRL with F1'", "language_coupled.answer = 'token_f1'")  # charges for length
 
 
 def _smollm2_points(settings: Settings) -> list[Point]:
     """Returns the points: demonstrations, one SFT on all of them, what is not trained further, and each training."""
-    names = settings.chosen(("untrained", "sft", "rag", "lcrl", "msearch_r1", "search_r1"))
+    usual = "untrained", "sft", "rag", "lcrl", "msearch_r1", "search_r1"
+    names = settings.chosen((*usual, "lcrl_f1"), usual)
     made, found = settings.output / "made", []
     shown = {(program, split): made / f"{program}-{split}" for program in DEMONSTRATED for split in SPLITS}
     for (program, split), folder in shown.items():
-        asked = (
-            f"demonstrated/xquad_questions.split = {split!r}",
-            f"demonstrated/xquad_questions.limit = {SPLITS[split]}",
-        )
+        asked = (f"demonstrated/xquad_questions.{each}" for each in SPLITS[split])
         found.append(settings.point(folder, "curate demonstrations", *asked, files=(DEMONSTRATED[program],)))
     tuned = made / "sft"
     rows = {split: tuple(str(shown[program, split] / "rows.jsonl") for program in DEMONSTRATED) for split in SPLITS}
@@ -793,8 +792,9 @@ def _smollm2_points(settings: Settings) -> list[Point]:
     for seed in settings.seeds:
         for name in names:
             if name not in known:
-                baseline = () if name == "lcrl" else (f"baselines/{name}.gin",)
-                bound, folder = (policy_of(tuned), seeded(seed)), settings.output / "study" / f"{name}-{seed}"
+                baseline = () if name in ("lcrl", "lcrl_f1") else (f"baselines/{name}.gin",)
+                bound = policy_of(tuned), seeded(seed), *(WITH_F1 if name == "lcrl_f1" else ())
+                folder = settings.output / "study" / f"{name}-{seed}"
                 found.append(settings.point(folder, "train", *bound, files=baseline, needs=[tuned]))
     return found
 

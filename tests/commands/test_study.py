@@ -78,6 +78,13 @@ def bound(point):
     return gin_files.bound(bindings=point.bindings)
 
 
+def test_a_variant_that_is_not_usual_is_run_when_it_is_named():
+    usual, with_f1 = points_of("smollm2"), points_of("smollm2", "--only=lcrl_f1", "--seeds=3")
+    assert not any("token_f1" in "".join(point.bindings) for point in usual)
+    assert [point.folder.name for point in with_f1[-2:]] == ["sft", "lcrl_f1-3"]
+    assert bound(with_f1[-1])["language_coupled.answer"] == "token_f1"
+
+
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_point_is_a_command_that_can_be_read_and_comes_after_what_it_reads(name):
     points = points_of(name, "--seeds=0,4", "--output_dir=out")
