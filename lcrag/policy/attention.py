@@ -93,6 +93,30 @@ def _visible(
     return visible if window is None else visible & ~window.hides(own, place)
 
 
+def _attend_places(
+    queries: Queries,
+    positions: Positions,
+    product: str,
+    keys: Float[Array, "slots kv_heads _ _"],
+    values: Float[Array, "slots kv_heads places width"],
+    window: Window | None,
+    wraps: bool,
+) -> Queries:
+    """Attends to the places of a cache; `product` is the einsum of grouped queries and keys.
+
+    The queries of a key-value head are one matrix: with queries before heads, CPUs copy every product to transpose it.
+    """
+    (slots, time, heads, width), (_, kv_heads, places, _) = queries.shape, values.shape
+    # heads before time, so that a mesh that splits the heads of a group splits these rows
+    grouped = queries.reshape(slots, time, kv_heads, -1, width).transpose(0, 2, 3, 1, 4)
+    rows = grouped.reshape(slots, kv_heads, -1, width)
+    scores = jnp.einsum(product, rows, keys, preferred_element_type=jnp.float32) * width**-0.5
+    visible = jnp.tile(_visible(positions, places, window, wraps), (1, heads // kv_heads, 1))[:, None]
+    weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
+    out = jnp.einsum("skrp,skpd->skrd", weights, values).reshape(grouped.shape)
+    return out.transpose(0, 3, 1, 2, 4).reshape(queries.shape)
+
+
 class KeyValueCache(flax.struct.PyTreeNode):
     """Keys and values of every slot and layer, or of one layer, for compilers that copy a layer out of a stack.
 
@@ -131,13 +155,8 @@ class KeyValueCache(flax.struct.PyTreeNode):
         held_keys, held_values = cache.keys, cache.values
         if layer is not None:
             held_keys, held_values = held_keys[layer], held_values[layer]
-        (count, time, query_heads, width), kv_heads = queries.shape, keys.shape[2]
-        grouped = queries.reshape(count, time, kv_heads, -1, width)
-        scores = jnp.einsum("stkgd,skpd->skgtp", grouped, held_keys, preferred_element_type=jnp.float32) * width**-0.5
-        visible = _visible(positions, places, window, self.wraps)[:, None, None]
-        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(held_values.dtype)
-        out = jnp.einsum("skgtp,skpd->stkgd", weights, held_values)
-        return out.reshape(count, time, query_heads, width), cache
+        out = _attend_places(queries, positions, "skrd,skpd->skrp", held_keys, held_values, window, self.wraps)
+        return out, cache
 
 
 class BlockCache(flax.struct.PyTreeNode):
@@ -160,21 +179,14 @@ class BlockCache(flax.struct.PyTreeNode):
         window: Window | None = None,
     ) -> tuple[Queries, "BlockCache"]:
         """Stores each slot's new keys and values, and attends from each query to the positions up to its own."""
-        (slots, time, heads, width), kv_heads = queries.shape, keys.shape[2]
         places = self.keys.shape[-1]
-        rows, stored = jnp.arange(slots)[:, None], positions % places if self.wraps else positions
+        rows, stored = jnp.arange(len(keys))[:, None], positions % places if self.wraps else positions
         cache = self.replace(
             keys=self.keys.at[rows, :, :, stored].set(keys, mode="drop", unique_indices=True),
             values=self.values.at[rows, :, stored].set(values, mode="drop", unique_indices=True),
         )
-        grouped = queries.reshape(slots, time, kv_heads, -1, width).swapaxes(1, 2).reshape(slots, kv_heads, -1, width)
-        scores = jnp.einsum("skgd,skdp->skgp", grouped, cache.keys, preferred_element_type=jnp.float32)
-        own = jnp.repeat(positions, heads // kv_heads, axis=1)
-        visible = _visible(own, places, window, self.wraps)[:, None]
-        weights = jax.nn.softmax(jnp.where(visible, scores * width**-0.5, -jnp.inf), axis=-1).astype(values.dtype)
-        out = jnp.einsum("skgp,skpd->skgd", weights, cache.values)
-        out = out.reshape(slots, kv_heads, time, -1, width).swapaxes(1, 2)
-        return out.reshape(slots, time, heads, width), cache
+        out = _attend_places(queries, positions, "skrd,skdp->skrp", cache.keys, cache.values, window, self.wraps)
+        return out, cache
 
 
 def empty_cache(
