@@ -557,7 +557,6 @@ class _Run:
                     " Runner.completers"
                 )
         if episode.outcome is not None:
-            self._scheduler.drop(episode)
             if episode.slot is not None:
                 self.sampler.free([self._scheduler.leave(episode)])
             self.finished.append(episode)
@@ -611,17 +610,20 @@ class SlotScheduler:
         self.owners: dict[int, SlotOwner] = {}  # slot -> the context in it
         self.ready: dict[int, Generate | Complete] = {}  # slot -> the request to start in it
         self._free = list(range(slots))
-        self._completions: list[tuple[PendingRequest, Generate | Complete]] = []
-        self._episodes: list[tuple[RunningEpisode, Generate | Complete]] = []
+        # opening -> those that wait with it: a pass touches what it admits, of thousands that wait
+        self._completions: dict[bytes, collections.deque[tuple[PendingRequest, Generate | Complete]]] = {}
+        self._episodes: dict[bytes, collections.deque[tuple[RunningEpisode, Generate | Complete]]] = {}
 
     def ask(self, owner: PendingRequest | RunningEpisode, request: Generate | Complete) -> None:
         """Schedules a request in the owner's slot, or in the next slot that it gets."""
         if owner.slot is not None:
             self.ready[owner.slot] = request
-        elif isinstance(owner, PendingRequest):
-            self._completions.append((owner, request))
+            return
+        opening = np.array(owner.unsent, np.int32).tobytes()
+        if isinstance(owner, PendingRequest):
+            self._completions.setdefault(opening, collections.deque()).append((owner, request))
         else:
-            self._episodes.append((owner, request))
+            self._episodes.setdefault(opening, collections.deque()).append((owner, request))
 
     def leave(self, owner: SlotOwner) -> int:
         """Frees and returns the owner's slot."""
@@ -630,13 +632,9 @@ class SlotScheduler:
         heapq.heappush(self._free, owner.slot)
         return owner.slot
 
-    def drop(self, episode: RunningEpisode) -> None:
-        """Cancels the episode's waiting completions."""
-        self._completions = [each for each in self._completions if each[0].episode is not episode]
-
     def make_room(self) -> list[int]:
         """Evicts episodes that await a completion, as many as completions need slots; returns these slots."""
-        missing = len(self._completions) - len(self._free)
+        missing = sum(map(len, self._completions.values())) - len(self._free)
         if missing <= 0:
             return []
         slots = []
@@ -663,23 +661,24 @@ class SlotScheduler:
         The head of the queue is always admitted, together with all others of the same opening, so a shared prompt is
         prefilled as rarely as possible. The order of admission changes no episode.
         """
-        queue: list[tuple[SlotOwner, Generate | Complete]] = [*self._completions, *self._episodes]
-        by_opening: dict[tuple[int, ...], list[tuple[SlotOwner, Generate | Complete]]] = {}
-        for waiting in queue if self._free else ():
-            by_opening.setdefault(tuple(waiting[0].unsent), []).append(waiting)
         forks: dict[int, list[int]] = {}
-        for same_opening in by_opening.values():
-            slots = []
-            for owner, request in same_opening[: len(self._free)]:
-                slot = owner.slot = heapq.heappop(self._free)
-                self.owners[slot], self.ready[slot] = owner, request
-                slots.append(slot)
-                if len(slots) > 1:
-                    owner.take_unsent()  # copied with the slot
+        while self._free and (self._completions or self._episodes):
+            opening, slots = next(iter(self._completions or self._episodes)), []
+            for queue in (self._completions, self._episodes):
+                same = queue.get(opening, ())
+                while same and self._free:
+                    owner, request = same.popleft()
+                    if isinstance(owner, PendingRequest) and owner.episode.outcome is not None:
+                        continue  # of an episode that has ended since
+                    slot = owner.slot = heapq.heappop(self._free)
+                    self.owners[slot], self.ready[slot] = owner, request
+                    slots.append(slot)
+                    if len(slots) > 1:
+                        owner.take_unsent()  # copied with the slot
+                if opening in queue and not same:
+                    del queue[opening]
             if slots:
                 forks[slots[0]] = slots[1:]
-        self._completions = [each for each in self._completions if each[0].slot is None]
-        self._episodes = [each for each in self._episodes if each[0].slot is None]
         return forks
 
 
