@@ -173,7 +173,7 @@ def test_the_tool_is_served_to_all_and_finishes_what_it_has(tiny):
     assert called.structured_content == found.json()
     assert (refused.status_code, "'tlh'" in refused.json()["detail"]) == (422, True)
     assert (server.returncode, rest) == (0, "stopped; the requests in flight were finished\n")
-    assert all(re.match("lcrag: [a-z]+ing ", line) for line in errors.splitlines()), errors  # what takes its time
+    assert all(re.match(r"lcrag: [a-z]+ing\b", line) for line in errors.splitlines()), errors  # what takes its time
 
 
 def test_an_agent_starts_it_itself_and_sigterm_ends_it_while_its_stdin_is_open(tiny):
