@@ -270,11 +270,12 @@ POINTS = {
             "LcRL": "lcrl_training_languages/lcrl-training_languages_{}",
             "mSearch-R1": "lcrl_training_languages/msearch_r1-training_languages_{}",
             "SFT": "lcrl_training_languages/sft-training_languages_{}",
+            "D-RAG": "lcrl_training_languages/d_rag-training_languages_{}",
         },
         ("1", "2", "4", "whole"),
     ),
 }
-WHOLE = {"LcRL": "lcrl_tables/lcrl", "mSearch-R1": "lcrl_tables/msearch_r1", "SFT": "lcrl_tables/sft"}
+WHOLE = {"LcRL": "lcrl", "mSearch-R1": "msearch_r1", "SFT": "sft", "D-RAG": "d_rag"}
 
 
 @pytest.mark.parametrize("header", POINTS)
@@ -284,7 +285,9 @@ def test_points_have_the_scores_of_their_records(header):
     assert {row[0] for row in rows} == set(records)
     for name, *cells in rows:
         for cell, point in zip(cells, points, strict=True):
-            folder, stem = (WHOLE[name] if point == "whole" else records[name].format(point)).split("/")
+            folder, stem = (f"lcrl_tables/{WHOLE[name]}" if point == "whole" else records[name].format(point)).split(
+                "/"
+            )
             sources = (
                 each for each in read_sources([str(RECORDS / folder)]) if each.place.stem.rpartition("-")[0] == stem
             )
