@@ -262,6 +262,7 @@ POINTS = {
             "LcRL": "lcrl_data/lcrl-data_{}",
             "mSearch-R1": "lcrl_data/msearch_r1-data_{}",
             "SFT": "lcrl_data/sft-data_{}",
+            "D-RAG": "lcrl_data/d_rag-data_{}",
         },
         ("25", "50", "75", "whole"),
     ),
