@@ -286,9 +286,8 @@ def test_points_have_the_scores_of_their_records(header):
     assert {row[0] for row in rows} == set(records)
     for name, *cells in rows:
         for cell, point in zip(cells, points, strict=True):
-            folder, stem = (f"lcrl_tables/{WHOLE[name]}" if point == "whole" else records[name].format(point)).split(
-                "/"
-            )
+            place = f"lcrl_tables/{WHOLE[name]}" if point == "whole" else records[name].format(point)
+            folder, stem = place.split("/")
             sources = (
                 each for each in read_sources([str(RECORDS / folder)]) if each.place.stem.rpartition("-")[0] == stem
             )
