@@ -96,7 +96,7 @@ def our_rollouts(folder: str, sizes: Sizes) -> tuple[Callable[[], object], SlotS
         min_finished_share=1.0,
         windows=[start + sizes.sampled + 2 for start in sizes.starts[:-1]],
         append_rows=(1, 4),
-        append_tokens=(64, 128, 256),
+        append_tokens=(32, 128, 256),
     )
     sampler = SlotSampler(config, params, tokenizer, settings)
     runner = Runner(

@@ -43,7 +43,7 @@ class Window(NamedTuple):
 
 def rotation(
     config: DecoderConfig, positions: Int[Array, "batch time"], local: bool = False
-) -> tuple[Float[Array, "batch time 1 half"], Float[Array, "batch time 1 half"]]:
+) -> tuple[Float[Array, "batch time half"], Float[Array, "batch time half"]]:
     """Computes the cosines and sines of rotary position embeddings (Su et al., 2021), for all heads.
 
     They serve all layers that see everything or, if `local` is set, those with a sliding window.
@@ -60,17 +60,24 @@ def rotation(
     elif scaling:
         frequencies = (frequencies / scaling.factor).astype(np.float32)
 
-    angles = positions[..., None, None].astype(jnp.float32) * frequencies
-    return jnp.cos(angles), jnp.sin(angles)
+    angles = positions[..., None].astype(jnp.float32) * frequencies
+    return jax.lax.platform_dependent(angles, cpu=_kept_turns, default=lambda each: (jnp.cos(each), jnp.sin(each)))
+
+
+def _kept_turns(angles: Float[Array, "*axes"]) -> tuple[Float[Array, "*axes"], Float[Array, "*axes"]]:
+    """Computes cosines and sines in a loop, without which XLA for CPUs does so again in every layer for every head."""
+    both = jax.lax.map(lambda second: jnp.where(second, jnp.sin(angles), jnp.cos(angles)), jnp.array([False, True]))
+    return both[0], both[1]
 
 
 def rotate(
     vectors: Float[Array, "*axes heads width"],
-    cosines: Float[Array, "*axes 1 half"],
-    sines: Float[Array, "*axes 1 half"],
+    cosines: Float[Array, "*axes half"],
+    sines: Float[Array, "*axes half"],
 ) -> Float[Array, "*axes heads width"]:
     """Rotates each pair (i, i + width / 2) by the angle of its position."""
     first, second = jnp.split(vectors.astype(jnp.float32), 2, axis=-1)
+    cosines, sines = cosines[..., None, :], sines[..., None, :]
     turned = jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
     return turned.astype(vectors.dtype)
 
@@ -187,6 +194,57 @@ class BlockCache(flax.struct.PyTreeNode):
         )
         out = _attend_places(queries, positions, "skrd,skdp->skrp", cache.keys, cache.values, window, self.wraps)
         return out, cache
+
+
+class RowsCache(flax.struct.PyTreeNode):
+    """One layer's cache of all slots while tokens are appended to some, on any device but TPUs.
+
+    The windows of these slots are copied after the new positions were stored, so that the copy follows the layers
+    before: CPUs make each layer's in the memory of the one before, and touch no new memory.
+    """
+
+    keys: Float[Array, "slots kv_heads places width"]
+    values: Float[Array, "slots kv_heads places width"]
+    rows: Int[Array, "shares rows"]  # the slots, counted from the first of their share; others are padding
+    window: int = flax.struct.field(pytree_node=False)  # places to attend to
+    wraps: bool = flax.struct.field(pytree_node=False, default=False)  # see `KeyValueCache`
+
+    def attend(
+        self,
+        layer: None,
+        positions: Positions,
+        queries: Queries,
+        keys: Keys,
+        values: Keys,
+        window: Window | None = None,
+    ) -> tuple[Queries, "RowsCache"]:
+        """Stores the slots' new keys and values, and attends from each query to the positions up to its own."""
+        places = self.keys.shape[-2]
+        stored = positions % places if self.wraps else positions
+
+        def put(x: Float[Array, "slots kv_heads places width"], new: Keys):
+            def of_share(mine, rows, stored, new):
+                return mine.at[rows[:, None], :, stored].set(new, mode="drop", unique_indices=True)
+
+            parts = (each.reshape(*self.rows.shape, *each.shape[1:]) for each in (stored, new))
+            return by_share(of_share, x, self.rows, *parts).reshape(x.shape)
+
+        def taken(x: Float[Array, "slots kv_heads places width"]):
+            def of_share(mine, rows):
+                return mine.at[rows, :, : self.window].get(mode="clip")  # padding reads some slot, without a check
+
+            return by_share(of_share, x, self.rows).reshape(len(positions), x.shape[1], -1, x.shape[3])
+
+        cache = self.replace(keys=put(self.keys, keys), values=put(self.values, values))
+        held_keys, held_values = taken(cache.keys), taken(cache.values)
+        # A window that is shorter than the cache holds all of the slots' positions: none has wrapped around.
+        wraps = self.wraps and self.window >= places
+        return _attend_places(queries, positions, "skrd,skpd->skrp", held_keys, held_values, window, wraps), cache
+
+
+def by_share(function: Callable[..., Array], x: Array, rows: Int[Array, "shares rows"], *others: Array) -> Array:
+    """Applies a function to equal consecutive shares of the slots of `x`, and to their entries of all others."""
+    return jax.vmap(function)(x.reshape(rows.shape[0], -1, *x.shape[1:]), rows, *others)
 
 
 def empty_cache(

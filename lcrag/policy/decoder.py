@@ -27,6 +27,7 @@ from lcrag.policy.attention import (
     BlockCache,
     ChunkCache,
     KeyValueCache,
+    RowsCache,
     Window,
     attention_kernel,
     flash_attention,
@@ -51,9 +52,9 @@ class Places(NamedTuple):
 
     positions: Int[Array, "batch time"]
     segments: Int[Array, "batch time"] | None
-    cosines: Float[Array, "batch time 1 half"]
-    sines: Float[Array, "batch time 1 half"]
-    local: tuple[Float[Array, "batch time 1 half"], Float[Array, "batch time 1 half"]] | None  # of sliding windows
+    cosines: Float[Array, "batch time half"]
+    sines: Float[Array, "batch time half"]
+    local: tuple[Float[Array, "batch time half"], Float[Array, "batch time half"]] | None  # of sliding windows
 
     @classmethod
     def of(cls, config: DecoderConfig, positions: Array, segments: Array | None = None) -> "Places":
@@ -110,7 +111,7 @@ class Attention(nn.Module):
     mesh: Mesh | None = None
 
     @nn.compact
-    def __call__(self, x, cache: WholeCache | BlockCache | None, layer, is_local, places: Places):
+    def __call__(self, x, cache: WholeCache | BlockCache | RowsCache | None, layer, is_local, places: Places):
         config, (batch, time) = self.config, x.shape[:2]
         kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.values.shape[-3]
 
@@ -244,7 +245,7 @@ def forward(
         return Decoder(config).apply({"params": params}, tokens, positions, cache=cache)
 
 
-OneLayer = TypeVar("OneLayer", KeyValueCache, BlockCache)
+OneLayer = TypeVar("OneLayer", KeyValueCache, BlockCache, RowsCache)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), inline=True)  # traced once for all layers, and then inlined

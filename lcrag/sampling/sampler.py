@@ -275,10 +275,9 @@ class SlotSampler:
 
     def _append(self, entries: Mapping[int, TokenIds], dropping: Collection[int] = ()) -> None:
         shares = self._by_share(entries)
-        shape = self._shares, _bucket(self._append_rows, max(map(len, shares)))
-        time = _bucket(self._append_tokens, max(map(len, entries.values())))
-        numbers, lengths = np.full(shape, self._share, np.int32), np.zeros(shape, np.int32)
-        tokens, counts, dropped = np.zeros((*shape, time), np.int32), np.ones(shape, np.int32), np.zeros(shape, bool)
+        rows = _bucket(self._append_rows, max(map(len, shares)))
+        padding = self._padding(rows, _bucket(self._append_tokens, max(map(len, entries.values()))))
+        numbers, lengths, tokens, counts, dropped = padding
         for share, slots in enumerate(shares):
             for row, slot in enumerate(slots):
                 ids = entries[slot]
@@ -290,8 +289,13 @@ class SlotSampler:
         self.statistics.append_positions += tokens.size
         window = _bucket(self._windows, int(self._lengths[list(entries)].max()))
         with jax.transfer_guard("disallow"):
-            arrays = (self._put(array, "slots") for array in (numbers, lengths, tokens, counts, dropped))
-            self._state = self._compiled("append", window, self._params, self._state, *arrays)
+            self._state = self._compiled("append", window, self._params, self._state, *self._put(padding, "slots"))
+
+    def _padding(self, rows: int, time: int) -> tuple[np.ndarray, ...]:
+        """Returns the arrays of an append that appends nothing; see `lcrag.sampling.slots.append`."""
+        shape = self._shares, rows
+        numbers, lengths = np.full(shape, self._share, np.int32), np.zeros(shape, np.int32)
+        return numbers, lengths, np.zeros((*shape, time), np.int32), np.ones(shape, np.int32), np.zeros(shape, bool)
 
     def fork(self, source: int, targets: Sequence[int]) -> None:
         """Copies one slot's context to free slots, so that a shared prompt is prefilled once."""
@@ -343,20 +347,13 @@ class SlotSampler:
         # The sampling slots, numbered within their share and padded; None: all slots.
         shares = self._by_share(self._unfinished)
         size = _bucket(self._decode_rows, max(map(len, shares)))
-        rows: np.ndarray | None = None
-        # On several devices, writing back into contexts longer than the window needs the rows of each share.
-        if size < self._share or (self._shares > 1 and window < self.context):
-            rows = np.full((self._shares, size), self._share, np.int32)
+        rows = self._no_rows(size, window)
+        if rows is not None:
             for row, slots in zip(rows, shares, strict=True):
                 row[: len(slots)] = np.array(slots, np.int32) % self._share
         fewer = self._shares * max((each for each in self._decode_rows if each < size), default=0)
         min_finished = min(min_finished, max(1, len(self._unfinished) - fewer))
-        if self._device_table is None or self._stop_sets_on_device != self._stops.sets:
-            self._device_table, self._stop_sets_on_device = self._put(self._stops.table), self._stops.sets
-        arguments = [self._params, self._state, self._device_table, self._eos, self._put(np.int32(min_finished))]
-        if rows is not None:
-            arguments.append(self._put(rows, "slots"))
-        self._state, on_device = self._compiled("decode", window, *arguments)
+        self._state, on_device = self._compiled("decode", window, *self._decode_arguments(rows, min_finished))
         report: DecodeReport = jax.device_get(on_device)
 
         finished, row_of = {}, {slot: slot for slot in range(self.slots)}
@@ -381,25 +378,36 @@ class SlotSampler:
         self.statistics.compiled_shapes = self._compiled.count
         return finished
 
+    def _no_rows(self, size: int, window: int) -> np.ndarray | None:
+        """Returns rows of padding for a block of `size` slots of each share; None: it computes all slots in place."""
+        # On several devices, writing back into contexts longer than the window needs the rows of each share.
+        if size == self._share and (self._shares == 1 or window == self.context):
+            return None
+        return np.full((self._shares, size), self._share, np.int32)
+
+    def _decode_arguments(self, rows: np.ndarray | None, min_finished: int) -> tuple:
+        if self._device_table is None or self._stop_sets_on_device != self._stops.sets:
+            self._device_table, self._stop_sets_on_device = self._put(self._stops.table), self._stops.sets
+        arguments = self._params, self._state, self._device_table, self._eos, self._put(np.int32(min_finished))
+        return arguments if rows is None else (*arguments, self._put(rows, "slots"))
+
     def warm_up(self, stops: Iterable[tuple[str, ...]] = ()) -> int:
-        """Compiles every shape that a run can need, on dummy data; returns their number."""
+        """Compiles every shape that a run can need, several at once; returns their number."""
         for stop in stops:
             self._stops.start(stop)
-        pad = self._tokenizer.pad_id
+        starting = np.zeros(self.slots, bool), SlotParameters.empty(self.slots)
+        calls: list[tuple] = [("begin", 0, self._state, *self._put(starting, "slots"))]
         for window in self._windows:
-            for rows, tokens in itertools.product(self._append_rows, self._append_tokens):
-                length = max(1, min(tokens, window - 1))
-                self._lengths[:] = window - length  # so that this window is chosen
-                self._append(dict.fromkeys(range(min(rows, self.slots)), [pad] * length))
-            length = max(1, window - self._block - 1)
-            self._lengths[:] = length
-            self.fork(0, [])
-            for running in self._decode_rows:
-                self._lengths[:] = length
-                self.begin(dict.fromkeys(range(running), SamplingParameters(max_tokens=1)))
-                self.decode()
-        self.free(range(self.slots))
-        self.statistics = SamplerStatistics(compiled_shapes=self._compiled.count)
+            targets = self._put(np.zeros(self.slots, np.int32))
+            calls.append(("fork", window, self._state, self._put(np.int32(0)), targets))
+            for size in self._decode_rows:
+                calls.append(("decode", window, *self._decode_arguments(self._no_rows(size, window), 1)))
+            fitting = sorted({_bucket(self._append_tokens, min(tokens, window)) for tokens in self._append_tokens})
+            for rows, tokens in itertools.product(self._append_rows, fitting):
+                arrays = self._put(self._padding(rows, tokens), "slots")
+                calls.append(("append", window, self._params, self._state, *arrays))
+        self._compiled.compile(calls)
+        self.statistics.compiled_shapes = self._compiled.count
         return self._compiled.count
 
 

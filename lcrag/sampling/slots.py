@@ -8,8 +8,10 @@ Slots are divided into equal consecutive shares, one for each group of devices t
 within each share; the size of a share marks padding.
 """
 
+import concurrent.futures
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -37,7 +39,7 @@ from lcrag.policy import (
     replicated,
     unembed,
 )
-from lcrag.policy.attention import ChunkCache, has_chunk_kernel
+from lcrag.policy.attention import ChunkCache, RowsCache, by_share, has_chunk_kernel
 from lcrag.sampling.choice import FOUND, sample_token, streams, uniforms
 
 # --- The form of parameters and cache ---
@@ -417,10 +419,18 @@ class CompiledFunctions:
 
     def __call__(self, name: str, window: int, *arguments) -> Any:
         """Calls a function, compiled for a window of the cache and the shapes of the arrays; `begin` reads no cache."""
+        return self._for(name, window, *arguments)(*arguments)
+
+    def compile(self, calls: Sequence[tuple]) -> None:
+        """Compiles functions for the arguments of calls, which are not made, one on each of the host's processors."""
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda call: self._for(*call), calls))
+
+    def _for(self, name: str, window: int, *arguments) -> Callable:
         key = name, window, *(getattr(argument, "shape", ()) for argument in arguments)
         if key not in self._compiled:
             self._compiled[key] = self.lower(name, window, *arguments).compile()
-        return self._compiled[key](*arguments)
+        return self._compiled[key]
 
 
 @functools.lru_cache(maxsize=32)
@@ -434,7 +444,7 @@ def compiled_functions(form: SamplerForm, slots: int, context: int, block: int) 
 
 def per_slot(x: Shaped[Array, "slots *rest"], rows: Int[Array, "shares rows"]) -> Shaped[Array, "chosen *rest"]:
     """Selects the slots' entries, in order."""
-    return _by_share(lambda mine, rows: mine[rows], x, rows).reshape(-1, *x.shape[1:])
+    return by_share(lambda mine, rows: mine[rows], x, rows).reshape(-1, *x.shape[1:])
 
 
 def with_per_slot(
@@ -442,12 +452,8 @@ def with_per_slot(
 ) -> Shaped[Array, "slots *rest"]:
     """The inverse of `per_slot`: writes the slots' entries."""
     parts = new.reshape(*rows.shape, *x.shape[1:])
-    put = _by_share(lambda mine, rows, new: mine.at[rows].set(new, mode="drop"), x, rows, parts)
+    put = by_share(lambda mine, rows, new: mine.at[rows].set(new, mode="drop"), x, rows, parts)
     return put.reshape(x.shape)
-
-
-def _by_share(function: Callable[..., Array], x: Array, rows: Array, *others: Array) -> Array:
-    return jax.vmap(function)(x.reshape(rows.shape[0], -1, *x.shape[1:]), rows, *others)
 
 
 def by_layer(function: Callable[..., KeyValueCache], *caches: Cache) -> Cache:
@@ -474,7 +480,11 @@ def _window_of(
     *layers, _, heads, places, width = x.shape
     shared = x.reshape(*layers, rows.shape[0], -1, *x.shape[-3:])
     axis = len(layers)
-    taken = jax.vmap(lambda mine, rows: mine[..., rows, :, :window, :], in_axes=(axis, 0), out_axes=axis)(shared, rows)
+
+    def of_share(mine: Array, rows: Array) -> Array:
+        return mine.at[..., rows, :, :window, :].get(mode="clip")  # padding reads some slot, without a check
+
+    taken = jax.vmap(of_share, in_axes=(axis, 0), out_axes=axis)(shared, rows)
     return taken.reshape(*layers, -1, heads, min(window, places), width)
 
 
@@ -569,12 +579,18 @@ def appended(
 ) -> Cache:
     """Returns the cache of all slots after a chunk of tokens was fed to some from their first positions on."""
     chunk = tokens.shape[1]
-    positions, held = first[:, None] + jnp.arange(chunk), windows_of(cache, rows, window)
-    if not isinstance(held, KeyValueCache) or mesh is None or not has_chunk_kernel(config, mesh, chunk, window):
+    positions = first[:, None] + jnp.arange(chunk)
+    if not isinstance(cache, KeyValueCache):
+        parts = tuple(RowsCache(each.keys, each.values, rows, window, each.wraps) for each in cache)
+        _, parts = forward_layers(config, params, params["layers"], tokens, positions, parts)
+        return tuple(KeyValueCache(each.keys, each.values, each.wraps) for each in parts)
+    held = windows_of(cache, rows, window)
+    assert isinstance(held, KeyValueCache)
+    if mesh is None or not has_chunk_kernel(config, mesh, chunk, window):
         _, seen = extended(config, params, tokens, positions, held)
         return with_new_columns(cache, seen, rows, first, chunk)
     _, grown = forward(config, params, tokens, positions, ChunkCache.of(held.keys, held.values, chunk, mesh))
-    assert isinstance(grown, ChunkCache) and isinstance(cache, KeyValueCache)
+    assert isinstance(grown, ChunkCache)
     starts, _ = starts_within(window, first, chunk, wraps=False)
     columns = zip((cache.keys, cache.values), grown.columns(first, starts), strict=True)
     return KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
