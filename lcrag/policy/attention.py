@@ -197,7 +197,7 @@ class BlockCache(flax.struct.PyTreeNode):
 
 
 class RowsCache(flax.struct.PyTreeNode):
-    """One layer's cache of all slots while tokens are appended to some, on any device but TPUs.
+    """One layer's cache of all slots while tokens are appended to some, for layers that are apart.
 
     The windows of these slots are copied after the new positions were stored, so that the copy follows the layers
     before: CPUs make each layer's in the memory of the one before, and touch no new memory.

@@ -71,16 +71,16 @@ class SamplerForm:
     def apart(self) -> bool:
         """Whether each layer has separate arrays."""
         if self.layers == "auto":
-            return self.decoder.sliding_window is not None or self._platform not in (None, "tpu")
+            return self.decoder.sliding_window is not None or self.platform not in (None, "tpu")
         return self.layers == "apart"
 
     @property
     def transposes_keys(self) -> bool:
         """Whether a block of decoding begins with copies of the caches in the form that CPUs prefer."""
-        return self.apart and self._platform == "cpu"
+        return self.apart and self.platform == "cpu"
 
     @property
-    def _platform(self) -> str | None:
+    def platform(self) -> str | None:
         """The platform of the devices; an abstract mesh has none."""
         return self.mesh.devices.flat[0].platform if isinstance(self.mesh, Mesh) else None
 
@@ -422,8 +422,12 @@ class CompiledFunctions:
         return self._for(name, window, *arguments)(*arguments)
 
     def compile(self, calls: Sequence[tuple]) -> None:
-        """Compiles functions for the arguments of calls, which are not made, one on each of the host's processors."""
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        """Compiles functions for the arguments of calls, which are not made, on all of the host's processors.
+
+        On GPUs one after the other, because compiling for them times kernels on the device.
+        """
+        on_gpu = self._form.platform == "gpu"
+        with concurrent.futures.ThreadPoolExecutor(1 if on_gpu else os.cpu_count()) as pool:
             list(pool.map(lambda call: self._for(*call), calls))
 
     def _for(self, name: str, window: int, *arguments) -> Callable:
