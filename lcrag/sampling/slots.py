@@ -419,7 +419,7 @@ class CompiledFunctions:
 
     def __call__(self, name: str, window: int, *arguments) -> Any:
         """Calls a function, compiled for a window of the cache and the shapes of the arrays; `begin` reads no cache."""
-        return self._for(name, window, *arguments)(*arguments)
+        return self._executable(name, window, *arguments)(*arguments)
 
     def compile(self, calls: Sequence[tuple]) -> None:
         """Compiles functions for the arguments of calls, which are not made, on all of the host's processors.
@@ -428,9 +428,9 @@ class CompiledFunctions:
         """
         on_gpu = self._form.platform == "gpu"
         with concurrent.futures.ThreadPoolExecutor(1 if on_gpu else os.cpu_count()) as pool:
-            list(pool.map(lambda call: self._for(*call), calls))
+            list(pool.map(lambda call: self._executable(*call), calls))
 
-    def _for(self, name: str, window: int, *arguments) -> Callable:
+    def _executable(self, name: str, window: int, *arguments) -> Callable:
         key = name, window, *(getattr(argument, "shape", ()) for argument in arguments)
         if key not in self._compiled:
             self._compiled[key] = self.lower(name, window, *arguments).compile()
