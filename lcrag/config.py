@@ -91,12 +91,12 @@ def register() -> None:
     from lcrag.rewards.domains import domain_reward
     from lcrag.rewards.terms import answer_only
     from lcrag.runs.folder import Trackers
-    from lcrag.train.steps import policy as load_policy
 
     called = (episodes.Chat, episodes.Retries, episodes.Runner, sampling.Sampler)
-    for each in (*called, answer_only, domain_reward, load_policy, question_judgements):
+    for each in (*called, answer_only, domain_reward, question_judgements):
         gin.external_configurable(each, module="lcrag")
     gin.external_configurable(policy.make_mesh, "mesh", module="lcrag")
+    gin.external_configurable(policy.load_policy, "policy", module="lcrag")
     classes = (learning.Critic, learning.Layout, learning.PolicyGradient, learning.Supervised, adamw)
     for made in (*classes, policy.DecoderConfig, policy.RopeScaling, policy.Lora, Computation, Trackers):
         gin.register(made, module="lcrag")
@@ -104,7 +104,11 @@ def register() -> None:
     sys.meta_path.append(ModulesHere())
 
 
-NAMED = {"make_mesh": "mesh", "compile_programs": "compile"}  # functions with another name in gin files
+NAMED = {
+    "make_mesh": "mesh",
+    "load_policy": "policy",
+    "compile_programs": "compile",
+}  # functions with another name in gin files
 # What the caller gives to a program or a restriction of collections, and to a command, by the first parameter.
 CALLER_GIVES = {"question": {"question", "collections", "languages"}, "output_dir": {"output_dir", "words"}}
 

@@ -131,7 +131,7 @@ def step() -> None:
         programs = [
             (dataclasses.replace(question, id=str(i)), answering(text), first + i) for i, text in enumerate(own)
         ]
-        records = runner.run(programs, policy_version=number)
+        records = runner.run(programs)
         sampled = time.perf_counter()
         rewards = np.array([len(record.outcome.answer or "") % 7 for record in records], float)
         advantages = group_advantages(rewards, groups)
@@ -139,7 +139,7 @@ def step() -> None:
         batch = batch.replace(reference_log_probabilities=np.asarray(score(reference, batch)))
         scored = time.perf_counter()
         state, metrics = jax.block_until_ready(update(state, batch))
-        made.set_params(state.params)
+        made.set_params(state.params, number + 1)
         ended = time.perf_counter()
         assert float(metrics["sampling_training_gap"]) < 1e-3
         seconds.append((ended - started, sampled - started, scored - sampled, ended - scored))

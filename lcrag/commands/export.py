@@ -22,11 +22,10 @@ from lcrag.errors import UserError
 from lcrag.files import write_json_lines
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.learning.learners import frozen_fingerprint
-from lcrag.policy import Policy, join, split_trainable
+from lcrag.policy import Policy, join, save_policy, split_trainable
 from lcrag.policy.config import ComputeDtype
 from lcrag.runs import check_used
 from lcrag.runs.folder import CHECKPOINTS
-from lcrag.train.steps import save_policy
 
 FORMATS = ("atif", "messages")
 USAGE = "lcrag export RUN [STEP] [--to=FORMAT] --output_dir=FOLDER"

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Any, Literal, SupportsFloat
 
 import numpy as np
-from jaxtyping import Bool, Float32, Int32
+from jaxtyping import Bool, Float, Float32, Int32
 
 from lcrag.data.questions import Question
 from lcrag.episodes.programs import Outcome
+from lcrag.learning import Trajectory
 
 PROMPT_TURN = -1
 
@@ -65,7 +66,7 @@ class EpisodeRecord:
     # Of the untruncated distribution at the sampling temperature; 0 where the environment wrote.
     log_probabilities: Float32[np.ndarray, "length"]
     turn: Int32[np.ndarray, "length"]  # index into `turns`; -1 in the prompt
-    policy_version: int  # how many updates the parameters that sampled it had received
+    policy_version: int  # how many rollouts the parameters that sampled it had learned from
     outcome: Outcome  # what the program returned
     counts: dict[str, int]
     finished: bool  # whether the program ended by itself; False: the context was full
@@ -77,11 +78,30 @@ class EpisodeRecord:
     opening: tuple[str, ...] = ()  # the texts of the prompt, without a chat template
     system: str | None = None  # the program's instructions, which are also part of the prompt
     waits: tuple[Wait, ...] = dataclasses.field(default=(), compare=False)  # in the order of the answers
+    temperatures: tuple[float, ...] = ()  # at which the policy sampled; empty: unknown, as in a record that was read
 
     def __post_init__(self):
         lengths = {len(each) for each in (self.tokens, self.by_policy, self.log_probabilities, self.turn)}
         if len(lengths) != 1:
             raise ValueError(f"the arrays of an episode must have equal lengths, not {sorted(lengths)}")
+
+    def trajectory(
+        self,
+        advantage: SupportsFloat = 0.0,
+        reward: SupportsFloat = 0.0,
+        step_rewards: Float[np.ndarray, "length"] | None = None,
+    ) -> Trajectory:
+        """Returns the episode in the form that `Learner.learn` takes; see `Trajectory`."""
+        return Trajectory(
+            self.tokens,
+            self.by_policy,
+            self.log_probabilities,
+            float(advantage),
+            float(reward),
+            step_rewards,
+            self.policy_version,
+            self.temperatures,
+        )
 
 
 def episode_json(

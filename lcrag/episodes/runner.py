@@ -382,24 +382,21 @@ class Runner:
             raise UserError(f"Runner.cut_passages is {self.cut_passages!r}: choose one of {', '.join(CUTS)}")
         self.chat.check(self.tokenizer)
 
-    def run(self, programs: Programs, *, policy_version: int = 0) -> list[EpisodeRecord]:
+    def run(self, programs: Programs) -> list[EpisodeRecord]:
         """Runs programs to their end; returns their records in the order of `programs`. See `stream`."""
         episodes = self._start(programs)
         for _ in self._serve(episodes):
             pass
-        return [episode.record(policy_version) for episode in episodes]
+        return [episode.record(self.sampler.policy_version) for episode in episodes]
 
-    def stream(
-        self, programs: Programs, *, policy_version: int = 0, abandoned: threading.Event | None = None
-    ) -> Iterator[EpisodeRecord]:
+    def stream(self, programs: Programs, *, abandoned: threading.Event | None = None) -> Iterator[EpisodeRecord]:
         """Runs programs, and yields each record as soon as its episode has finished.
 
         Uses every slot of the sampler and leaves them all free. Closing the iterator early abandons the other episodes;
-        another thread sets `abandoned` to end the run between two passes by `Abandoned`. The version of the sampler's
-        parameters is written into the records.
+        another thread sets `abandoned` to end the run between two passes by `Abandoned`.
         """
         for episode in self._serve(self._start(programs), abandoned):
-            yield episode.record(policy_version)
+            yield episode.record(self.sampler.policy_version)
 
     def check(self, programs: Programs) -> None:
         """Raises a UserError if a prompt does not fit the context, or offers a tool that the runner lacks.

@@ -381,6 +381,7 @@ class Transcript:
         self.turns: list[Turn] = []
         self.length = 0
         self.end: int | None = None  # the latest token, if it is an end of sequence that the policy sampled
+        self.temperatures: set[float] = set()  # at which the policy's turns were sampled
         self._pieces: list[tuple[np.ndarray, np.ndarray | None, int]] = []  # tokens, scores of the policy's, turn
 
     def observe(self, placed: PlacedText) -> None:
@@ -396,6 +397,7 @@ class Transcript:
     def generate(self, sampled: Sampled) -> None:
         """Adds a turn that the policy sampled."""
         self.turns.append(Turn("policy", sampled.text))
+        self.temperatures |= {sampled.temperature} - {None}
         self._add(sampled.tokens, sampled.log_probabilities, len(self.turns) - 1)
         self.end = int(sampled.tokens[-1]) if sampled.finish_reason == "eos" else None
 
@@ -596,6 +598,7 @@ class RunningEpisode(SlotOwner):
             turns=tuple(self.transcript.turns),
             **self.transcript.arrays(),
             policy_version=policy_version,
+            temperatures=tuple(sorted(self.transcript.temperatures)),
             outcome=self.outcome,
             counts=self.counts | self.outcome.counts,
             finished=self._finished,

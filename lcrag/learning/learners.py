@@ -9,6 +9,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Float, PyTree
 
+from lcrag.errors import UserError
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.learning.critic import (
     ActorCriticState,
@@ -124,10 +125,13 @@ class Learner:
 
     Args:
       policy: The initial policy; its parameters are donated.
-      temperature: The sampling temperature.
+      temperature: The sampling temperature, with which learning compares that of every trajectory.
       critic: Estimates the advantages (PPO); None: the trajectories contain them.
       parts: Mini-batches of a rollout, one update each; at most as many as it has episodes.
       passes: Number of passes over a rollout.
+
+    Attributes:
+      policy_version: The number of rollouts learned from so far, with which learning compares that of trajectories.
     """
 
     def __init__(
@@ -136,7 +140,7 @@ class Learner:
         objective: PolicyGradient,
         optimizer: Optimizer,
         layout: Layout,
-        temperature: float,
+        temperature: float = 1.0,
         critic: Critic | None = None,
         *,
         parts: int = 1,
@@ -145,6 +149,8 @@ class Learner:
         config, mesh = policy.config, policy.mesh
         self._layout, self._shares = layout, batch_shares(mesh)
         self._parts, self._passes, self._settings = parts, passes, critic
+        self.policy_version, self._temperature = 0, temperature
+        self._takes_older = objective.importance_cap is not None
         self._scores_old = objective.rescores_old_policy and parts * passes > 1
         self._critic = self._reference = None
         if critic is not None:  # its decoder starts as a copy of the policy's
@@ -179,8 +185,8 @@ class Learner:
 
     def restore(self, checkpoints: Checkpoints) -> int:
         """Continue from the latest intact checkpoint if there is one; return the first step to do."""
-        step, self.state = checkpoints.continue_from(self.state)
-        return step
+        self.policy_version, self.state = checkpoints.continue_from(self.state)
+        return self.policy_version
 
     def learn(self, trajectories: Sequence[Trajectory]) -> dict[str, float]:
         """Update the policy and its critic with the episodes of one rollout; return the metrics.
@@ -188,7 +194,24 @@ class Learner:
         Metrics are means over the updates, except counts, which are those of the last update, and
         "sampling_training_gap", which is that of the first, because later ones are off-policy by design.
         "packing/filled" is the share of the computed positions that held a token.
+
+        Raises:
+          UserError: A trajectory was sampled by another version of the policy, which only an objective with an
+            `importance_cap` corrects for, or at another temperature.
         """
+        versions = {each.policy_version for each in trajectories} - {None, self.policy_version}
+        if versions and not self._takes_older:
+            raise UserError(
+                f"an episode was sampled by version {min(versions)} of the policy, but version {self.policy_version}"
+                " would learn from it: hand over the parameters after every update (sampler.set_params(learner.params,"
+                " learner.policy_version)), or set PolicyGradient.importance_cap, which corrects for the difference"
+            )
+        if temperatures := {t for each in trajectories for t in each.temperatures} - {self._temperature}:
+            raise UserError(
+                f"an episode was sampled at the temperature {min(temperatures):g}, but the loss is computed at"
+                f" {self._temperature:g}: give Runner and Learner one temperature"
+            )
+
         # the scores that the policy, the reference and the critic give before the rollout's updates
         parts = max(1, min(self._parts, len(trajectories)))
         batches = []
@@ -215,6 +238,7 @@ class Learner:
                 worse = max(each["update/non_finite_in_a_row"] for each in (metrics, of_critic))
                 metrics = metrics | of_critic | {"update/non_finite_in_a_row": worse}
             measured.append(metrics)
+        self.policy_version += 1
         means = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
         counts = {name: value for name, value in measured[-1].items() if name.startswith(COUNTS)}
         gap, filled = measured[0]["sampling_training_gap"], float(np.mean([batch.filled for batch in batches]))

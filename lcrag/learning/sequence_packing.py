@@ -36,6 +36,9 @@ class Trajectory:
     advantage: float = 0.0
     reward: float = 0.0  # from which a critic's advantages are estimated
     step_rewards: Float[np.ndarray, " n"] | None = None  # of single tokens, in addition; used only with a critic
+    # What `Learner.learn` compares with its own: see `EpisodeRecord`; None, and no temperature: unknown.
+    policy_version: int | None = None
+    temperatures: tuple[float, ...] = ()
 
 
 class Rows(flax.struct.PyTreeNode):

@@ -9,7 +9,7 @@ Public:
   initialise, abstract_parameters, parameter_count, parameter_fingerprint, compute_parameters: Parameters.
   add_lora, merge_lora, split_trainable, join: Adapters.
   make_mesh, AnyMesh, check_mesh_sizes, param_shardings, logical_sharding, gathered, replicated: Sharding.
-  load_hugging_face, save_hugging_face, stored_dtype: Model folders.
+  load_policy, save_policy, check_shape; load_hugging_face, save_hugging_face, stored_dtype: Model folders.
   Tokenizer, TokenIds, HuggingFaceTokenizer, SentencePieceTokenizer, load_tokenizer, vocabulary_tokenizer,
   ChatTemplate, ChatPrompt: Tokenizers and conversations.
 """
@@ -36,6 +36,7 @@ from lcrag.policy.decoder import (
     unembed_log_probabilities,
 )
 from lcrag.policy.hugging_face import load_hugging_face, read_config, save_hugging_face, stored_dtype
+from lcrag.policy.loading import check_shape, load_policy, save_policy
 from lcrag.policy.parameters import (
     Policy,
     abstract_parameters,

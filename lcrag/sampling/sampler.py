@@ -73,6 +73,7 @@ class Sampled:
     log_probabilities: np.ndarray  # float32[n]
     text: str  # up to and including the stop string; the rest of the last token is dropped
     finish_reason: FinishReason  # "length": `max_tokens` reached or context full
+    temperature: float | None = None  # of sampling; None: unknown
 
 
 @typed
@@ -160,6 +161,8 @@ class SlotSampler:
     The tokenizer provides the bytes of tokens and the end-of-sequence ids. Without a mesh there is one device.
     """
 
+    policy_version = 0  # how many rollouts its parameters have learned from
+
     def __init__(
         self,
         config: DecoderConfig,
@@ -219,9 +222,13 @@ class SlotSampler:
         """Number of tokens in a slot's context."""
         return int(self._lengths[slot])
 
-    def set_params(self, params) -> None:
-        """Replaces the parameters and drops all contexts, whose keys and values the old parameters computed."""
+    def set_params(self, params, policy_version: int) -> None:
+        """Replaces the parameters and drops all contexts, whose keys and values the old parameters computed.
+
+        `policy_version` is that of the learner which the parameters come from (`Learner.policy_version`), or 0.
+        """
         self.drop_params()
+        self.policy_version = policy_version
         self._params = self._form.placed(params)
         self.free(range(self.slots))
 
@@ -372,7 +379,7 @@ class SlotSampler:
                 tokens, log_probabilities = map(np.concatenate, zip(*blocks, strict=True))
                 content = self._tokenizer.decode_bytes(tokens[:-1] if reason == "eos" else tokens)
                 text = text_until_stop(content, request.stop if reason == "stop" else ())
-                finished[slot] = Sampled(tokens, log_probabilities, text, reason)
+                finished[slot] = Sampled(tokens, log_probabilities, text, reason, request.temperature)
         self.statistics.decode_steps += int(report.steps)
         self.statistics.slot_steps += int(report.steps) * len(report.counts)
         self.statistics.compiled_shapes = self._compiled.count

@@ -38,7 +38,7 @@ from lcrag.evaluation import evaluate as metric_rows
 from lcrag.evaluation.tables import phase_table, wall_time_table
 from lcrag.files import Journal, file_name, write_text
 from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, plan_diversity
-from lcrag.policy import parameter_fingerprint
+from lcrag.policy import check_shape, load_policy, parameter_fingerprint
 from lcrag.policy.config import computation_of
 from lcrag.rewards import Reward
 from lcrag.rewards.text import is_visible
@@ -48,8 +48,7 @@ from lcrag.runs.folder import CONFIG, RUN, read_provenance
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
 from lcrag.train.rollout import Rollouts, in_order
-from lcrag.train.steps import CALLS, check_rewarded, check_shape
-from lcrag.train.steps import policy as load_policy
+from lcrag.train.steps import CALLS, check_rewarded
 
 # --- The evaluation ---
 

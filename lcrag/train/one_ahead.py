@@ -36,8 +36,8 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         self,
         rollouts: Rollouts,
         learner: Learner,
-        sample: Callable[[int, int, Rollout | None], Sampled],
-        sample_share: Callable[[int, int], Rollout],
+        sample: Callable[[int, Rollout | None], Sampled],
+        sample_share: Callable[[int], Rollout],
     ):
         self._rollouts, self._learner, self._sample, self._sample_share = rollouts, learner, sample, sample_share
         self._config = rollouts.policy.config
@@ -56,7 +56,7 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         """Continues from the latest intact checkpoint if there is one; returns the first step to do."""
         step, restored = checkpoints.continue_from(self.state)
         self._behaviour = restored.pop(BEHAVIOUR)
-        self._learner.state = type(self._learner.state)(**restored)
+        self._learner.state, self._learner.policy_version = type(self._learner.state)(**restored), step
         return step
 
     def begin(self, step: int) -> None:
@@ -65,9 +65,7 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         def work() -> Sampled | Rollout:
             self._waited["sampler"] += time.monotonic() - self._idle_since
             try:
-                version = max(0, step - 1)
-                alone = jax.process_count() == 1
-                return self._sample(step, version, None) if alone else self._sample_share(step, version)
+                return self._sample(step, None) if jax.process_count() == 1 else self._sample_share(step)
             finally:
                 self._idle_since = time.monotonic()
 
@@ -75,7 +73,7 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
             self._idle_since = time.monotonic()
         else:
             self._behaviour = self._copied()
-        self._rollouts.set_params(join(self._behaviour, self._frozen))
+        self._rollouts.set_params(join(self._behaviour, self._frozen), max(0, step - 1))
         self._sampling = self._thread.submit(work)
 
     def take(self, step: int) -> Sampled:
@@ -85,7 +83,7 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         futures.wait([self._sampling])
         self._waited["trainer"] += time.monotonic() - started
         sampled = self._sampling.result()
-        return sampled if isinstance(sampled, Sampled) else self._sample(step, max(0, step - 1), sampled)
+        return sampled if isinstance(sampled, Sampled) else self._sample(step, sampled)
 
     def idle_shares(self, seconds: float) -> dict[str, float]:
         """Returns the shares of a step's seconds in which the sampler and the trainer waited for each other."""

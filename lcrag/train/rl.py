@@ -20,7 +20,7 @@ from lcrag.errors import UserError, typed
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner, frozen_fingerprint
-from lcrag.policy import Policy
+from lcrag.policy import Policy, save_policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
@@ -44,7 +44,6 @@ from lcrag.train.steps import (
     memory_metrics,
     rate_metrics,
     rollout_flops,
-    save_policy,
     skipped_notice,
     unscored_notice,
     wall_time,
@@ -170,22 +169,21 @@ def train(
     about = provenance(seed=seed, hashes=hashes)
 
     # --- How a step is sampled; the learner, the display and the first step, which these functions use, are made below.
-    def sample(step: int, policy_version: int, begun: Rollout | None = None) -> Sampled:
+    def sample(step: int, begun: Rollout | None = None) -> Sampled:
         return sample_step(
             rollouts,
             groups_of_step(table, seed=seed, step=step, couplings=drawn),
             step=step,
-            policy_version=policy_version,
             max_rollouts=max_rollouts,
             first_number=step * episodes_per_step,
             display=display,
             begun=begun,
         )
 
-    def sample_share(step: int, policy_version: int) -> Rollout:
+    def sample_share(step: int) -> Rollout:
         """Samples only this process's share of the first rollout, as a thread may do with several processes."""
         groups = groups_of_step(table, seed=seed, step=step, couplings=drawn)[:questions_per_step]
-        rollout = rollouts.begin(groups, step * episodes_per_step, step=step, policy_version=policy_version)
+        rollout = rollouts.begin(groups, step * episodes_per_step, step=step)
         show_rollout(rollout, display)
         return rollout
 
@@ -193,8 +191,8 @@ def train(
         """Samples each step with the parameters of the update before it."""
         for step in range(first, steps):
             with saved.interruptible():
-                rollouts.set_params(learner.params)
-                sampled = sample(step, policy_version=step)
+                rollouts.set_params(learner.params, learner.policy_version)
+                sampled = sample(step)
             yield step, sampled
 
     def sample_ahead(ahead: OneAhead) -> Iterator[tuple[int, Sampled]]:

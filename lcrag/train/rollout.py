@@ -162,15 +162,18 @@ class Rollouts:
         handed = hand_over(self.policy.config, params, self.policy.mesh, self._meshes)
         return {lane: copy for lane, copy in enumerate(handed) if copy is not None}
 
-    def set_params(self, params: PyTree) -> None:
-        """Replaces the parameters with which the lanes sample; all processes call it at the same point."""
+    def set_params(self, params: PyTree, policy_version: int = 0) -> None:
+        """Replaces the parameters with which the lanes sample; all processes call it at the same point.
+
+        `policy_version` is written into the episodes; 0 if they are not learned from.
+        """
         if self.lane_count == 1:
-            self.runner.sampler.set_params(params)
+            self.runner.sampler.set_params(params, policy_version)
             return
         for runner in self.runners.values():
             runner.sampler.drop_params()  # there may be no memory for two copies
         for lane, copy in self._handed_over(params).items():
-            self.runners[lane].sampler.set_params(copy)
+            self.runners[lane].sampler.set_params(copy, policy_version)
 
     def written_tokens(self) -> int:
         """Returns how many tokens this process's lanes have written in the latest rollout, while it runs."""
@@ -180,12 +183,11 @@ class Rollouts:
         """Stops the rollout that another thread samples, before its next block, and every later rollout."""
         self._abandoned.set()
 
-    def begin(self, groups: Sequence[Coupled], first_number: int, *, step: int, policy_version: int) -> Rollout:
+    def begin(self, groups: Sequence[Coupled], first_number: int, *, step: int) -> Rollout:
         """Returns the rollout of groups to learn from.
 
         With several lanes it does not communicate with other processes and may run on any thread. An episode's number
-        selects its random stream; `step` is the one that learns from the episodes, and `policy_version` the number of
-        updates that the parameters have received.
+        selects its random stream; `step` is the one that learns from the episodes.
         """
         numbers = itertools.count(first_number)
         programs = [
@@ -193,7 +195,7 @@ class Rollouts:
             for group in groups
         ]
         score = functools.partial(self.method.score, step=step)
-        return self._begin(groups, programs, score, policy_version=policy_version)
+        return self._begin(groups, programs, score)
 
     def begin_unscored(self, programs: Programs, **settings: Any) -> Rollout:
         """Returns the rollout of programs that are not learned from, the same in every process, numbered differently.
@@ -209,7 +211,6 @@ class Rollouts:
         groups: Sequence[Coupled],
         programs: Sequence[Programs],
         score: Callable[[Sequence[EpisodeRecord]], list[Episode]],
-        policy_version: int = 0,
         **settings: Any,
     ) -> Rollout:
         """Returns the rollout of this process's share of the groups; `programs` are those of each group."""
@@ -224,7 +225,7 @@ class Rollouts:
             before = dataclasses.replace(sampler.statistics)
             runner = self._running[lane] = dataclasses.replace(self.runners[lane], **settings)
             records: list[EpisodeRecord] = []
-            for record in runner.stream(shares[lane], policy_version=policy_version, abandoned=self._abandoned):
+            for record in runner.stream(shares[lane], abandoned=self._abandoned):
                 records.append(record)
                 yield record
             records.sort(key=lambda record: record.episode)
@@ -327,7 +328,6 @@ def sample_step(
     groups: Sequence[Coupled],
     *,
     step: int,
-    policy_version: int,
     max_rollouts: int,
     first_number: int,
     display: ProgressDisplay,
@@ -349,7 +349,7 @@ def sample_step(
     while len(done) < max_rollouts and missing > 0 and place < len(groups):
         # Rollout and rewards.
         number, wanted = first_number + len(episodes), groups[place : place + missing]
-        rollout = begun or rollouts.begin(wanted, number, step=step, policy_version=policy_version)
+        rollout = begun or rollouts.begin(wanted, number, step=step)
         begun, place = None, place + missing
         show_rollout(rollout, display)
         done.append(rollouts.join(rollout))

@@ -15,7 +15,7 @@ from lcrag.errors import UserError, typed
 from lcrag.learning import Layout, Optimizer, Supervised
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import SupervisedLearner, frozen_fingerprint
-from lcrag.policy import Policy
+from lcrag.policy import Policy, save_policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
@@ -32,7 +32,6 @@ from lcrag.train.steps import (
     learning_flops,
     memory_metrics,
     rate_metrics,
-    save_policy,
     skipped_notice,
 )
 

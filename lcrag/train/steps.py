@@ -1,4 +1,4 @@
-"""What surrounds the steps of a training: loads and checks before, metrics and checkpoints between, the export after.
+"""What surrounds the steps of a training: checks before, metrics and checkpoints between.
 
 Metrics have their names in `metrics.jsonl`. Model FLOPs utilisation (Chowdhery et al., 2022, PaLM, appendix B) is
 operations by formula / seconds / peak rate: padding, recomputation, compilation and waiting lower it. If the peak rate
@@ -7,7 +7,6 @@ is unknown (CPUs), only rates are given.
 
 import collections
 import contextlib
-import logging
 import math
 import pathlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,7 +16,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh
 from jaxtyping import Bool, Float, PyTree
 
 from lcrag.data.questions import Question, records_fingerprint
@@ -30,19 +28,8 @@ from lcrag.evaluation.metrics import Answered, correct_language
 from lcrag.files import resolved_folder
 from lcrag.learning import Layout, Trajectory
 from lcrag.learning.checkpoints import Checkpoints
-from lcrag.policy import (
-    AnyMesh,
-    DecoderConfig,
-    Policy,
-    add_lora,
-    load_hugging_face,
-    load_tokenizer,
-    parameter_fingerprint,
-    read_config,
-    save_hugging_face,
-    stored_dtype,
-)
-from lcrag.policy.config import DEFAULT_COMPUTATION, Computation, ComputeDtype, accelerator_of, computation_of
+from lcrag.policy import AnyMesh, DecoderConfig, Policy, parameter_fingerprint
+from lcrag.policy.config import accelerator_of
 from lcrag.policy.hugging_face import sampled_fingerprint
 from lcrag.policy.parameters import causal_mean, forward_flops, update_flops
 from lcrag.retrieval import SearchableCollections
@@ -51,38 +38,7 @@ from lcrag.runs.folder import upload_copies
 from lcrag.runs.processes import HeldSignals, Stopped
 from lcrag.train.method import Episode, GroupStatistics, group_ids, values_of
 
-# --- Before the first step, and after the last ---
-
-
-def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATION, adapter_seed: int = 0) -> Policy:
-    """Loads a policy from a Hugging Face folder, or from the package ("atlas/cold_start").
-
-    Its parameters are sharded over the mesh. With `computation.lora`, new adapters are added, whose random matrices
-    `adapter_seed` selects, and the weights are frozen.
-    """
-    path, lora = resolved_folder(folder), computation.lora
-    logging.getLogger("lcrag.activity").info("loading the policy %s", path)
-    config, params = load_hugging_face(path, "float32" if lora is None else computation.compute_dtype, mesh)
-    if lora is not None:
-        config, params = add_lora(config, params, lora, jax.random.key(adapter_seed), mesh)
-    config = computation.of(config)
-    saved_dtype = None if lora is None else stored_dtype(path)
-    tokenizer = load_tokenizer(path)
-    if tokenizer.vocabulary_size > config.vocabulary_size:
-        raise UserError(
-            f"{path}/tokenizer.json has {tokenizer.vocabulary_size} tokens, but the model embeds only"
-            f" {config.vocabulary_size}: the tokenizer belongs to another model"
-        )
-    return Policy(folder, config, params, tokenizer, mesh, saved_dtype)
-
-
-def check_shape(folder: str, like: Policy) -> None:
-    """Raises a UserError unless the `config.json` in a folder describes a model of the same shape as `like`."""
-    if computation_of(like.config).of(read_config(resolved_folder(folder))) != like.config:
-        raise UserError(
-            f"the policy in {folder} has another shape than {like.name}: compare policies of one shape"
-            " (Evaluation.references = {} compares with none)"
-        )
+# --- Before the first step ---
 
 
 def check_models(models: Iterable[object]) -> None:
@@ -140,16 +96,6 @@ def content_hashes(
     files = {"folder of the policy": sampled_fingerprint(folder)} if jax.process_count() > 1 else {}
     check_same_everywhere(files | hashes)
     return hashes
-
-
-def save_policy(folder: pathlib.Path, policy: Policy, params: Any, dtype: ComputeDtype | None = None) -> None:
-    """Writes a policy with the given parameters as a Hugging Face folder: weights, configuration, tokenizer, template.
-
-    Adapters are merged; tensors have the policy's `saved_dtype` unless `dtype` is given.
-    """
-    tokenizer = policy.tokenizer
-    dtype = dtype or policy.saved_dtype
-    save_hugging_face(folder, policy.config, params, dtype, eos_ids=tokenizer.eos_ids, save_tokenizer=tokenizer.save)
 
 
 # --- Checkpoints between steps ---

@@ -32,7 +32,9 @@ from lcrag.sampling import Sampled
 
 
 def test_the_line_of_json():
-    (record,) = runner(lambda *_: "<answer>Lima</answer>").run(lcrl_programs(1), policy_version=2)
+    r = runner(lambda *_: "<answer>Lima</answer>")
+    r.sampler.policy_version = 2
+    (record,) = r.run(lcrl_programs(1))
     row = episode_json(record, rewards={"total": np.float32(0.5)}, advantage=np.float32(0.25))
     line = json.loads(json.dumps(row, ensure_ascii=False))
     sampled = int(record.by_policy.sum())

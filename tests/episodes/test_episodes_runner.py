@@ -96,7 +96,9 @@ def test_an_abandoned_run_leaves_the_sampler_usable():
 
 def test_each_token_knows_who_wrote_it():
     tokenizer = tiny_tokenizer()
-    for record in runner(fickle).run(lcrl_programs(16), policy_version=3):
+    r = runner(fickle)
+    r.sampler.policy_version = 3
+    for record in r.run(lcrl_programs(16)):
         assert (record.policy_version, record.finished) == (3, True)
         assert not record.log_probabilities[~record.by_policy].any()
         assert tokenizer.decode(record.tokens[record.turn == -1]) == record.prompt == "Capital of Peru?\n"

@@ -343,11 +343,11 @@ def test_new_masters_replace_the_samplers_copy():
     first, second = random_parameters(0), random_parameters(1)
     sampler = SlotSampler(NARROW, first, tiny_tokenizer(), SMALL)
     before = sampled(sampler)
-    sampler.set_params(second)
+    sampler.set_params(second, 1)
     after = sampled(sampler)
     assert before != after
     assert after == sampled(SlotSampler(NARROW, second, tiny_tokenizer(), SMALL))
-    sampler.set_params(compute_parameters(NARROW, first))
+    sampler.set_params(compute_parameters(NARROW, first), 0)
     assert sampled(sampler) == before
     mesh = make_mesh(data=2, fsdp=1, tensor=1, devices=jax.devices()[:2])
     spread = sampled(SlotSampler(NARROW, first, tiny_tokenizer(), SMALL, mesh))

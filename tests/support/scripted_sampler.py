@@ -111,4 +111,4 @@ class ScriptedSampler(SlotSampler):
 
     def _result(self, tokens: list[int], text: str, reason: FinishReason, request: SamplingParameters) -> Sampled:
         noise = np.random.default_rng((request.seed, request.episode)).random(len(tokens), np.float32)
-        return Sampled(np.asarray(tokens, np.int32), -noise, text, reason)
+        return Sampled(np.asarray(tokens, np.int32), -noise, text, reason, request.temperature)

@@ -77,7 +77,7 @@ def make_rollouts(count, devices=1, reward=above_group, program=searching, **lan
 
 def roll_out(rollouts, groups=GROUPS, first=0, *, step=0):
     """The lanes' results of one rollout and its episodes, with advantages."""
-    rollout = rollouts.begin(groups, first, step=step, policy_version=step)
+    rollout = rollouts.begin(groups, first, step=step)
     assert len(list(rollout.finished)) == rollout.total or rollout.failure
     lanes = rollouts.join(rollout)
     episodes = in_order(lanes)

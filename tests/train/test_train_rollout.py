@@ -84,8 +84,10 @@ class Shown(ProgressDisplay):
 @pytest.mark.parametrize(("count", "devices"), [(1, 1), (3, 1), (2, 4)])
 def test_all_episodes_come_in_the_order_of_the_prompts(count, devices):
     shown = Shown()
-    options = {"step": 2, "policy_version": 2, "max_rollouts": 1, "first_number": 20, "display": shown}
-    sampled = sample_step(make_rollouts(count, devices), GROUPS, **options)
+    options = {"step": 2, "max_rollouts": 1, "first_number": 20, "display": shown}
+    rollouts = make_rollouts(count, devices)
+    rollouts.set_params(rollouts.policy.params, policy_version=2)
+    sampled = sample_step(rollouts, GROUPS, **options)
     episodes, [lanes] = sampled.episodes, sampled.rollouts
     asked = [(each.record.question.key, each.record.episode, each.record.policy_version) for each in episodes]
     keys = [each.key for group in GROUPS for each in group for _ in range(2)]
@@ -137,7 +139,7 @@ def test_a_failure_of_one_lane_ends_all_of_them():
 def test_an_abandoned_rollout_is_a_failure():
     rollouts = make_rollouts(2)
     rollouts.abandon()
-    rollout = rollouts.begin(GROUPS, 0, policy_version=0, step=0)
+    rollout = rollouts.begin(GROUPS, 0, step=0)
     assert list(rollout.finished) == []
     assert isinstance(rollout.failure, Abandoned)
 
@@ -197,7 +199,6 @@ def test_dynamic_sampling(drawn, rollouts, teaching, asked, learned):
         pretended,
         groups,
         step=0,
-        policy_version=0,
         max_rollouts=rollouts,
         first_number=0,
         display=Shown(),
