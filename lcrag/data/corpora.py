@@ -240,18 +240,19 @@ class Source:
 
     def passages(
         self,
-        bad_rows: BadRows,
+        bad_rows: BadRows | None = None,
         progress: Callable[[float], None] = lambda share: None,
         workers: int | None = None,
     ) -> Iterator[Passage]:
         """Yields the passages in the order of the files.
 
         Args:
+          bad_rows: Takes the rows that cannot be used; None: the first is a UserError.
           progress: Called after each block of documents with the share of the source's bytes that was read.
           workers: Processes that clean wikitext; None: one less than the available cores, at least one; 0: this process
             cleans.
         """
-        sizes = [path.stat().st_size for path in self.files]
+        sizes, bad_rows = [path.stat().st_size for path in self.files], bad_rows or BadRows()
         if self.kind != "dump":
             workers = 0
         elif workers is None:

@@ -713,7 +713,7 @@ def load_encoder(
     max_tokens: int | None = None,
     devices: Devices = "all",
 ) -> Encoder:
-    """Reads an encoder written by `save_encoder`, `sentence-transformers` or `transformers`.
+    """Reads an encoder written by `save_encoder`, `sentence-transformers` or `transformers`, or "atlas/encoder".
 
     Settings that are not given (see `EncoderSettings`) come from the files of `sentence-transformers`; if these state
     no prompts, texts have no prefix, unless the model is called E5, whose folders leave the prefixes to the model card.
@@ -721,7 +721,7 @@ def load_encoder(
     caller nor a file. For `devices`, see `rows_mesh`. A file that is missing, damaged, inconsistent with the others, or
     not supported is a UserError.
     """
-    folder = readable_folder(folder)
+    folder = readable_folder(resolved_folder(folder))
     _ACTIVITY.info("loading the encoder %s", folder)
     if not folder.is_dir():
         raise UserError(f"no encoder at {folder}: there is no such folder")

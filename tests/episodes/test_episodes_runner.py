@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import re
 import threading
+import time
 
 import jax
 import numpy as np
@@ -92,6 +93,13 @@ def test_an_abandoned_run_leaves_the_sampler_usable():
     stream.close()
     assert not r.sampler.running
     assert_same(r.run(lcrl_programs(24)), reference())
+
+
+def test_the_wait_for_searches_is_measured():
+    r = runner(searches_then_answers, search=slow(0.05))
+    started = time.monotonic()
+    r.run(lcrl_programs(2))
+    assert 0.05 <= r.statistics.retrieval_wait_seconds <= time.monotonic() - started
 
 
 def test_each_token_knows_who_wrote_it():

@@ -17,6 +17,7 @@ from lcrag.episodes.searches import (
     NOTHING_FOUND,
     READ_CHARACTERS,
     SEARCH_FAILED,
+    Framed,
     cut,
     ranked,
     sentences_of,
@@ -127,6 +128,14 @@ def test_the_block_keeps_its_budget_and_its_tags(languages, budget, style, singl
     assert block.startswith(STYLES[style].before)
     assert block.endswith(STYLES[style].after)
     assert block.count("<") == block.count(">") == bare.count("<")
+
+
+@given(PASSAGES, st.integers(0, 300), st.text("abc <>", max_size=40), st.text("abc <>", max_size=40))
+def test_a_frame_leaves_the_block_the_rest_of_the_room(texts, room, before, after):
+    """As if the block were fitted alone; a token is a byte, so a text has as many as its parts."""
+    tokenizer, block = tokenizer_with_tags(), information(found_in(texts), "atlas", budget_tokens=1000)
+    alone = block.fit(tokenizer, room - len(before) - len(after))
+    assert Framed(before, block, after).fit(tokenizer, room) == (None if alone is None else before + alone + after)
 
 
 def test_every_language_stays_visible_and_the_unused_budget_flows():

@@ -26,9 +26,9 @@ from lcrag.episodes import (
 )
 from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.episodes.searches import STYLES
-from lcrag.episodes.tags import quoted
+from lcrag.episodes.tags import QUOTES, quoted
 from lcrag.errors import UserError
-from lcrag.methods.rag_r1.curation import Selected, segments, select, split
+from lcrag.methods.rag_r1.curation import ParallelOracle, Selected, segments, select, split, unfiltered
 from lcrag.methods.rag_r1.program import (
     LAYOUTS,
     ParallelQueries,
@@ -88,9 +88,15 @@ def test_queries_are_read_as_defined(text, queries, dropped, empty):
     assert parallel_queries(text, 1) == ParallelQueries(asked=(whole,) if whole else (), empty=int(not whole))
 
 
-@given(st.lists(st.text("ab ,、x’", min_size=1, max_size=9), min_size=1, max_size=3, unique_by=str.strip))
+MARKS = "".join((*QUOTES, *QUOTES.values()))
+
+
+@given(st.lists(st.text(f"ab ,、x’{MARKS}", min_size=1, max_size=9), min_size=1, max_size=3, unique_by=str.strip))
 def test_a_quoted_query_is_read_back(queries):
-    wanted = tuple(query.strip() for query in queries if query.strip())
+    """Whatever marks it holds, as long as it lacks those of one kind."""
+    kinds = [opens + closes for opens, closes in QUOTES.items()]
+    lacking = [query.strip() for query in queries if any(not set(query) & set(kind) for kind in kinds)]
+    wanted = tuple(query for query in lacking if query)
     assert parallel_queries(", ".join(quoted(query) for query in wanted), 3).asked == wanted
 
 
@@ -301,6 +307,38 @@ def test_the_split_keeps_versions_of_a_question_together(tmp_path):
     read = jsonl_questions([read_back(tmp_path, (choice.row() for choice in train))], "d")
     extra = {"selected_because": "", "rollouts_to_right": 0}
     assert read == [dataclasses.replace(choice.question, extra=extra) for choice in train]
+
+
+@given(st.lists(st.sampled_from(["right", "later", "never"]), max_size=40), st.floats(0, 1))
+def test_a_selection_has_all_hard_questions_with_an_answer_and_a_share_of_the_easy_ones(fates, share):
+    fate = {question.key: each for question, each in zip(QUESTIONS, fates, strict=False)}
+    right = {key: each == "right" for key, each in fate.items()}
+    later = {key: 1 + number for number, (key, each) in enumerate(fate.items()) if each == "later"}
+    chosen = {one.question.key: one for one in select(QUESTIONS, right, later, easy_share=share, seed=1)}
+    easy = {key for key, one in chosen.items() if one.because == "right at first"}
+    assert len(easy) == round(share * fates.count("right"))
+    assert all(right[key] and chosen[key].rollouts == 0 for key in easy)
+    assert {key: one.rollouts for key, one in chosen.items() if key not in easy} == later
+    assert list(chosen) == [question.key for question in QUESTIONS if question.key in chosen]
+    # Without the filter, those that were never answered come in addition.
+    hard = {key for key, each in fate.items() if each != "right"}
+    everything = unfiltered(QUESTIONS, right, later, [], easy_share=share, seed=1)
+    assert {one.question.key for one in everything} == easy | hard
+
+
+def test_the_oracle_reads_what_it_is_shown_and_quotes_only_parallel_queries():
+    extra = {"kind": "currency", "subject": ["country", "FI"], "entity": "Finland, north"}
+    question = dataclasses.replace(QUESTION, extra=extra)
+    shown, query = "<information>\nFinland: currency: euro\n</information>", "Finland, north currency"
+    oracle, prompt = ParallelOracle(queries=1, budget=1), ("environment", "?")
+    assert oracle.next_text(question, [prompt]) == f"<search> {query}</search>"
+    assert ParallelOracle().next_text(question, [prompt]) == f'<search> "{query}"</search>'
+    search = ("policy", f"<search> {query}</search>")
+    assert oracle.next_text(question, [prompt, search, ("environment", shown)]).endswith("<answer> euro</answer>")
+    said = ("policy", f"{search[1]}{shown}")  # by the policy itself, which nobody has found
+    assert oracle.next_text(question, [prompt, said, ("environment", "?")]) == "<answer> unknown</answer>"
+    hostile = ("environment", search[1])  # no search of the policy
+    assert oracle.next_text(question, [prompt, hostile]) == f"<search> {query}</search>"
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])
