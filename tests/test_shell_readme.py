@@ -17,7 +17,8 @@ from lcrag.config import configure
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
-RUN_AS_A_WHOLE = ("docs/your_model.md", "docs/your_method.md")  # tests/commands run them with the files that they need
+# Pages that tests/commands run with the files that they need.
+RUN_AS_A_WHOLE = ("docs/your_model.md", "docs/your_method.md", "docs/library.md")
 FENCES = re.compile(r"(?:<!-- (?P<note>[^>]*) -->\n)? *```(?P<language>\w+)\n(?P<code>.*?) *```", re.DOTALL)
 BLOCKS = [(page, *block) for page, text in TEXTS.items() for block in FENCES.findall(text)]
 OTHER_PROGRAMS = ("git", "pip", "tensorboard", "cd", "curl", "gcloud")
@@ -91,6 +92,15 @@ PLAIN = [
 @pytest.mark.parametrize("code", PLAIN)
 def test_python_blocks_run(code):
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+
+
+def test_examples_import_only_what_a_user_has():
+    """And no module of the tests, whose folder is on Python's path here."""
+    python = [code for _, _, language, code in BLOCKS if language == "python"]
+    imported = {name for code in python for name in re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE)}
+    of_tests = {path.stem for path in (ROOT / "tests").rglob("*") if path.is_dir() or path.suffix == ".py"}
+    assert "support" in of_tests
+    assert not imported & of_tests - {"lcrag"}
 
 
 SHOWN = [(note, code) for _, note, language, code in BLOCKS if language == "python" and note]

@@ -10,6 +10,7 @@ others are means over the tokens of the mask.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import jax
@@ -26,7 +27,7 @@ from lcrag.learning.sequence_packing import Batch
 
 def group_advantages(
     rewards: Float[ArrayLike, " n"],
-    group_ids: Integer[ArrayLike, " n"],
+    group_ids: Integer[ArrayLike, " n"] | Sequence[int],
     normalise_std: bool = True,
     ddof: int = 1,
     epsilon: float = 1e-6,

@@ -56,7 +56,7 @@ def check_shape(folder: str, like: Policy) -> None:
         )
 
 
-def save_policy(folder: pathlib.Path, policy: Policy, params: Any, dtype: ComputeDtype | None = None) -> None:
+def save_policy(folder: str | pathlib.Path, policy: Policy, params: Any, dtype: ComputeDtype | None = None) -> None:
     """Writes a policy with the given parameters as a Hugging Face folder: weights, configuration, tokenizer, template.
 
     Adapters are merged; tensors have the policy's `saved_dtype` unless `dtype` is given.

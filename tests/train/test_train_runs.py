@@ -1,6 +1,7 @@
 """Runs of each kind (GRPO, PPO, adapters, one step ahead): what they learn and leave, and that stops change nothing."""
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import json
@@ -28,6 +29,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from lcrag.commands.compile import AbstractRun
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.errors import UserError
 from lcrag.evaluation import read_rows
 from lcrag.files import Journal
 from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory, adamw
@@ -307,15 +309,40 @@ def test_lcrag_compile_has_the_arrays_of_a_learner(lora):
     assert abstract.residents["critic's train state"] == sum(on_a_device)
 
 
-def test_a_small_rollout_has_fewer_mini_batches():
-    """Dynamic sampling may leave fewer episodes than `updates_per_rollout`."""
+def tiny_learner(objective=PolicyGradient(), **settings):  # noqa: B008
     config, mesh = tiny_config(layers=1), make_mesh(devices=jax.devices()[:1])
     policy = Policy("tiny", config, initialise(config, jax.random.key(0), mesh), tiny_tokenizer(), mesh)
     layout = Layout(rows=1, row_lengths=(8,), policy_shares=(1.0,))
-    learner = Learner(policy, PolicyGradient(), adamw(learning_rate=1e-3, steps=5), layout, 1.0, parts=3)
-    episode = Trajectory(np.arange(5), np.arange(5) > 2, np.full(5, -3.0, np.float32), advantage=1.0)
-    learner.learn([episode, episode])
-    assert int(learner.state.step) == 2
+    return Learner(policy, objective, adamw(learning_rate=1e-3, steps=5), layout, **settings)
+
+
+TINY_EPISODE = Trajectory(np.arange(5), np.arange(5) > 2, np.full(5, -3.0, np.float32), advantage=1.0)
+
+
+def test_a_small_rollout_has_fewer_mini_batches():
+    """Dynamic sampling may leave fewer episodes than `updates_per_rollout`."""
+    learner = tiny_learner(parts=3)
+    learner.learn([TINY_EPISODE, TINY_EPISODE])
+    assert (int(learner.state.step), learner.policy_version) == (2, 1)  # a rollout is learned from as a whole
+
+
+def test_episodes_of_another_policy_or_temperature_are_refused():
+    current, older, newer, unknown = (
+        dataclasses.replace(TINY_EPISODE, policy_version=version) for version in (4, 3, 5, None)
+    )
+    cooler = dataclasses.replace(current, temperatures=(0.7, 1.0))
+    for objective in (PolicyGradient(), PolicyGradient(ratio="sequence")):  # which corrects for rounding only
+        learner = tiny_learner(objective)
+        learner.policy_version = 4
+        for other in (older, newer):
+            with pytest.raises(UserError, match=f"by version {other.policy_version} of the policy, but version 4"):
+                learner.learn([current, unknown, other])
+        with pytest.raises(UserError, match="at the temperature 0.7, but the loss is computed at 1: give"):
+            learner.learn([current, cooler])
+    learner = tiny_learner(PolicyGradient(importance_cap=2.0))
+    with pytest.raises(UserError, match="temperature"):  # which nothing corrects for; the version it takes
+        learner.learn([older, cooler])
+    assert learner.policy_version == 0
 
 
 # Adapters.
