@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, SupportsFloat
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int32
+from jaxtyping import Bool, Float32, Int32
 
 from lcrag.data.questions import Question
 from lcrag.episodes.programs import Outcome
@@ -85,23 +85,10 @@ class EpisodeRecord:
         if len(lengths) != 1:
             raise ValueError(f"the arrays of an episode must have equal lengths, not {sorted(lengths)}")
 
-    def trajectory(
-        self,
-        advantage: SupportsFloat = 0.0,
-        reward: SupportsFloat = 0.0,
-        step_rewards: Float[np.ndarray, "length"] | None = None,
-    ) -> Trajectory:
-        """Returns the episode in the form that `Learner.learn` takes; see `Trajectory`."""
-        return Trajectory(
-            self.tokens,
-            self.by_policy,
-            self.log_probabilities,
-            float(advantage),
-            float(reward),
-            step_rewards,
-            self.policy_version,
-            self.temperatures,
-        )
+    def trajectory(self, advantage: SupportsFloat = 0.0, **others: Any) -> Trajectory:
+        """Returns the episode as `Learner.learn` takes it; `others` are a critic's fields of a `Trajectory`."""
+        others |= {"policy_version": self.policy_version, "temperatures": self.temperatures}
+        return Trajectory(self.tokens, self.by_policy, self.log_probabilities, float(advantage), **others)
 
 
 def episode_json(

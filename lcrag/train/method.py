@@ -43,7 +43,7 @@ class Episode:
     def trajectory(self) -> Trajectory:
         """Returns the episode in the form that learning takes."""
         step_rewards = None if self.turn_rewards is None else at_last_tokens(self.record, self.turn_rewards)
-        return self.record.trajectory(self.advantage, self.rewards["total"], step_rewards)
+        return self.record.trajectory(self.advantage, reward=self.rewards["total"], step_rewards=step_rewards)
 
     def json(self, *, advantage: bool = True) -> dict[str, Any]:
         """Returns its row in `episodes/*.jsonl`; `advantage`: whether the update uses the group's advantage."""
