@@ -100,7 +100,7 @@ def local_files(place: str | os.PathLike[str]) -> Path:
 def resolved_folder(folder: str | os.PathLike[str]) -> Path:
     """Returns the local path of a folder of weights: a path or address, or one that ships ("atlas/cold_start")."""
     shipped = WEIGHTS / os.fspath(folder).removeprefix("atlas/")
-    path = local_files(folder)
+    path = local_files(os.fspath(folder))
     return shipped if not path.exists() and shipped.is_dir() else path
 
 

@@ -187,6 +187,7 @@ def record_of(row: Mapping[str, Any], question: Question) -> EpisodeRecord:
         turns=tuple(Turn(**turn) for turn in row["turns"]),
         **token_arrays(row),
         policy_version=row["policy_version"],
+        temperatures=(),  # which rows do not have
         outcome=Outcome(**outcome),
         counts=counts,
         finished=finished,

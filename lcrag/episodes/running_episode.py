@@ -397,7 +397,7 @@ class Transcript:
     def generate(self, sampled: Sampled) -> None:
         """Adds a turn that the policy sampled."""
         self.turns.append(Turn("policy", sampled.text))
-        self.temperatures |= {sampled.temperature} - {None}
+        self.temperatures |= set() if sampled.temperature is None else {sampled.temperature}
         self._add(sampled.tokens, sampled.log_probabilities, len(self.turns) - 1)
         self.end = int(sampled.tokens[-1]) if sampled.finish_reason == "eos" else None
 

@@ -199,7 +199,8 @@ class Learner:
           UserError: A trajectory was sampled by another version of the policy, which only an objective with an
             `importance_cap` corrects for, or at another temperature.
         """
-        versions = {each.policy_version for each in trajectories} - {None, self.policy_version}
+        sampled_by = [each.policy_version for each in trajectories if each.policy_version is not None]
+        versions = set(sampled_by) - {self.policy_version}
         if versions and not self._takes_older:
             raise UserError(
                 f"an episode was sampled by version {min(versions)} of the policy, but version {self.policy_version}"
