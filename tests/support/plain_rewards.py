@@ -49,7 +49,8 @@ def folded(text):
     for _ in range(2):
         text = unicodedata.normalize("NFKC", text.casefold())
     signs = (str(unicodedata.decimal(each, each)) for each in text)
-    return "".join("-" if each in "˗−➖" or unicodedata.category(each) == "Pd" else each for each in signs)
+    text = "".join("-" if each in "˗−➖" or unicodedata.category(each) == "Pd" else each for each in signs)
+    return text.translate(str.maketrans("ʹʻʼʽ\u2044\u2215\u2800", "''''// "))
 
 
 def normalise(text, normalisation="lcrl"):
