@@ -32,9 +32,9 @@ from update import Ours, PyTorch, episode, needed_flops
 
 from lcrag.commands.benchmark import Machine, measured_machine
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, Generate, Observe, Outcome, Program, Runner
+from lcrag.episodes import Chat, EpisodeRecord, Generate, Observe, Outcome, Program, Runner
 from lcrag.learning import Layout, Trajectory
-from lcrag.policy import DecoderConfig, load_hugging_face, load_tokenizer, make_mesh
+from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, load_hugging_face, load_tokenizer, make_mesh
 from lcrag.policy.parameters import decode_bytes, forward_flops
 from lcrag.sampling import Sampler, SlotSampler
 
@@ -84,21 +84,20 @@ def program(written: list[str], sampled: int) -> Program:
     return Outcome(answer=None)
 
 
-def our_rollouts(folder: str, sizes: Sizes) -> tuple[Callable[[], object], SlotSampler]:
-    """Returns a function that runs all episodes through the runner, and its sampler."""
-    config, params = load_hugging_face(folder)
-    # an end that cannot be sampled: lengths are forced
-    tokenizer = dataclasses.replace(load_tokenizer(folder), eos_ids=(config.vocabulary_size,))
-    settings = Sampler(
-        slots=sizes.episodes,
-        context=sizes.length + 16,
-        block=sizes.sampled,
-        min_finished_share=1.0,
-        windows=[start + sizes.sampled + 2 for start in sizes.starts[:-1]],
-        append_rows=(1, 4),
-        append_tokens=(32, 128, 256),
-    )
-    sampler = SlotSampler(config, params, tokenizer, settings)
+def our_rollouts(
+    config: DecoderConfig, params, tokenizer: HuggingFaceTokenizer, sizes: Sizes, **settings
+) -> tuple[Callable[[], list[EpisodeRecord]], SlotSampler]:
+    """Returns a function that runs all episodes through the runner, and its sampler with these settings.
+
+    The tokenizer has no end that can be sampled: lengths are forced.
+    """
+    shapes = {
+        "slots": sizes.episodes,
+        "context": sizes.length + 16,
+        "block": sizes.sampled,
+        "windows": [start + sizes.sampled + 2 for start in sizes.starts[:-1]],
+    }
+    sampler = SlotSampler(config, params, tokenizer, Sampler(min_finished_share=1.0, **shapes | settings))
     runner = Runner(
         sampler=sampler, tokenizer=tokenizer, search=lambda *_: [], chat=Chat(template=False), answer_room=1
     )
@@ -106,7 +105,7 @@ def our_rollouts(folder: str, sizes: Sizes) -> tuple[Callable[[], object], SlotS
     observed = [texts(tokenizer, sizes.episodes, sizes.observed, turn) for turn in range(1, sizes.turns)]
     question = Question(id="", dataset="benchmark", language="en", text="", answers=())
 
-    def run() -> None:
+    def run() -> list[EpisodeRecord]:
         programs = []
         for index in range(sizes.episodes):
             written = [prompts[index // sizes.samples], *(own[index] for own in observed)]
@@ -116,18 +115,22 @@ def our_rollouts(folder: str, sizes: Sizes) -> tuple[Callable[[], object], SlotS
         found = sum(record.counts["policy_tokens"] for record in records)
         if found != sizes.sampled_tokens:
             raise AssertionError(f"{found} tokens sampled, {sizes.sampled_tokens} wanted")
+        return records
 
     return run, sampler
 
 
-def their_rollouts(folder: str, sizes: Sizes, keep_cache: bool) -> Callable[[], object]:
-    """Returns a function that runs the same sizes through `transformers`."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    model.generation_config.eos_token_id = None
+def their_rollouts(model: transformers.PreTrainedModel, sizes: Sizes, keep_cache: bool) -> Callable[[], object]:
+    """Returns a function that runs the same sizes through `transformers`, whose model has no end."""
     random = np.random.default_rng(0)
     drawn = functools.partial(random.integers, 5, model.config.vocab_size)
-    prompts = torch.tensor(np.repeat(drawn((sizes.prompts, sizes.prompt)), sizes.samples, axis=0))
-    observed = [torch.tensor(drawn((sizes.episodes, sizes.observed))) for _ in range(1, sizes.turns)]
+    prompts, *observed = (
+        torch.tensor(each, device=model.device)
+        for each in (
+            np.repeat(drawn((sizes.prompts, sizes.prompt)), sizes.samples, axis=0),
+            *(drawn((sizes.episodes, sizes.observed)) for _ in range(1, sizes.turns)),
+        )
+    )
     options = {"do_sample": True, "top_k": 0, "max_new_tokens": sizes.sampled, "pad_token_id": 0}
 
     @torch.no_grad()
@@ -160,16 +163,19 @@ def rollouts_floor(machine: Machine, config: DecoderConfig, sizes: Sizes) -> flo
 
 
 def compare_rollouts(folder: str, sizes: Sizes, repeats: int) -> None:
-    run, sampler = our_rollouts(folder, sizes)
+    config, params = load_hugging_face(folder)
+    endless = dataclasses.replace(load_tokenizer(folder), eos_ids=(config.vocabulary_size,))
+    run, sampler = our_rollouts(config, params, endless, sizes, append_rows=(1, 4), append_tokens=(32, 128, 256))
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model.generation_config.eos_token_id = None
     shapes, seconds = timed(sampler.warm_up)
     print(f"lcrag compiled {shapes} shapes of the sampler in {seconds:.0f} s")
     sides = {
         "lcrag, through the runner": run,
-        "transformers, cache kept by hand": their_rollouts(folder, sizes, keep_cache=True),
-        "transformers, history prefilled": their_rollouts(folder, sizes, keep_cache=False),
+        "transformers, cache kept by hand": their_rollouts(model, sizes, keep_cache=True),
+        "transformers, history prefilled": their_rollouts(model, sizes, keep_cache=False),
     }
-    config, machine = load_hugging_face(folder)[0], this_machine()
-    measured = alternating(sides, repeats)
+    machine, measured = this_machine(), alternating(sides, repeats)
     counts = sampler.statistics
     print(f"lcrag computed {counts.append_positions / counts.appended_tokens:.2f} positions for an appended token")
     about = f"real rollouts, {sizes.episodes} x {sizes.turns} turns"
@@ -200,7 +206,8 @@ def compare_update(folder: str, sizes: Sizes, repeats: int) -> None:
         rows=1, row_lengths=(sizes.length,), policy_shares=shares, min_micro_batches=sizes.episodes, min_episodes=1
     )
     ours = Ours(config, episodes[:2], layout, params)
-    (ours_result, compiling), theirs = timed(ours), PyTorch(folder, episodes[:2], 1)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    (ours_result, compiling), theirs = timed(ours), PyTorch(model, episodes[:2], 1)
     np.testing.assert_allclose(ours_result, theirs(), rtol=1e-3, atol=1e-4)
     print(f"lcrag compiled the update and computed two episodes in {compiling:.0f} s")
 

@@ -47,7 +47,7 @@ MODEL = DecoderConfig(
 
 def texts(tokenizer: HuggingFaceTokenizer, count: int, tokens: int, seed: int) -> list[str]:
     """Returns texts of random words that are one token each."""
-    words = [tokenizer.decode([number]) for number in range(tokenizer.vocabulary_size)]
+    words = [tokenizer.decode([number]) for number in range(min(tokenizer.vocabulary_size, 8192))]
     words = [word for word in words if word[:1] == " " and word[1:].isalpha() and len(tokenizer.encode(word * 2)) == 2]
     random = np.random.default_rng(seed)
     return ["".join(random.choice(words, tokens)) for _ in range(count)]
