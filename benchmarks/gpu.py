@@ -42,7 +42,8 @@ import tokenizers
 import torch
 import transformers
 from flax import traverse_util
-from real import Sizes, drawn_episodes, our_rollouts, rollouts_floor, their_rollouts
+from real import drawn_episodes
+from sampling import Sizes, our_rollouts, peer_model, rollouts_floor, their_rollouts
 from timing import timed
 from tokenizers import models, pre_tokenizers
 from update import PyTorch, needed_flops
@@ -63,7 +64,7 @@ from lcrag.policy import (
     log_probabilities,
     make_mesh,
 )
-from lcrag.policy.hugging_face import config_to_hugging_face, stored_parameters
+from lcrag.policy.hugging_face import stored_parameters
 from lcrag.policy.parameters import cache_bytes, decode_bytes, forward_flops
 from lcrag.rewards import c3_recall
 from lcrag.sampling import Sampler, SamplingParameters, SlotSampler, continue_contexts
@@ -108,10 +109,6 @@ class Bench:
             with jax.profiler.trace(str(self.profiles / name)):
                 work()
 
-    @functools.cached_property
-    def torch_device(self) -> str:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-
     @property
     def mesh(self):
         return make_mesh(devices=jax.devices()[:1])
@@ -121,13 +118,7 @@ class Bench:
         return initialise(self.config, jax.random.key(0), self.mesh)
 
     def peer(self, dtype: torch.dtype) -> transformers.PreTrainedModel:
-        """Draws the same shape in `transformers`; it has no end that could be sampled."""
-        settings = config_to_hugging_face(self.config, "bfloat16", {})
-        config = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
-        with torch.device(self.torch_device):
-            model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
-        model.generation_config.eos_token_id = None
-        return model.eval()
+        return peer_model(self.config, dtype, "cuda" if torch.cuda.is_available() else "cpu")
 
     @property
     def tokenizer(self) -> HuggingFaceTokenizer:
@@ -237,7 +228,7 @@ def sampler(bench: Bench) -> Iterator[Row]:
     del params
     model = bench.peer(torch.bfloat16)
     for slots, window in sizes[2:3] or sizes:
-        prompt = torch.randint(5, config.vocabulary_size, (slots, window - block), device=bench.torch_device)
+        prompt = torch.randint(5, config.vocabulary_size, (slots, window - block), device=model.device)
         for cache in ("dynamic", "static"):  # with "static", `transformers` compiles on a GPU
             options = {"do_sample": True, "top_k": 0, "pad_token_id": 0, "cache_implementation": cache}
 
