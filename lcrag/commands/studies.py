@@ -794,13 +794,14 @@ def _real_points(programs: Sequence[str], usual: Sequence[str]) -> Callable[[Set
         files = (f"{settings.experiment}_sft.gin" if name == experiment else name for name in sft.gin_files)
         found.append(dataclasses.replace(sft, gin_files=tuple(files)))
         for name in (each for each in names if REAL[each].command == "evaluate"):
-            bound, needs = (f"evaluate.label = {REAL[name].name!r}",), [] if name == "untrained" else [tuned]
-            bound, folder = (*bound, *map(policy_of, needs)), settings.output / "study" / name
+            needs = [] if name == "untrained" else [tuned]
+            bound: tuple[str, ...] = (f"evaluate.label = {REAL[name].name!r}", *map(policy_of, needs))
+            folder = settings.output / "study" / name
             found.append(settings.point(folder, "evaluate", *bound, files=REAL[name].files, needs=needs))
         for seed in settings.seeds:
             for name in (each for each in names if REAL[each].command == "train"):
-                bound, folder = (policy_of(tuned), seeded(seed)), settings.output / "study" / f"{name}-{seed}"
-                bound = (*bound, *REAL[name].bound(settings.experiment))
+                bound = (policy_of(tuned), seeded(seed), *REAL[name].bound(settings.experiment))
+                folder = settings.output / "study" / f"{name}-{seed}"
                 found.append(settings.point(folder, "train", *bound, files=REAL[name].files, needs=[tuned]))
         return found
 
