@@ -46,6 +46,37 @@ GEMMA_3 = (  # no system role: its text begins the first message of the user
     "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
 )
 
+# The system turn of Llama 3.1 says the day of a variable, that of 3.2 the present one.
+_LLAMA_SYSTEM = (
+    "{{ bos_token }}{% if messages[0].role == 'system' %}"
+    "{% set system, messages = messages[0].content | trim, messages[1:] %}{% else %}{% set system = '' %}{% endif %}"
+    "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: DAY\n\n"
+    "{{ system }}<|eot_id|>"
+)
+LLAMA_3_1 = LLAMA_3.replace("{{ bos_token }}", _LLAMA_SYSTEM.replace("DAY", "{{ date_string or '26 Jul 2024' }}"))
+LLAMA_3_2 = LLAMA_3.replace("{{ bos_token }}", _LLAMA_SYSTEM.replace("DAY", "{{ strftime_now('%d %b ' ~ '%Y') }}"))
+
+PHI_4 = (  # the first template: a user's turn opens the model's
+    "{% for message in messages %}{% if message.role == 'assistant' %}{{ message.content + '<|im_end|>' }}{% else %}"
+    "{{ '<|im_start|>' + message.role + '<|im_sep|>' + message.content + '<|im_end|>' }}"
+    "{% if message.role == 'user' %}<|im_start|>assistant<|im_sep|>{% endif %}{% endif %}{% endfor %}"
+)
+
+MISTRAL = (  # 7B of version 0.3: the system message begins the last one of the user
+    "{% if messages[0].role == 'system' %}{% set system, rest = messages[0].content + '\n\n', messages[1:] %}"
+    "{% else %}{% set system, rest = '', messages %}{% endif %}{{ bos_token }}{% for message in rest %}"
+    "{% if message.role == 'user' %}[INST] {{ system if loop.last }}{{ message.content }}[/INST]"
+    "{% elif message.role == 'assistant' %} {{ message.content | trim + eos_token }}{% else %}"
+    "{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}"
+)
+
+DEEPSEEK_R1 = (  # opens a thought, and drops those of earlier turns
+    "{{ bos_token }}{% for message in messages %}{% if message.role == 'system' %}{{ message.content }}"
+    "{% elif message.role == 'user' %}{{ '<｜User｜>' + message.content }}"
+    "{% else %}{{ '<｜Assistant｜>' + message.content.split('</think>')[-1] + '<｜end▁of▁sentence｜>' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<｜Assistant｜><think>\n' }}{% endif %}"
+)
+
 
 def chat_model(source: str, specials: str, end: str, **variables) -> HuggingFaceTokenizer:
     backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str())
