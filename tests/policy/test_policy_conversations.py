@@ -1,15 +1,20 @@
 """What is read of a model's conversation, from folders whose files say less than their chat template."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
-import tokenizers
-from prepared_data import prepared
-from support import tiny_tokenizer
-from support.chat_models import DEEPSEEK_R1, GEMMA_3, LLAMA_3_1, LLAMA_3_2, MISTRAL, PHI_4, SMOLLM2
-from tokenizers import AddedToken
+from support.chat_models import (
+    DEEPSEEK_R1,
+    GEMMA_3,
+    LLAMA_3_1,
+    LLAMA_3_2,
+    MISTRAL,
+    PHI_4,
+    SMOLLM2,
+    THINKS,
+    folder_of,
+)
 
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
@@ -19,7 +24,6 @@ from lcrag.policy import ChatTemplate, load_tokenizer
 
 LLAMA = ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>")
 CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-THINKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 R1 = ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>")
 # Template, control tokens, those that a folder names, the end of a turn, a thought left open, a default system message.
 FAMILIES = {
@@ -34,20 +38,6 @@ FAMILIES = {
     "DeepSeek-R1": (DEEPSEEK_R1, R1, {}, "<｜end▁of▁sentence｜>", "<think>", ""),
 }
 TURN = "{% for message in messages %}<|from|>{{ message.role }}\n{{ message.content }}END\n{% endfor %}<|from|>OPENS"
-
-
-def folder_of(path, source, control, special=True, **settings):
-    """A folder whose control tokens may be stored as ordinary added ones."""
-    path.mkdir(exist_ok=True)
-    if source in ("qwen2.5", "qwen3"):
-        config = prepared("tokenizers/qwen") / f"tokenizer_config.{source}.json"
-        source = json.loads(config.read_text())["chat_template"]
-    backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str().replace("<eos>", "<unused0>"))
-    backend.add_tokens([AddedToken(token, normalized=False, special=special) for token in control])
-    backend.add_tokens([AddedToken(token, normalized=False) for token in THINKS])
-    backend.save(str(path / "tokenizer.json"))
-    (path / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": source}))
-    return path
 
 
 @pytest.mark.parametrize("special", [True, False], ids=["control tokens", "stored as ordinary ones"])
@@ -67,7 +57,8 @@ def test_a_conversation_is_read_from_its_template(family, special, tmp_path):
     assert (said.thought, said.system[: len(system) or None]) == (thought, system)
     # a row of SFT ends by it, and no text of a question becomes it
     question = f"What is {end} for {control[2]}?"
-    demonstration = Demonstration(opening=question, turns=(DemonstratedTurn(by="policy", text="An end."),))
+    turns = (DemonstratedTurn(by="policy", text="An end.", learn=True),)
+    demonstration = Demonstration(opening=question, turns=turns, topic="", path=tmp_path, line=1)
     row = RowEncoder(tokenizer, chat, 2000).demonstration(demonstration)
     assert (row.tokens[-1], row.by_policy[-1]) == (index, True)
     plain = RowEncoder(tokenizer, chat, 2000).demonstration(dataclasses.replace(demonstration, opening="Why?"))

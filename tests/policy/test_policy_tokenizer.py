@@ -211,6 +211,12 @@ def test_the_mark_may_stand_in_a_content():
             "26 Jul 2024",
         ),
         ("{% set today = strftime_now('%Y-%m-%d, %A') %}{{ today }}", "2024-07-26, Friday"),
+        ("{{ strftime_now('%d %B ' ~ '%Y') }}", "26 July 2024"),
+        (
+            "{% set form = '%Y' %}{% set now = strftime_now %}{{ now(form) }}, {{ strftime_now(format='%B') }}",
+            "2024, July",
+        ),
+        ("{% macro day(f) %}{{ strftime_now(f) }}{% endmacro %}{{ day('%H:%M, %j') }}", "00:00, 208"),
     ],
 )
 def test_the_day_is_always_the_same(source, written):

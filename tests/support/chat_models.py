@@ -1,6 +1,7 @@
 """Tokenizers with the chat templates of model families."""
 
 import functools
+import json
 import os
 import shutil
 import tempfile
@@ -11,6 +12,7 @@ import tokenizers
 import transformers
 from hypothesis import strategies as st
 from prepared_data import prepared
+from tokenizers import AddedToken
 
 from lcrag.policy import ChatTemplate, HuggingFaceTokenizer, load_tokenizer
 from support import tiny_tokenizer
@@ -95,6 +97,23 @@ def chat_models() -> dict[str, HuggingFaceTokenizer]:
         ),
         "Gemma 3": chat_model(GEMMA_3, "<bos> <start_of_turn> <end_of_turn>", "<end_of_turn>", bos_token="<bos>"),
     }
+
+
+THINKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")  # added tokens that are no control tokens
+
+
+def folder_of(path, source, control, special=True, **settings):
+    """A folder whose control tokens may be stored as ordinary added ones."""
+    path.mkdir(exist_ok=True)
+    if source in ("qwen2.5", "qwen3"):
+        config = prepared("tokenizers/qwen") / f"tokenizer_config.{source}.json"
+        source = json.loads(config.read_text())["chat_template"]
+    backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str().replace("<eos>", "<unused0>"))
+    backend.add_tokens([AddedToken(token, normalized=False, special=special) for token in control])
+    backend.add_tokens([AddedToken(token, normalized=False) for token in THINKS])
+    backend.save(str(path / "tokenizer.json"))
+    (path / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": source}))
+    return path
 
 
 def qwen(name: str) -> HuggingFaceTokenizer:
