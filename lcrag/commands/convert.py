@@ -35,6 +35,7 @@ SPLIT_AS_GPT_2 = ("default", "gpt-2", "mpt", "olmo", "jais")
 SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
 LLAMA_3 = ("llama3", "llama-v3", "llama-bpe", "falcon3")  # a word of the vocabulary is one token; texts get a beginning
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # token types
+BRACKETED = re.compile(r"<[^<>\s]{2,}>|\[[A-Z_/]{2,}\]")  # added tokens such as <think>, if no merge makes them
 LAYERS_OF_27B = 62  # of Gemma 3, whose largest model divides scores by another number
 ROPE_FACTORS = "rope_freqs.weight"  # how often slower each frequency is; the only trace of Llama 3's scaling
 
@@ -225,10 +226,8 @@ def _token_types(model: GgufModel, parts: dict[str, Any]) -> list[int]:
     for index, (token, kind) in enumerate(zip(parts["tokens"], types, strict=False)):
         if kind in (NORMAL, USER_DEFINED) and (index in ids or CONTROL_NAME.fullmatch(token)):
             types[index] = CONTROL
-        elif (
-            kind == NORMAL and merged and token not in merged and re.fullmatch(r"<[^<>\s]{2,}>|\[[A-Z_/]{2,}\]", token)
-        ):
-            types[index] = USER_DEFINED  # such as <think>, which nothing else would encode as one token
+        elif kind == NORMAL and merged and token not in merged and BRACKETED.fullmatch(token):
+            types[index] = USER_DEFINED
     return types
 
 
@@ -259,11 +258,11 @@ def convert_tokenizer(model: GgufModel) -> tuple[tokenizers.Tokenizer, dict[str,
     state["model"]["ignore_merges"] = kind == "gpt2" and split in LLAMA_3
     # The classes of transformers add tokens that they expect, and none that byte-level vocabularies cannot spell.
     added = {token["id"]: token for token in state["added_tokens"] if token["id"] < len(tokens)}
-    for index, (token, kind_of) in enumerate(zip(tokens, parts["token_type"], strict=False)):
-        if kind_of == CONTROL and index not in added and CONTROL_NAME.fullmatch(token):  # such as <｜User｜>
-            spelled = next(each for each, number in state["model"]["vocab"].items() if number == index)
-            state["model"]["vocab"][token] = state["model"]["vocab"].pop(spelled)
-            flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    spelled = {index: token for token, index in state["model"]["vocab"].items()}
+    for index, (token, role) in enumerate(zip(tokens, parts["token_type"], strict=False)):
+        if role == CONTROL and index not in added and CONTROL_NAME.fullmatch(token):  # such as <｜User｜>
+            state["model"]["vocab"][token] = state["model"]["vocab"].pop(spelled[index])
             added[index] = {"id": index, "content": token, "special": True, **flags}
     state["added_tokens"] = [added[index] for index in sorted(added)]
     begins = kind == "llama" or split in LLAMA_3

@@ -189,15 +189,14 @@ def _json_values(text: str) -> list[Any]:
 
 def _unfenced(text: str) -> str:
     """Returns a text without the fence of Markdown around its end, such as a call."""
-    return re.sub(r"^[ \t]*```\w*\s*((?:(?!```).)*?)\s*```\s*\Z", r"\1", text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"^[ \t]*```\w{0,12}((?:(?!```).)*)```\s*\Z", r"\1", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def query_of(call: Any) -> str | None:
     """Returns the query of a call; None unless it is the search with its one argument, and nothing else.
 
-    As models write calls, an id and the type "function" may stand beside the name, name and arguments may stand in the
-    field "function", and the arguments may be a string of JSON. A query must have a visible character and no tag of the
-    dialogue.
+    As models write calls, there may be an id and the type "function", name and arguments may be in the field
+    "function", and the arguments may be a string of JSON. A query must have a visible character and no dialogue tag.
     """
     if isinstance(call, dict) and isinstance(inner := call.get("function"), dict):
         call = {name: value for name, value in call.items() if name != "function"} | inner

@@ -49,7 +49,8 @@ NAMED_TEMPLATES = "additional_chat_templates"  # the folder of a model's other c
 # A conversation in which templates are tried; the reply occurs in no other text.
 QUESTION = {"role": "user", "content": "Where is Turku?"}
 REPLY = {"role": "assistant", "content": "\ufdef"}
-_THOUGHT = re.compile(r"([<\[◁])((?:\w+:)?(?:think|thought|reason)\w*[>\]▷])(?!.*\1/\2)", re.IGNORECASE | re.DOTALL)
+_THOUGHT_NAME = r"(?:\w+:)?(?:think|thought|reason|reflect|analysis|scratch)\w*"
+_THOUGHT = re.compile(rf"([<\[◁])({_THOUGHT_NAME}[>\]▷])(?!.*\1/\2)", re.IGNORECASE | re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -489,19 +490,17 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
 
     # control tokens, and those of them that end a turn
     conversation = chat_template.conversation() if chat_template else Conversation()
-    added = backend.get_added_tokens_decoder()
-    end = conversation.end(token.content for token in added.values() if token.content.startswith(("<", "[")))
-    declared = {end, *map(named, ("bos_token", "eos_token", "pad_token"))}
-    written = f"{source}{conversation.opens}{conversation.closes}"
-    for token in added.values():
-        name = token.content
-        is_control = CONTROL.fullmatch(name) is not None and (name in ENDS or name in written)
-        if not token.special and (is_control or name in declared):
-            token.special = True
-            backend.add_special_tokens([token])
-    special = [token.content for token in backend.get_added_tokens_decoder().values() if token.special]
-    ends = [name for name in (conversation.end(special), *ENDS) if name in special]
-    eos_ids += [backend.token_to_id(name) for name in ends]
+    stored = backend.get_added_tokens_decoder().values()
+    end = conversation.end(each.content for each in stored if each.content.startswith(("<", "[")))
+    declared = {end, *map(named, names[:3])}
+    written = "".join((source or "", conversation.opens, conversation.closes, *ENDS))
+    for each in stored:
+        is_control = each.content in declared or (CONTROL.fullmatch(each.content) and each.content in written)
+        if is_control and not each.special:
+            each.special = True
+            backend.add_special_tokens([each])
+    special = {each.content: index for index, each in backend.get_added_tokens_decoder().items() if each.special}
+    eos_ids += [special[name] for name in (conversation.end(special), *ENDS) if name in special]
     if not eos_ids and (bare_id := backend.token_to_id("<eos>")) is not None:
         eos_ids.append(bare_id)
     if not eos_ids:
