@@ -137,3 +137,21 @@ def test_tools_keep_the_default_system_message(ask, tmp_path):
     assert ("named SmolLM" in Chat().opening(tokenizer, "Where?", **ask).text) == (not ask)
     Chat(tools=True, turns="messages").check(tokenizer)
     Chat(tools=True, turns="messages", system="").check(tokenizer)
+
+
+@pytest.mark.parametrize("tools", [False, True])
+@pytest.mark.parametrize("turns", ["single", "messages", "appended"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_settings_that_a_template_supports(family, turns, tools, tmp_path):
+    source, control, named, end, *_ = FAMILIES[family]
+    tokenizer = load_tokenizer(folder_of(tmp_path, source, control, **({"bos_token": control[0]} | named)))
+    chat = Chat(turns=turns, tools=tools)
+    rewrites = {"Mistral": turns == "messages" or tools, "DeepSeek-R1": turns == "messages"}  # earlier turns
+    if rewrites.get(family) or (tools and turns == "single"):
+        with pytest.raises(UserError, match="set Chat.turns = "):
+            chat.check(tokenizer)
+    else:
+        chat.check(tokenizer)
+        if turns != "single":  # an end of turn that the policy sampled is not written twice
+            role = chat.observation_role(tokenizer)
+            assert chat.observation(tokenizer, role, "Found.").ids[0] == chat.end_of_turn(tokenizer)
