@@ -114,19 +114,19 @@ def convert(arguments: Arguments) -> None:
         return value - 1 if config.gemma and name.endswith("norm.weight") else value
 
     ids = {name: model.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("bos", "eos", "eot", "eom", "padding")}
-    special: dict[str, Any] = {
-        f"{short}_token_id": ids[name] for short, name in (("bos", "bos"), ("pad", "padding")) if ids[name] >= 0
-    }
+    special = {f"{to}_token_id": ids[name] for to, name in (("bos", "bos"), ("pad", "padding")) if ids[name] >= 0}
     print(f"Converting {source}: {model.family}, {config.layers} layers, {len(tensors)} tensors", flush=True)
     with replacing_folder(folder) as made:
         write_json(made / "tokenizer_config.json", settings)
         backend.save(str(made / "tokenizer.json"))
-        named = [ids[name] for name in ("eos", "eot", "eom") if ids[name] >= 0]
-        write_json(made / "generation_config.json", {"eos_token_id": named})
-        tokenizer = load_tokenizer(made)  # finds the other ends, and makes them control tokens
+        ends = [ids[name] for name in ("eos", "eot", "eom") if ids[name] >= 0]
+        write_json(made / "generation_config.json", {"eos_token_id": ends})
+        try:
+            tokenizer = load_tokenizer(made)  # finds the other ends, and makes them control tokens
+        except UserError as error:
+            raise UserError(f"{source} names no token that ends a text, or one that it lacks: {error}") from error
         tokenizer.backend.save(str(made / "tokenizer.json"))
-        ends = tokenizer.eos_ids
-        special["eos_token_id"] = ends[0] if len(ends) == 1 else list(ends)
+        special["eos_token_id"] = list(tokenizer.eos_ids)
         write_json(made / "config.json", config_to_hugging_face(config, dtype) | special)
         write_json(made / "generation_config.json", special)
         shapes = {name: place.shape for name, place in stored_parameters(config).items()}

@@ -320,6 +320,7 @@ def test_linear_scaling_in_new_and_old_keys(keys, factor, tmp_path):
     assert factor == (scaling and scaling.factor)
 
 
+LLAMA_3_FACTORS = np.array([1, 1, 1, 1, 1, 3.66141377, 8, 8], "f4")  # of heads 16 wide, a base of 50,000 and factor 8
 MISTAKES = {
     "unsupported architecture": ({"architecture": "mamba"}, "architecture 'mamba'; supported are"),
     "an adapter": ({"general.type": "adapter"}, "is of type 'adapter', not a model"),
@@ -333,6 +334,11 @@ MISTAKES = {
     "another tokenizer": ({"kind": "bert"}, "tokenizer of kind 'bert'"),
     "an unknown split": ({"pre": "klingon"}, "splits texts as 'klingon'"),
     "no tokens": ({"tokenizer.ggml.tokens": None}, "lacks tokenizer.ggml.tokens"),
+    "an end that it lacks": ({"tokenizer.ggml.eot_token_id": 9999}, "a.gguf names no token that ends a text"),
+    "two scalings": (
+        {"llama.rope.scale_linear": 2.0, "tensors": {"rope_freqs.weight": LLAMA_3_FACTORS}},
+        "both linearly and as Llama 3",
+    ),
     "strange factors": ({"tensors": {"rope_freqs.weight": np.arange(1, 9, dtype="f4")}}, "another way than Llama 3"),
 }
 
