@@ -189,7 +189,7 @@ def _json_values(text: str) -> list[Any]:
 
 def _unfenced(text: str) -> str:
     """Returns a text without the fence of Markdown around its end, such as a call."""
-    return re.sub(r"^[ \t]*```\w{0,12}((?:(?!```).)*)```\s*\Z", r"\1", text, flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"^[ \t]*```\w{0,12}\s?((?:(?!```).)*)```\s*\Z", r"\1", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def query_of(call: Any) -> str | None:
