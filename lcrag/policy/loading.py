@@ -39,11 +39,7 @@ def load_policy(
     config = computation.of(config)
     saved_dtype = None if lora is None else stored_dtype(path)
     tokenizer = load_tokenizer(path)
-    if tokenizer.vocabulary_size > config.vocabulary_size:
-        raise UserError(
-            f"{path}/tokenizer.json has {tokenizer.vocabulary_size} tokens, but the model embeds only"
-            f" {config.vocabulary_size}: the tokenizer belongs to another model"
-        )
+    config.check_vocabulary(tokenizer.vocabulary_size, path)
     return Policy(os.fspath(folder), config, params, tokenizer, mesh, saved_dtype)
 
 
