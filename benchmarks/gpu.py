@@ -355,7 +355,8 @@ def step(bench: Bench) -> Iterator[Row]:
     row: Row = {"work": f"LcRL's step, {sizes.episodes} episodes of {sizes.length} tokens", "side": "lcrag"}
     row |= {"shapes": shapes, "compiling": round(time.perf_counter() - started, 1)}
 
-    _, row["copy_seconds"] = timed(lambda: (sampling.set_params(learner.params, learner.policy_version), sampling.wait()))
+    newest = learner.params, learner.policy_version
+    _, row["copy_seconds"] = timed(lambda: (sampling.set_params(*newest), sampling.wait()))
     records, row["rollout_seconds"] = timed(run)
     statistics_ = sampling.statistics
     row |= {"append_seconds": statistics_.append_seconds, "decode_seconds": statistics_.decode_seconds}
