@@ -207,7 +207,7 @@ def test_the_table_of_parameters_has_all_that_files_bind_under_the_name_that_cod
     in_files = {name.rpartition("/")[2] for file in packaged_names() for name in bound(file) if "." in name}
     assert owners.keys() >= in_files
     other = {(name.partition(".")[0], owner) for name, owner in owners.items() if name.partition(".")[0] != owner}
-    assert other == {("mesh", "make_mesh"), ("compile", "compile_programs")}
+    assert other == {("mesh", "make_mesh"), ("policy", "load_policy"), ("compile", "compile_programs")}
     assert main.run(["list", "--parameters", "Sampler"]) == 0
     assert all(line.startswith("Sampler.") for line in capsys.readouterr().out.splitlines())
     assert main.run(["list", "--parameters", "Sampel"]) == 2
