@@ -33,9 +33,9 @@ from lcrag.data.rows import (
     read_rows,
 )
 from lcrag.errors import UserError, lookup, typed
-from lcrag.files import strict_json
+from lcrag.files import cache_folder, strict_json
 from lcrag.retrieval import Collections, Passage
-from lcrag.retrieval.collections import cache_folder, kept_collections
+from lcrag.retrieval.collections import KEPT, kept_collections
 from lcrag.retrieval.encoder import named_encoder
 
 LANGUAGE = "en"
@@ -411,7 +411,7 @@ def english_collections(
                 )
             by_id |= {passage.id: passage for passage in of_set}
     passages = list(by_id.values())
-    root = cache_folder() / f"english-{records_fingerprint(passages)}-{opened.fingerprint()}"
+    root = cache_folder() / KEPT / f"english-{records_fingerprint(passages)}-{opened.fingerprint()}"
     return kept_collections(root, opened, (LANGUAGE,), lambda _: passages)
 
 

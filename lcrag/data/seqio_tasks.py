@@ -30,6 +30,7 @@ from lcrag.data.multilingual import (
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING, Question
 from lcrag.data.rows import BadRows, dataset_folder, jsonl_questions
 from lcrag.errors import UserError
+from lcrag.files import expanded
 from lcrag.policy import Tokenizer, load_tokenizer
 
 # Our splits -> seqio's, and the text features of an example.
@@ -47,7 +48,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
     def __init__(self, folder: str | pathlib.Path):
         super().__init__(extra_ids=0)
-        self._folder = pathlib.Path(folder)
+        self._folder = expanded(folder)
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
