@@ -74,7 +74,7 @@ class MkqaAnswer(Row):
     type: Literal[
         "binary", "date", "entity", "long_answer", "number", "number_with_unit", "short_phrase", "unanswerable"
     ]
-    text: Annotated[str, pydantic.AfterValidator(lambda text: usable(text) if text.strip() else "")] | None
+    text: Annotated[str, pydantic.AfterValidator(lambda text: usable(text) if text.strip() else "")] | None = None
     aliases: list[str | None] | None = None
 
 

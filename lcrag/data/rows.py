@@ -58,9 +58,15 @@ Text = Annotated[str, pydantic.AfterValidator(usable)]
 
 
 class Row(pydantic.BaseModel):
-    """Base class of schemas: values are not converted, and unknown fields are ignored."""
+    """Base class of schemas: values are not converted, unknown fields are ignored, and null is as an absent field."""
 
     model_config = pydantic.ConfigDict(strict=True, frozen=True)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, value: Any) -> Any:
+        """Parquet has no absent fields, nor have rows that were joined in a table."""
+        return {name: of for name, of in value.items() if of is not None} if isinstance(value, dict) else value
 
 
 class UnusableQuestion(ValueError):

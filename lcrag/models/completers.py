@@ -23,7 +23,7 @@ from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
 from lcrag.retrieval import Encoder
 from lcrag.retrieval.encoder import configured_encoder, read_encoder_config
-from lcrag.retrieval.remote import hide_addresses, http_client, shown_address
+from lcrag.retrieval.remote import LATER, asked_seconds, hide_addresses, http_client, shown_address, try_later
 from lcrag.sampling import Sampler, SamplingParameters, SlotSampler, continue_contexts
 from lcrag.sampling.choice import text_until_stop
 
@@ -200,18 +200,14 @@ class _Message(pydantic.BaseModel):
 
 class _Choice(pydantic.BaseModel):
     message: _Message
-    finish_reason: str | None = None
-
-
-class _Usage(pydantic.BaseModel):
-    completion_tokens: int = 0
+    finish_reason: Any = None
 
 
 class _ChatAnswer(pydantic.BaseModel):
     """What is read of a chat completion; the client passes on whatever an endpoint answers."""
 
     choices: list[_Choice]
-    usage: _Usage | None = None
+    usage: Any = None  # a statistic, for which no answer is thrown away: some servers send null, or none
 
 
 def user_message(prompt: str) -> list[dict[str, str]]:
@@ -262,8 +258,11 @@ class ChatEndpoint:
             except openai.OpenAIError as error:
                 said, status = excerpt(error), getattr(error, "status_code", None)
                 alone = isinstance(error, openai.APITimeoutError) or (status is not None and status not in _MISTAKEN)
+                mend = "check its address, its key and its model"
+                if status in LATER:
+                    mend = try_later(asked_seconds(error.response.headers.get("retry-after", "")))
                 raise (RequestFailed if alone else UserError)(
-                    f"{self._shown_url} does not answer ({said}): check its address, its key and its model"
+                    f"{self._shown_url} does not answer ({said}): {mend}"
                 ) from error
             except ValueError:  # no JSON
                 continue
@@ -274,9 +273,9 @@ class ChatEndpoint:
                 continue
             for choice in read.choices:
                 if choice.message.content is not None:
-                    tokens = read.usage.completion_tokens if read.usage else 0
+                    tokens = getattr(read.usage, "completion_tokens", None)
                     text = without_surrogates(choice.message.content)
-                    return ChatReply(text, choice.finish_reason == "length", tokens)
+                    return ChatReply(text, choice.finish_reason == "length", tokens if type(tokens) is int else 0)
                 reason = f"finish_reason {choice.finish_reason}"
         raise RequestFailed(
             f"{self.name} answers without a text ({reason}): allow it more tokens, or choose another model"
