@@ -36,7 +36,7 @@ from mwparserfromhell.parser import ParserError
 from mwparserfromhell.wikicode import Wikicode
 
 from lcrag.data.questions import scripts_of, trimmed
-from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows, read_squad
+from lcrag.data.rows import BadRows, Row, first_line_fields, opened, parquet_values, parsed_rows, read_squad
 from lcrag.errors import UserError
 from lcrag.files import expanded, matching_files, shown_files
 from lcrag.retrieval.passages import Passage
@@ -183,7 +183,7 @@ class Source:
                 case "dump":
                     documents = read_pages(content, path)
                 case "squad":
-                    documents = (paragraph.passage for paragraph in read_squad(path, bad_rows))
+                    documents = (paragraph.passage for paragraph in read_squad(path, bad_rows, questions_too=False))
                 case "passages":
                     documents = (row.passage() for _, row in parsed_rows(path, content, PassageRow, bad_rows))
                 case "articles" if _format(path) == ".txt":
@@ -352,6 +352,8 @@ def find_source(
 
 def _format(path: pathlib.Path) -> str:
     suffix = (path.with_suffix("") if path.suffix in (".bz2", ".gz") else path).suffix
+    if suffix == ".json" and (fields := first_line_fields(path)) and "data" not in fields:
+        return ".jsonl"  # by another name
     return ".txt" if suffix == ".md" else suffix
 
 

@@ -243,6 +243,7 @@ class Metadata(Row):
     type: Annotated[str | None, _IfValid] = None
     level: Annotated[str | None, _IfValid] = None
     prop: Annotated[str | None, _IfValid] = None
+    s_pop: Annotated[int | None, pydantic.Strict(False), _IfValid] = None
 
 
 class FlashRagRow(_SetRow):
@@ -255,9 +256,8 @@ class FlashRagRow(_SetRow):
 
     def raw_question(self, number: int) -> RawQuestion:
         about = self.metadata or Metadata()
-        return _raw_question(
-            self.id, self.question, self.golden_answers, type=about.type or about.prop, level=about.level
-        )
+        extra = {"type": about.type or about.prop, "level": about.level, "popularity": about.s_pop}
+        return _raw_question(self.id, self.question, self.golden_answers, **extra)
 
 
 @dataclasses.dataclass(frozen=True)

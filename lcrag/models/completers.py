@@ -203,11 +203,15 @@ class _Choice(pydantic.BaseModel):
     finish_reason: Any = None
 
 
+class _Usage(pydantic.BaseModel):
+    completion_tokens: float | None = None  # null from servers that do not count
+
+
 class _ChatAnswer(pydantic.BaseModel):
     """What is read of a chat completion; the client passes on whatever an endpoint answers."""
 
     choices: list[_Choice]
-    usage: Any = None  # a statistic, for which no answer is thrown away: some servers send null, or none
+    usage: _Usage | None = None
 
 
 def user_message(prompt: str) -> list[dict[str, str]]:
@@ -273,9 +277,9 @@ class ChatEndpoint:
                 continue
             for choice in read.choices:
                 if choice.message.content is not None:
-                    tokens = getattr(read.usage, "completion_tokens", None)
+                    tokens = int((read.usage and read.usage.completion_tokens) or 0)
                     text = without_surrogates(choice.message.content)
-                    return ChatReply(text, choice.finish_reason == "length", tokens if type(tokens) is int else 0)
+                    return ChatReply(text, choice.finish_reason == "length", tokens)
                 reason = f"finish_reason {choice.finish_reason}"
         raise RequestFailed(
             f"{self.name} answers without a text ({reason}): allow it more tokens, or choose another model"
