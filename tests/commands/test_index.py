@@ -24,23 +24,25 @@ PASSAGES = 64
 
 
 def test_equal_scores_are_in_the_order_of_trec_eval_and_not_of_the_lines():
-    class Reversed:
+    class InOrder:
         languages = ("en",)
 
         def __init__(self, ids):
-            self.ids = ids
+            self.scores = {"best": 0.9} | {name: 0.5 - 1e-9 * n for n, name in enumerate(ids)}
+
+        def content_hashes(self):
+            return {}
 
         def search(self, queries, languages, k):
-            hits = [
-                Hit(id=each, title="", text="", score=0.5 + 1e-9 * n, language="en") for n, each in enumerate(self.ids)
-            ]
-            return [[Hit(id="best", title="", text="", score=0.9, language="en"), *hits]] * len(queries)
+            scores = self.scores.items()
+            hits = [Hit(id=name, title="", text="", score=score, language="en") for name, score in scores]
+            return [hits] * len(queries)
 
     queries = (JudgedQuery(id="1", language="en", text="?", grades={"é": 1, "a": 1}),)
     judged = Judgements(dataset="d", split="s", queries=queries)
     results = []
     for ids in (["a", "b", "é"], ["é", "a", "b"]):
-        rows = indexing.judge(Reversed(ids), judged, "m")
+        rows = indexing.judge(InOrder(ids), judged, "m")
         results.append({row.metric: row.value for row in rows})
     assert results[0] == results[1]
     assert results[0]["mrr@10"] == 0.5  # best, then é, b, a
