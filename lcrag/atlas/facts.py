@@ -1,7 +1,7 @@
 """Facts of the atlas from Unicode CLDR: names, relations, values, and texts about them in every language.
 
-Names, values and facts are those of `facts.json`, which `lcrag.atlas.cldr` made once: other versions of CLDR would make
-another world, which the policies and the encoder that ship with the package do not know.
+Names, values and facts are those of `facts.json`, which `launch/atlas_facts.py` made once: other versions of CLDR would
+make another world, which the policies and the encoder that ship with the package do not know.
 """
 
 import dataclasses
@@ -118,7 +118,7 @@ def section_of(fact: Fact) -> str:
 
 @functools.cache
 def shipped() -> Mapping[str, Any]:
-    """Returns the content of `facts.json`; see `lcrag.atlas.cldr.tables`."""
+    """Returns the content of `facts.json`; see `tables` in `launch/atlas_facts.py`."""
     return json.loads(pathlib.Path(__file__).with_name("facts.json").read_text(encoding="utf-8"))
 
 

@@ -19,7 +19,6 @@ import jax
 import numpy as np
 from jaxtyping import Bool
 
-from lcrag.atlas.cldr import facts_json
 from lcrag.atlas.encoder import TRAINING_TOKENS, encoder_card, tags, train_atlas_encoder, train_tokenizer
 from lcrag.atlas.facts import UNREAD, Fact, sentence_text, subject_of
 from lcrag.atlas.oracle import RandomSearcher, read_texts
@@ -45,7 +44,7 @@ from lcrag.policy import (
 from lcrag.retrieval import ContrastiveConfig, load_encoder, save_encoder
 from lcrag.runs.display import progress_display
 
-PARTS = ("facts", "tokenizer", "encoder", "pretrained", "policies")
+PARTS = ("tokenizer", "encoder", "pretrained", "policies")
 LICENCES = "Licences: `LICENSES.md` of the folder `lcrag/atlas/weights`.\n"
 CHECKPOINT_EVERY = 100
 
@@ -102,9 +101,8 @@ def build(
     """Rebuilds the weights that ship with the package, in the order of their dependencies.
 
     Args:
-      output_dir: Receives `facts.json` and the folders `tokenizer`, `encoder`, `pretrained`, `cold_start` and
-        `long_sft`, which are made for the facts that ship; parts that are not built must exist there. `stages` has
-        checkpoints, from which an interrupted stage of a policy continues.
+      output_dir: Receives the folders `tokenizer`, `encoder`, `pretrained`, `cold_start` and `long_sft`; parts that are
+        not built must exist there. `stages` has checkpoints, from which an interrupted stage of a policy continues.
       words: Parts to build, of PARTS; empty: all.
       program: Episode program that the player demonstrates.
       budget: Searches that the program allows.
@@ -124,11 +122,6 @@ def build(
         folders["tokenizer"].mkdir(parents=True, exist_ok=True)
         # Every episode may contain the rethink sentence, so the vocabulary should cover it.
         train_tokenizer(world, [" " + RETHINK.strip()] * 500).save(str(folders["tokenizer"] / "tokenizer.json"))
-    if "facts" in wanted:
-        output_dir.mkdir(parents=True, exist_ok=True)
-        (output_dir / "facts.json").write_text(facts_json(), encoding="utf-8")
-    if set(wanted) == {"facts"}:
-        return
     tokenizer = load_tokenizer(folders["tokenizer"])
     if "encoder" in wanted:
         contrastive, start = ContrastiveConfig(steps=1000, tokens=TRAINING_TOKENS), time.perf_counter()

@@ -261,8 +261,8 @@ COMMANDS = {
     ),
     "build": Command(
         function="lcrag.commands.build:build",
-        summary="Rebuilds the packaged facts, tokenizer, encoder and policies of the atlas",
-        words="[facts] [tokenizer] [encoder] [policies]",
+        summary="Rebuilds the packaged tokenizer, encoder and policies of the atlas",
+        words="[tokenizer] [encoder] [policies]",
         gin_file="quickstart.gin",
         marks=("build.curriculum",),
     ),

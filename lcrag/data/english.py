@@ -256,7 +256,7 @@ class FlashRagRow(_SetRow):
 
     def raw_question(self, number: int) -> RawQuestion:
         about = self.metadata or Metadata()
-        extra = {"type": about.type or about.prop, "level": about.level, "popularity": about.s_pop}
+        extra: dict[str, Any] = {"type": about.type or about.prop, "level": about.level, "popularity": about.s_pop}
         return _raw_question(self.id, self.question, self.golden_answers, **extra)
 
 

@@ -140,7 +140,7 @@ def mixed_f1(
     """
     best, chosen = np.zeros(len(predictions)), np.array(languages or ["en"] * len(predictions))
     for language in dict.fromkeys(chosen.tolist()):
-        places = np.flatnonzero(chosen == language)
+        places = np.flatnonzero(chosen == language).tolist()
 
         def normaliser(texts: list[str], language: str = language) -> list[str]:
             return [normalise_english(segmented(text), language) for text in texts]

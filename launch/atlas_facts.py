@@ -1,4 +1,8 @@
-"""Makes `facts.json` from Unicode CLDR in the installed version of Babel: `lcrag build facts`."""
+"""Writes the facts of the atlas from Unicode CLDR in the installed version of Babel.
+
+`python launch/atlas_facts.py > lcrag/atlas/facts.json`. Another version than Babel 2.18 makes another world, for which
+`lcrag build` makes new weights.
+"""
 
 import collections
 import dataclasses
@@ -259,3 +263,7 @@ def country_homes() -> dict[str, str]:
             counts = collections.Counter(by_country.values())
             by_country[country] = min(LCRL_LANGUAGES, key=lambda language: counts[language])
     return by_country
+
+
+if __name__ == "__main__":
+    print(facts_json(), end="")
