@@ -18,7 +18,6 @@ bytes (every parameter and every context once) over the rate at which an array i
 
 import argparse
 import dataclasses
-import functools
 import statistics
 from collections.abc import Callable, Iterator
 
@@ -26,150 +25,38 @@ import jax
 import numpy as np
 import torch
 import transformers
-from sampling import texts
+from sampling import Sizes, our_rollouts, rollouts_floor, their_rollouts
 from timing import report, timed
 from update import Ours, PyTorch, episode, needed_flops
 
 from lcrag.commands.benchmark import Machine, measured_machine
-from lcrag.data.questions import Question
-from lcrag.episodes import Chat, Generate, Observe, Outcome, Program, Runner
 from lcrag.learning import Layout, Trajectory
-from lcrag.policy import DecoderConfig, load_hugging_face, load_tokenizer, make_mesh
-from lcrag.policy.parameters import decode_bytes, forward_flops
-from lcrag.sampling import Sampler, SlotSampler
+from lcrag.policy import load_hugging_face, load_tokenizer, make_mesh
 
 TORCH_ROWS = (1, 2)
 
 
-@dataclasses.dataclass(frozen=True)
-class Sizes:
-    """Numbers of episodes, and of tokens."""
-
-    prompts: int = 4
-    samples: int = 8  # episodes of each prompt
-    prompt: int = 210
-    sampled: int = 48
-    observed: int = 400
-    turns: int = 3
-
-    @property
-    def episodes(self) -> int:
-        return self.prompts * self.samples
-
-    @property
-    def starts(self) -> list[int]:
-        """Length of the context at the beginning of each turn."""
-        return [self.prompt + turn * (self.sampled + self.observed) for turn in range(self.turns)]
-
-    @property
-    def length(self) -> int:
-        return self.starts[-1] + self.sampled
-
-    @property
-    def sampled_tokens(self) -> int:
-        return self.episodes * self.turns * self.sampled
-
-
-TINY = Sizes(prompts=2, samples=2, prompt=40, sampled=4, observed=70)
+SIZES = Sizes(prompts=4, samples=8, prompt=210, sampled=48, observed=400, turns=3)
+TINY = dataclasses.replace(SIZES, prompts=2, samples=2, prompt=40, sampled=4, observed=70)
 
 
 # --- Rollouts ---
 
 
-def program(written: list[str], sampled: int) -> Program:
-    """Asks for a turn after the prompt and after each observation."""
-    for text in written:
-        yield Observe(text)
-        yield Generate(stop=("</never sampled/>",), max_tokens=sampled)
-    return Outcome(answer=None)
-
-
-def our_rollouts(folder: str, sizes: Sizes) -> tuple[Callable[[], object], SlotSampler]:
-    """Returns a function that runs all episodes through the runner, and its sampler."""
+def compare_rollouts(folder: str, sizes: Sizes, repeats: int) -> None:
     config, params = load_hugging_face(folder)
-    # an end that cannot be sampled: lengths are forced
-    tokenizer = dataclasses.replace(load_tokenizer(folder), eos_ids=(config.vocabulary_size,))
-    settings = Sampler(
-        slots=sizes.episodes,
-        context=sizes.length + 16,
-        block=sizes.sampled,
-        min_finished_share=1.0,
-        windows=[start + sizes.sampled + 2 for start in sizes.starts[:-1]],
-        append_rows=(1, 4),
-        append_tokens=(32, 128, 256),
-    )
-    sampler = SlotSampler(config, params, tokenizer, settings)
-    runner = Runner(
-        sampler=sampler, tokenizer=tokenizer, search=lambda *_: [], chat=Chat(template=False), answer_room=1
-    )
-    prompts = texts(tokenizer, sizes.prompts, sizes.prompt, 0)
-    observed = [texts(tokenizer, sizes.episodes, sizes.observed, turn) for turn in range(1, sizes.turns)]
-    question = Question(id="", dataset="benchmark", language="en", text="", answers=())
-
-    def run() -> None:
-        programs = []
-        for index in range(sizes.episodes):
-            written = [prompts[index // sizes.samples], *(own[index] for own in observed)]
-            about = dataclasses.replace(question, id=str(index // sizes.samples))
-            programs.append((about, program(written, sizes.sampled), index))
-        records = runner.run(programs)
-        found = sum(record.counts["policy_tokens"] for record in records)
-        if found != sizes.sampled_tokens:
-            raise AssertionError(f"{found} tokens sampled, {sizes.sampled_tokens} wanted")
-
-    return run, sampler
-
-
-def their_rollouts(folder: str, sizes: Sizes, keep_cache: bool) -> Callable[[], object]:
-    """Returns a function that runs the same sizes through `transformers`."""
+    endless = dataclasses.replace(load_tokenizer(folder), eos_ids=(config.vocabulary_size,))
+    run, sampler = our_rollouts(config, params, endless, sizes, append_rows=(1, 4), append_tokens=(32, 128, 256))
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     model.generation_config.eos_token_id = None
-    random = np.random.default_rng(0)
-    drawn = functools.partial(random.integers, 5, model.config.vocab_size)
-    prompts = torch.tensor(np.repeat(drawn((sizes.prompts, sizes.prompt)), sizes.samples, axis=0))
-    observed = [torch.tensor(drawn((sizes.episodes, sizes.observed))) for _ in range(1, sizes.turns)]
-    options = {"do_sample": True, "top_k": 0, "max_new_tokens": sizes.sampled, "pad_token_id": 0}
-
-    @torch.no_grad()
-    def run() -> None:
-        history = prompts
-        cache = {"past_key_values": transformers.DynamicCache(config=model.config)} if keep_cache else {}
-        for observation in [*observed, None]:
-            history = model.generate(history, attention_mask=torch.ones_like(history), **options, **cache)
-            if observation is not None:
-                history = torch.cat([history, observation], 1)
-        if history.shape != (sizes.episodes, sizes.length):
-            raise AssertionError(f"{tuple(history.shape)} tokens")
-
-    return run
-
-
-def rollouts_floor(machine: Machine, config: DecoderConfig, sizes: Sizes) -> float:
-    """Returns the least seconds of the rollouts."""
-    attended = (sizes.prompt + 1) / 2
-    flops = forward_flops(config, sizes.prompts * sizes.prompt, attended=attended, unembedded=0)
-    seconds = 0.0
-    for turn, start in enumerate(sizes.starts):
-        if turn:
-            tokens = sizes.episodes * sizes.observed
-            flops += forward_flops(config, tokens, attended=start - sizes.observed / 2, unembedded=0)
-        for length in range(start, start + sizes.sampled):
-            needed = forward_flops(config, sizes.episodes, attended=length)
-            seconds += machine.floor_seconds(needed, decode_bytes(config, sizes.episodes, length))
-    return seconds + machine.floor_seconds(flops)
-
-
-def compare_rollouts(folder: str, sizes: Sizes, repeats: int) -> None:
-    run, sampler = our_rollouts(folder, sizes)
     shapes, seconds = timed(sampler.warm_up)
     print(f"lcrag compiled {shapes} shapes of the sampler in {seconds:.0f} s")
     sides = {
         "lcrag, through the runner": run,
-        "transformers, cache kept by hand": their_rollouts(folder, sizes, keep_cache=True),
-        "transformers, history prefilled": their_rollouts(folder, sizes, keep_cache=False),
+        "transformers, cache kept by hand": their_rollouts(model, sizes, keep_cache=True),
+        "transformers, history prefilled": their_rollouts(model, sizes, keep_cache=False),
     }
-    config, machine = load_hugging_face(folder)[0], this_machine()
-    measured = alternating(sides, repeats)
+    machine, measured = this_machine(), alternating(sides, repeats)
     counts = sampler.statistics
     print(f"lcrag computed {counts.append_positions / counts.appended_tokens:.2f} positions for an appended token")
     about = f"real rollouts, {sizes.episodes} x {sizes.turns} turns"
@@ -200,7 +87,8 @@ def compare_update(folder: str, sizes: Sizes, repeats: int) -> None:
         rows=1, row_lengths=(sizes.length,), policy_shares=shares, min_micro_batches=sizes.episodes, min_episodes=1
     )
     ours = Ours(config, episodes[:2], layout, params)
-    (ours_result, compiling), theirs = timed(ours), PyTorch(folder, episodes[:2], 1)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    (ours_result, compiling), theirs = timed(ours), PyTorch(model, episodes[:2], 1)
     np.testing.assert_allclose(ours_result, theirs(), rtol=1e-3, atol=1e-4)
     print(f"lcrag compiled the update and computed two episodes in {compiling:.0f} s")
 
@@ -269,7 +157,7 @@ def main() -> None:
     parser.add_argument("--tiny", action="store_true", help="few short episodes: a smoke run")
     options = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
-    sizes = TINY if options.tiny else Sizes()
+    sizes = TINY if options.tiny else SIZES
     if options.only != "update":
         compare_rollouts(options.folder, sizes, options.repeats)
     if options.only != "rollouts":

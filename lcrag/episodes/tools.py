@@ -20,6 +20,7 @@ Join: TypeAlias = Callable[[Sequence[str]], str]
 
 SEARCH_TOOL = SEARCH  # its name
 QUERY = "query"  # its argument
+ARGUMENTS = {"arguments", "parameters"}  # names of the field of a call that holds them
 DESCRIPTION = "Searches a collection of texts and returns the passages that match best."
 SCHEMA: dict[str, Any] = {
     "type": "function",
@@ -129,7 +130,7 @@ class CallForm:
     def split(self, text: str) -> tuple[str, list[str]]:
         """Splits a turn into text and the queries of the calls that end it; if one is malformed, all is text."""
         for said, calls in self._ending_calls(text):
-            queries = [query_of(call, self.arguments) for call in calls]
+            queries = [query_of(call) for call in calls]
             if queries and None not in queries:
                 return said, [query for query in queries if query is not None]
         return text, []
@@ -138,15 +139,16 @@ class CallForm:
         """Yields what may be the text before the calls that end a turn, and their JSON values."""
         begin, end = self.before.strip(), self.after.strip()
         if not begin:
-            for line in re.finditer(r"^[ \t]*(?={)", text, re.MULTILINE):
+            text = _unfenced(text)
+            for start in re.finditer(r"(?:^[ \t]*|<\|python_tag\|>\s*)(?={)", text, re.MULTILINE):
                 with contextlib.suppress(ValueError, RecursionError):
-                    yield text[: line.end()], _json_values(text[line.end() :])
+                    yield text[: start.start()], _json_values(text[start.end() :])
             return
         said, calls = text, list[Any]()
         while (rest := said.rstrip()).endswith(end):
             said, begun, content = rest.removesuffix(end).rpartition(begin)
             try:
-                call = json.loads(content) if begun else None
+                call = json.loads(_unfenced(content)) if begun else None
             except (ValueError, RecursionError):
                 return
             calls = [*(call if isinstance(call, list) else [call]), *calls]  # SmolLM2's models are taught a list
@@ -185,14 +187,28 @@ def _json_values(text: str) -> list[Any]:
     return values
 
 
-def query_of(call: Any, arguments: str) -> str | None:
+def _unfenced(text: str) -> str:
+    """Returns a text without the fence of Markdown around its end, such as a call."""
+    return re.sub(r"^[ \t]*```\w{0,12}\s?((?:(?!```).)*)```\s*\Z", r"\1", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def query_of(call: Any) -> str | None:
     """Returns the query of a call; None unless it is the search with its one argument, and nothing else.
 
-    A query must have a visible character and no tag of the dialogue.
+    As models write calls, there may be an id and the type "function", name and arguments may be in the field
+    "function", and the arguments may be a string of JSON. A query must have a visible character and no dialogue tag.
     """
-    if not isinstance(call, dict) or set(call) != {"name", arguments} or call["name"] != SEARCH_TOOL:
+    if isinstance(call, dict) and isinstance(inner := call.get("function"), dict):
+        call = {name: value for name, value in call.items() if name != "function"} | inner
+    if not isinstance(call, dict) or call.get("name") != SEARCH_TOOL or call.get("type", "function") != "function":
         return None
-    given = call[arguments]
+    names = call.keys() - {"name", "type", "id"}
+    if len(names) != 1 or not names < ARGUMENTS:
+        return None
+    given = call[names.pop()]
+    if isinstance(given, str):
+        with contextlib.suppress(ValueError, RecursionError):
+            given = json.loads(given)
     if not isinstance(given, dict) or set(given) != {QUERY} or not isinstance(query := given[QUERY], str):
         return None
     return without_surrogates(query).strip() if is_visible(query) and not TAG.search(query) else None
@@ -204,7 +220,7 @@ def form_of(turn: str) -> CallForm:
         with contextlib.suppress(ValueError):
             call, end = json.JSONDecoder().raw_decode(turn, brace.start())
             before, after = turn[: brace.start()], turn[end:]
-            names = [name for name in call if query_of(call, name) == _ASKED]
+            names = [name for name in call if name in ARGUMENTS and query_of(call) == _ASKED]
             with_text = before.startswith(_THOUGHT)
             before = before.removeprefix(_THOUGHT).removeprefix("\n") if with_text else before
             if names and bool(before.strip()) == bool(after.strip()):

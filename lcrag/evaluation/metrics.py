@@ -163,6 +163,7 @@ def mean_over_seeds(rows: Iterable[Row]) -> list[Row]:
 METRIC_NAMES = {
     "c3_recall": "c3 recall",
     "c3_recall_bergen": "c3 recall (BERGEN)",
+    "c3_f": "c3 F",
     "flexible_exact_match": "fEM",
     "exact_match": "EM",
     "squad_exact_match": "EM (SQuAD)",
@@ -186,6 +187,7 @@ METRIC_NAMES = {
     "two_call_rate": "two calls",
     "tool_calls": "tool calls",
     "answered": "answered",
+    "answer_length": "answer length",
     "failed": "failed episodes",
     "unscored": "not judged",
 }
@@ -219,8 +221,9 @@ def question_metrics(
       languages: The languages of the run, from which the language of an answer is identified.
 
     Returns:
-      `c3_recall`, `c3_recall_bergen` (the c3 recall of LcRL's tables, section 4.1), `flexible_exact_match` and
-      `exact_match` (0 without an answer). The metrics of the English benchmarks, with SQuAD's normalisation:
+      `c3_recall`, `c3_recall_bergen` (the c3 recall of LcRL's tables, section 4.1), `c3_f`, `flexible_exact_match` and
+      `exact_match` (0 without an answer), and `answer_length` in characters. The metrics of the English benchmarks,
+      with SQuAD's normalisation:
       `squad_exact_match`, `squad_f1` ("yes" and "no" count as a whole only, as in HotpotQA's script),
       `token_f1` (without that rule, as R-Search's) and `squad_accuracy` (the answer contains a gold). `mixed_f1`, in
       which each character of a script without spaces is a word, and articles are those of the language (MLQA):
@@ -243,6 +246,7 @@ def question_metrics(
     metrics = {
         "c3_recall": rewards.c3_recall(answers, golds),
         "c3_recall_bergen": rewards.c3_recall_bergen(answers, golds),
+        "c3_f": rewards.c3_f(answers, golds),
         "flexible_exact_match": rewards.flexible_exact_match(answers, golds),
         "exact_match": rewards.exact_match(answers, golds),
         "squad_exact_match": right,
@@ -259,6 +263,7 @@ def question_metrics(
         "two_call_rate": np.where(np.isnan(calls), np.nan, calls > 1),
         "tool_calls": calls,
         "answered": np.array([is_visible(answer or "") for answer in answers], float),
+        "answer_length": np.array([len(answer or "") for answer in answers], float),
     }
     metrics = {name: np.where(failed, np.nan, values) for name, values in metrics.items()}
     occurring = {name: field(name) for name in ("failed", "unscored")}

@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from lcrag.episodes import Chat, Completer, Completion, GenerationFailure, completion_of
-from lcrag.episodes.tags import THINK, closing, opening, without_surrogates
+from lcrag.episodes.tags import THINK, opening, without_surrogates
 from lcrag.errors import UserError, excerpt, first_problem, typed
 from lcrag.files import resolved_folder
 from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
@@ -49,10 +49,15 @@ def complete_prompts(
     }
 
 
-def without_thought(text: str) -> str | None:
-    """Returns the text after a model's last closed thought; None if a thought is unfinished."""
-    said = text.rpartition(closing(THINK))[2]
-    return None if opening(THINK) in said else said.lstrip() if said != text else text
+def without_thought(text: str, opened: str | None = None) -> str | None:
+    """Returns the text after a model's last closed thought; None if a thought is unfinished.
+
+    `opened` is the tag of a thought that the prompt has opened (`Conversation.thought`).
+    """
+    begin = opened or opening(THINK)
+    end = f"{begin[0]}/{begin[1:]}"
+    said = f"{opened or ''}{text}".rpartition(end)[2]
+    return None if begin in said else said.lstrip() if end in text else text
 
 
 # --- On this machine ---
@@ -67,6 +72,7 @@ class SamplerCompleter:
     def __init__(self, sampler: SlotSampler, tokenizer: Tokenizer, chat: Chat):
         chat.check(tokenizer)
         self._sampler, self._tokenizer, self._chat = sampler, tokenizer, chat
+        self._opened = chat.conversation(tokenizer).thought
 
     def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> list[Completion | GenerationFailure]:
         """Completes a batch of prompts; one whose thought is cut at its token limit fails.
@@ -86,7 +92,7 @@ class SamplerCompleter:
         answers: list[Completion | GenerationFailure] = []
         for sampled in continue_contexts(self._sampler, contexts):
             completion = completion_of(sampled, self._tokenizer)
-            text, tokens = without_thought(completion.text), completion.tokens
+            text, tokens = without_thought(completion.text, self._opened), completion.tokens
             if text is None:
                 answers.append(GenerationFailure(f"its thought was cut after {tokens} tokens: allow it more"))
             elif text == completion.text:
@@ -131,8 +137,10 @@ class LocalModel:
         )
 
     def check(self) -> None:
-        """Raises a UserError if the folder holds no checkpoint; called before sampling."""
-        read_config(self._folder)
+        """Raises a UserError if the folder holds no checkpoint that its tokenizer fits; called before sampling."""
+        config, tokenizer = read_config(self._folder), load_tokenizer(self._folder)
+        config.check_vocabulary(tokenizer.vocabulary_size, self._folder)
+        self._chat.check(tokenizer)
 
     @functools.cached_property
     def _loaded(self) -> tuple[SamplerCompleter, Mapping[str, str]]:

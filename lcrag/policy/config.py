@@ -160,6 +160,14 @@ class DecoderConfig:
         """Whether a layer, counted from 0, attends within a sliding window only."""
         return self.sliding_window is not None and layer not in self.global_layers
 
+    def check_vocabulary(self, tokens: int, folder: object = None) -> None:
+        """Raises a UserError if a tokenizer has more tokens than the model has embeddings; `folder` is named."""
+        if tokens > self.vocabulary_size:
+            raise UserError(
+                f"the tokenizer {f'of {folder} ' if folder else ''}has {tokens} tokens, but the model embeds only"
+                f" {self.vocabulary_size}: it belongs to another model, or tokens were added to it alone"
+            )
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Computation:

@@ -41,8 +41,11 @@ ADAPTERS = ("lora_a", "lora_b")
 # Names the output of a linear layer, adapters included: keeping every product would keep that of the adapters as well.
 LINEAR_NAME = "linear"
 REMAT_POLICIES = {
-    # without the residuals of the attention kernel, splash's forward kernel would run twice
-    "dots": jax.checkpoint_policies.save_only_these_names(LINEAR_NAME, SAVED_NAME),
+    # without the residuals of the attention kernels, splash's and cuDNN's forward kernels would run twice
+    "dots": jax.checkpoint_policies.save_from_both_policies(
+        jax.checkpoint_policies.save_only_these_names(LINEAR_NAME, SAVED_NAME),
+        lambda primitive, *_, **__: primitive.name.startswith("dot_product_attention_fwd"),
+    ),
     "full": None,
 }
 

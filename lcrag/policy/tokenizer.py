@@ -4,6 +4,7 @@ Fast tokenizers (byte-level BPE, byte fallback, Unigram, WordPiece) are read fro
 come from seqio and T5X vocabularies.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -11,8 +12,8 @@ import hashlib
 import json
 import pathlib
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import sentencepiece
@@ -28,11 +29,28 @@ Message: TypeAlias = Mapping[str, Any]
 # Llama 3.1 and later write the date into the system turn and fall back to this one. A prompt that depends on the date
 # could not be sampled again.
 TODAY = datetime.datetime(2024, 7, 26)
-_NOW = re.compile(r"""strftime_now\(\s*(["'])(?P<form>.*?)\1\s*\)""")
+# What a file may store as an ordinary token though it is a control token. `</s>` is not among them: in Gemma's
+# vocabulary it is HTML.
+CONTROL = re.compile(
+    r"<[|｜][^<>]+>|<[^<>]+[|｜]>|_?<EOT>|\[(?:EOT|EOS)\]|<(?:bos|eos|pad|(?:start|end)_of_(?:turn|image|utterance))>"
+    r"|\[/?(?:INST|TOOL_CALLS|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CONTENT|SYSTEM_PROMPT)\]"
+)
+# Control tokens that end a generation, whatever a file declares, as in llama.cpp's src/llama-vocab.cpp.
+ENDS = (
+    *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>"),
+    *("<eos>", "</s>", "<EOT>", "_<EOT>", "<|EOT|>", "[EOT]", "[EOS]", "<｜end▁of▁sentence｜>", "<end_of_utterance>"),
+    *("<turn|>", "<|return|>", "<|call|>"),
+)
 _NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))  # reserved by Unicode for internal use
 
 
 NAMED_TEMPLATES = "additional_chat_templates"  # the folder of a model's other chat templates, NAME.jinja
+
+# A conversation in which templates are tried; the reply occurs in no other text.
+QUESTION = {"role": "user", "content": "Where is Turku?"}
+REPLY = {"role": "assistant", "content": "\ufdef"}
+_THOUGHT_NAME = r"(?:\w+:)?(?:think|thought|reason|reflect|analysis|scratch)\w*"
+_THOUGHT = re.compile(rf"([<\[◁])({_THOUGHT_NAME}[>\]▷])(?!.*\1/\2)", re.IGNORECASE | re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +59,23 @@ class ChatPrompt:
 
     text: str
     ids: list[int]
+
+
+class Conversation(NamedTuple):
+    """What a chat template writes around the turns of a conversation; empty without a template."""
+
+    opens: str = ""  # between a user's message and the model's text, such as the beginning of a thought
+    closes: str = ""  # after the model's text; empty if the template writes openings only
+    system: str = ""  # the default system message
+
+    @property
+    def thought(self) -> str | None:
+        """The tag of the thought that the template leaves open, such as `<think>`."""
+        return found[0] if (found := _THOUGHT.search(self.opens)) else None
+
+    def end(self, tokens: Iterable[str]) -> str | None:
+        """Returns which of some tokens ends the model's turn, after white space at most."""
+        return max((each for each in tokens if each and self.closes.lstrip().startswith(each)), key=len, default=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,28 +87,44 @@ class ChatTemplate:
 
     def render(self, messages: Sequence[Message], **options: Any) -> str:
         """Renders a conversation in a sandbox, up to where the model continues."""
-        import jinja2
-        from transformers.utils.chat_template_utils import render_jinja_template
+        from transformers.utils import chat_template_utils
 
         variables: dict[str, Any] = {
+            "add_generation_prompt": True,
+            "tools": None,
+            "documents": None,
+            "strftime_now": TODAY.strftime,  # in place of the library's clock
             "date_string": TODAY.strftime("%d %b %Y"),
             **self.variables,
             **options,
         }
-        conversation = [dict(message) for message in messages]
-        # The library passes no functions to a template, so the day is written in place of the call.
-        source = _NOW.sub(lambda call: json.dumps(TODAY.strftime(call["form"])), self.source)
         try:
-            rendered, _ = render_jinja_template(
-                conversations=[conversation], chat_template=source, add_generation_prompt=True, **variables
-            )
-        except jinja2.TemplateError as error:
+            # The library's public function passes no functions to a template.
+            template = chat_template_utils._compile_jinja_template(self.source)
+            return template.render(messages=[dict(message) for message in messages], **variables)
+        except Exception as error:  # a template's expressions may raise anything
             roles = ", ".join(message["role"] for message in messages)
             raise UserError(
                 f"the model's chat template refuses a conversation of {roles}: {error}; change Chat.system, or write"
                 " prompts without a template by Chat.template = False"
             ) from error
-        return rendered[0]
+
+    def conversation(self, **options: Any) -> Conversation:
+        """Returns what the template writes around turns, as it shows in a short conversation."""
+
+        def rendered(*messages: Message, **more: Any) -> str:
+            with contextlib.suppress(UserError):  # it may lack a role
+                return self.render(messages, **options, **more)
+            return ""
+
+        asked = rendered(QUESTION)
+        before, _, after = rendered({**REPLY, "role": "system"}, QUESTION).partition(REPLY["content"])
+        has_default = after and asked.startswith(before) and asked.endswith(after)
+        return Conversation(
+            asked.rpartition(QUESTION["content"])[2],
+            rendered(QUESTION, REPLY, add_generation_prompt=False).partition(REPLY["content"])[2],
+            asked[len(before) : len(asked) - len(after)].strip() if has_default else "",
+        )
 
 
 def bytes_of_ids(ids: TokenIds, table: Sequence[bytes]) -> bytes:
@@ -368,7 +419,9 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
     """Reads the tokenizer of a Hugging Face model folder.
 
     Only `tokenizer.json` is required. End-of-sequence ids are those of `tokenizer_config.json`, which ends a chat
-    model's turn, `generation_config.json` and `config.json`, in this order, else the token `<eos>`. The chat template
+    model's turn, `generation_config.json` and `config.json`, in this order, then the control tokens that end a turn by
+    their name (`ENDS`) or in the chat template. Added tokens that the files name or that the template writes as
+    control tokens are made special, so that ordinary text is not encoded to them. The chat template
     is `chat_template.jinja`, or in `chat_template.json` or `tokenizer_config.json`; of several, it is the one named
     "default", and the others are kept by name.
     """
@@ -407,11 +460,6 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
                 " the id, or use the tokenizer of this model"
             )
         eos_ids += ids
-    if not eos_ids and (bare_id := backend.token_to_id("<eos>")) is not None:
-        eos_ids.append(bare_id)
-    if not eos_ids:
-        raise UserError(f"{folder} names no end-of-sequence token: set eos_token_id in its generation_config.json")
-
     # the ids that the settings, or else the tokenizer's post-processor, put before a text
     bos_id, adds_bos = id_of("bos_token"), settings.get("add_bos_token")
     if adds_bos is not None and (bos_id is not None or not adds_bos):
@@ -438,13 +486,32 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
         )
     names = ("bos_token", "eos_token", "pad_token", "unk_token")
     variables = {name: token for name in names if (token := named(name)) is not None}
+    chat_template = ChatTemplate(source, variables) if source else None
+
+    # control tokens, and those of them that end a turn
+    conversation = chat_template.conversation() if chat_template else Conversation()
+    stored = backend.get_added_tokens_decoder().values()
+    end = conversation.end(each.content for each in stored if each.content.startswith(("<", "[")))
+    declared = {end, *map(named, names[:3])}
+    written = "".join((source or "", conversation.opens, conversation.closes, *ENDS))
+    for each in stored:
+        is_control = each.content in declared or (CONTROL.fullmatch(each.content) and each.content in written)
+        if is_control and not each.special:
+            each.special = True
+            backend.add_special_tokens([each])
+    special = {each.content: index for index, each in backend.get_added_tokens_decoder().items() if each.special}
+    eos_ids += [special[name] for name in (conversation.end(special), *ENDS) if name in special]
+    if not eos_ids and (bare_id := backend.token_to_id("<eos>")) is not None:
+        eos_ids.append(bare_id)
+    if not eos_ids:
+        raise UserError(f"{folder} names no end-of-sequence token: set eos_token_id in its generation_config.json")
     pad_id = id_of("pad_token")
     return HuggingFaceTokenizer(
         backend=backend,
         eos_ids=tuple(dict.fromkeys(eos_ids)),
         pad_id=eos_ids[0] if pad_id is None else pad_id,
         beginning_ids=tuple(beginning_ids),
-        chat_template=ChatTemplate(source, variables) if source else None,
+        chat_template=chat_template,
         settings={name: value for name, value in settings.items() if name != "chat_template"},
         named_templates={name: text for name, text in by_name.items() if name != "default"},
     )

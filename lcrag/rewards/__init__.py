@@ -7,6 +7,7 @@ leaves the devices to the policy.
 from lcrag.rewards.domains import domain_reward, mathematics, multiple_choice
 from lcrag.rewards.matching import (
     VERDICTS,
+    c3_f,
     c3_recall,
     c3_recall_bergen,
     exact_match,

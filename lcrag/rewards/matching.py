@@ -76,6 +76,20 @@ def c3_recall(
     return _best(scores, predictions, golds)
 
 
+def c3_f(predictions: Answers, golds: Golds, normalisation: str = "lcrl") -> Float[np.ndarray, " answers"]:
+    """Harmonic mean of `c3_recall` and the precision |S(prediction) ∩ S(gold)| / |S(prediction)|, the best over golds.
+
+    chrF of order 3 and beta 1 (Popović, 2015), but with spaces, over sets, and with a text of one or two characters as
+    one gram; 0 without grams. Unlike the recall it charges for length.
+    """
+
+    def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
+        common, grams = shared(gram_units(normalised_codes(texts, normalisation), sizes))
+        return ratio(2 * common, grams[_answers(sizes)] + grams)
+
+    return _best(scores, predictions, golds)
+
+
 def c3_recall_bergen(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
     """BERGEN's character 3-gram recall, the published evaluation number (Chirkova et al., 2024).
 

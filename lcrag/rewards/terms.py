@@ -186,6 +186,7 @@ def _finite(value: Any) -> float | None:
 
 
 ANSWER_TERMS: dict[str, Callable[..., Values]] = {
+    "c3_f": matching.c3_f,
     "c3_recall": matching.c3_recall,
     "c3_recall_bergen": matching.c3_recall_bergen,
     "exact_match": matching.exact_match,

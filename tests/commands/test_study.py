@@ -40,6 +40,7 @@ POINTS = {  # with the usual variants: initial policies and what is not trained,
     "translate_r1_strengths": (2, 3),
     "translate_and_search": (4, 2),
     "smollm2": (4 + 1 + 3, 3),
+    "gemma_xquad": (2 + 1 + 2, 8),
 }
 # Writes down how it was called, and leaves what the real command leaves when it has finished.
 PRETENDED = """

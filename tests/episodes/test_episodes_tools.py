@@ -96,6 +96,50 @@ def test_a_list_of_calls_and_calls_between_texts():
     assert QWEN.split(f"{call('a')}\n{call('b')}")[1] == ["a", "b"]
 
 
+QUERY = '{"query": "Turku"}'
+
+
+@pytest.mark.parametrize("form", [QWEN, LLAMA], ids=["Qwen", "Llama"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"type": "function", "name": "search", "parameters": QUERY}',
+        '{"name": "search", "arguments": QUERY, "id": "call_1", "type": "function"}',
+        '{"type": "function", "function": {"name": "search", "arguments": QUERY}}',
+        '{"name": "search", "arguments": "{\\"query\\": \\"Turku\\"}"}',
+        '```json\n{"name": "search", "parameters": QUERY}\n```',
+        '```\n{"name": "search", "parameters": QUERY}\n``` ',
+    ],
+)
+@pytest.mark.parametrize("said", ["", "Hm.\n", "```a```\n"])
+def test_models_write_calls_in_several_ways(form, value, said):
+    value = value.replace("QUERY", QUERY)
+    assert form.split(f"{said}{form.before}{value}{form.after}") == (said, ["Turku"])
+    if form is LLAMA:
+        assert form.split(f"{said}<|python_tag|>{value}")[1] == (["Turku"] if "```" not in value else [])
+        assert form.split(f"Hm: <|python_tag|> {{}}; {value}") == (f"Hm: <|python_tag|> {{}}; {value}", [])
+
+
+@pytest.mark.parametrize("form", [QWEN, LLAMA], ids=["Qwen", "Llama"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"type": "tool", "name": "search", "parameters": QUERY}',
+        '{"name": "search", "parameters": QUERY, "arguments": QUERY}',
+        '{"name": "search", "parameters": QUERY, "k": 3}',
+        '{"name": "search", "query": "Turku"}',
+        '{"name": "search", "arguments": "Turku"}',
+        '{"name": "search", "arguments": "[[[["}',
+        '{"type": "function", "function": "search"}',
+        'search.call(query="Turku")',
+        '<|python_tag|>search.call(query="Turku")',
+    ],
+)
+def test_other_ways_are_text(form, value):
+    text = f"{form.before}{value.replace('QUERY', QUERY)}{form.after}"
+    assert form.split(text) == (text, [])
+
+
 @given(st.lists(st.text(min_size=1, max_size=8).filter(str.strip), min_size=1, max_size=3, unique_by=str.strip))
 def test_the_queries_of_parallel_calls_are_those_of_the_program(queries):
     every_mark = any(all(mark in query for mark in '"”»」』') for query in queries)

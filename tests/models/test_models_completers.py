@@ -1,21 +1,28 @@
 """Models behind an OpenAI-compatible endpoint, retried and never silently empty; and a model that judges."""
 
 import concurrent.futures
+import dataclasses
 import json
 import logging
 import sys
 import threading
 import time
 
+import jax
 import pytest
+import tokenizers
 from fastapi import FastAPI, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
+from support import tiny_config
+from support.chat_models import folder_of
 from support.local_server import served
 
 from lcrag.episodes import Completion, GenerationFailure
 from lcrag.errors import UserError
 from lcrag.models import CompletionJudge
-from lcrag.models.completers import EndpointCompleter, without_thought
+from lcrag.models.completers import EndpointCompleter, LocalModel, without_thought
+from lcrag.policy import initialise, load_tokenizer, save_hugging_face
+from lcrag.policy.config import make_mesh
 from lcrag.sampling import SamplingParameters
 
 # What is no chat completion, or not of the right shape.
@@ -163,6 +170,57 @@ def test_a_failed_request_leaves_the_others_and_an_unknown_model_ends_the_step(e
 )
 def test_thoughts_are_no_part_of_what_a_model_says(text, said):
     assert without_thought(text) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "opened", "said"),
+    [
+        ("x</think> a", "<think>", "a"),
+        ("x", "<think>", None),
+        ("", "<think>", None),
+        ("x</think> a <think> y", "<think>", None),
+        ("x</think> a", "<thinking>", None),
+        ("x</thinking>\n\na", "<thinking>", "a"),
+        ("x[/THINK]a", "[THINK]", "a"),
+    ],
+)
+def test_a_thought_that_the_prompt_has_opened(text, opened, said):
+    assert without_thought(text, opened) == said
+
+
+def test_a_reader_whose_template_opens_a_thought_or_ends_turns_by_another_token(tmp_path):
+    """It writes the end of its turn only, first inside of its thought, then without one."""
+    template = "{% for m in messages %}<|from|>{{ m.content }}<|over|>{% endfor %}<|from|>"
+    folder_of(tmp_path, template, ("<|from|>", "<|over|>", "<|endoftext|>"), eos_token="<|endoftext|>")
+    tokenizer = load_tokenizer(tmp_path)
+    config = tiny_config(vocabulary_size=tokenizer.vocabulary_size, tie_embeddings=False)
+    params = initialise(config, jax.random.key(0))
+    over = tokenizer.backend.token_to_id("<|over|>")
+    params = jax.tree.map(lambda leaf: 0 * leaf, params) | {"unembedding": params["unembedding"] * 0}
+    params["embedding"] = params["embedding"] + 1
+    params["final_norm"] = jax.tree.map(lambda leaf: leaf + 1, params["final_norm"])
+    params["unembedding"] = params["unembedding"].at[over].set(1.0)
+    save_hugging_face(tmp_path, config, params)
+
+    def answered(source):
+        settings = {"eos_token": "<|endoftext|>", "chat_template": source}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        (tmp_path / "manifest.json").unlink(missing_ok=True)
+        model = LocalModel(str(tmp_path), make_mesh(devices=jax.devices()[:1]), slots=1, context=96, block=8)
+        model.check()
+        return model([("Where?", SamplingParameters(max_tokens=5, temperature=0.0))])[0]
+
+    assert dataclasses.replace(answered(template), log_probabilities=(), pieces=()) == Completion(
+        text="", finish_reason="eos", tokens=1
+    )
+    assert answered(f"{template}<think>\n").reason == "its thought was cut after 1 tokens: allow it more"
+    with pytest.raises(UserError, match=r"ends a turn by '<\|end\|>'"):
+        answered(template.replace("over", "end"))
+    backend = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    backend.add_tokens(["Turku"])
+    backend.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(UserError, match=f"the tokenizer of .* embeds only {config.vocabulary_size}"):
+        answered(template)
 
 
 def test_a_signal_leaves_what_is_in_flight_and_asks_nothing_more(monkeypatch):

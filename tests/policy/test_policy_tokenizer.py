@@ -211,6 +211,12 @@ def test_the_mark_may_stand_in_a_content():
             "26 Jul 2024",
         ),
         ("{% set today = strftime_now('%Y-%m-%d, %A') %}{{ today }}", "2024-07-26, Friday"),
+        ("{{ strftime_now('%d %B ' ~ '%Y') }}", "26 July 2024"),
+        (
+            "{% set form = '%Y' %}{% set now = strftime_now %}{{ now(form) }}, {{ strftime_now(format='%B') }}",
+            "2024, July",
+        ),
+        ("{% macro day(f) %}{{ strftime_now(f) }}{% endmacro %}{{ day('%H:%M, %j') }}", "00:00, 208"),
     ],
 )
 def test_the_day_is_always_the_same(source, written):
@@ -251,9 +257,9 @@ def folder_of(path, family="Metaspace", **files):
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({"config": {"eos_token_id": 7}}, (7,)),
-        ({"config": {"eos_token_id": 7}, "generation_config": {"eos_token_id": [9, 7, 8]}}, (9, 7, 8)),
-        ({"config": {"eos_token_id": None}, "generation_config": {"eos_token_id": 9}}, (9,)),
+        ({"config": {"eos_token_id": 7}}, (7, 2)),  # 2 is the control token </s>
+        ({"config": {"eos_token_id": 7}, "generation_config": {"eos_token_id": [9, 7, 8]}}, (9, 7, 8, 2)),
+        ({"config": {"eos_token_id": None}, "generation_config": {"eos_token_id": 9}}, (9, 2)),
         ({"config": {"eos_token_id": [7]}, "tokenizer_config": {"eos_token": "</s>"}}, (2, 7)),
         ({"tokenizer_config": {"eos_token": {"content": "</s>", "special": True}}}, (2,)),
     ],
@@ -361,7 +367,10 @@ def test_mistakes_are_one_sentence(tmp_path):
     with pytest.raises(UserError, match=r"no tokenizer in .*: expected the file tokenizer.json"):
         load_tokenizer(tmp_path)
     with pytest.raises(UserError, match="names no end-of-sequence token: set eos_token_id"):
-        load_tokenizer(folder_of(tmp_path))
+        bare = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+        bare.save(str(tmp_path / "tokenizer.json"))
+        load_tokenizer(tmp_path)
+    folder_of(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("{")
     with pytest.raises(UserError, match="tokenizer_config.json is not JSON"):
         load_tokenizer(tmp_path)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sacrebleu.metrics import CHRF
 from support import plain_rewards as oracle
 from zhconv import zhconv
 
@@ -138,7 +139,7 @@ def test_the_published_normalisation_stays_as_it_was(one, other):
 
 # --- Comparisons ---
 
-NAMES = ["c3_recall", "c3_recall_bergen", "exact_match", "flexible_exact_match"]
+NAMES = ["c3_f", "c3_recall", "c3_recall_bergen", "exact_match", "flexible_exact_match"]
 NAMES += ["squad_accuracy", "squad_exact_match", "token_f1"]
 ALPHABETS = [
     "ab ",
@@ -173,6 +174,33 @@ def test_short_golds_and_normalisations_agree_with_plain_python(short_gold, norm
     assert rewards.c3_recall(predictions, golds, short_gold, normalisation).tolist() == expected
 
 
+WITHOUT_REPEATS = st.text(alphabet="abcdefgкл北京กข", min_size=3, max_size=12).filter(
+    lambda text: len({*text}) == len(text)
+)
+
+
+@given(prediction=WITHOUT_REPEATS, golds=st.lists(WITHOUT_REPEATS, min_size=1, max_size=3))
+def test_c3_f_is_chrf_of_one_order_where_no_gram_repeats_and_no_space_is(prediction, golds):
+    """sacreBLEU averages over orders and counts multisets without spaces; texts shorter than a gram are left out."""
+    chrf, trigrams = CHRF(char_order=3, word_order=0, beta=1), slice(6, 9)
+
+    def trigram_score(gold):
+        [statistics] = chrf._extract_corpus_statistics([prediction], [[gold]])
+        written, wanted, common = statistics[trigrams]
+        return 2 * common / (written + wanted)
+
+    expected = max(map(trigram_score, golds))
+    assert rewards.c3_f([prediction], [golds]).tolist() == pytest.approx([expected], abs=1e-15)
+
+
+@given(batch=BATCHES)
+def test_c3_f_never_exceeds_what_recall_allows(batch):
+    predictions, golds = [p for p, _ in batch], [g for _, g in batch]
+    recall, f = rewards.c3_recall(predictions, golds), rewards.c3_f(predictions, golds)
+    assert ((f > 0) == (recall > 0)).all() and (f <= 2 * recall / (1 + recall) + 1e-12).all()
+    assert (f[recall < 1] < 1).all()
+
+
 @pytest.mark.parametrize(
     ("prediction", "gold", "scores"),
     [("in 2012", "12", [0, 0, 1]), ("12", "12", [1, 0, 1]), ("北京市", "北京", [0, 0, 1]), ("euro", "?!", [0, 0, 0])],
@@ -187,6 +215,10 @@ def test_a_short_gold_by_hand(prediction, gold, scores):
     [
         ("c3_recall", "banana", ["ananas"], 2 / 3),
         ("c3_recall", "臺北市", ["台北市", "x"], 1.0),
+        ("c3_f", "banana", ["ananas"], 2 / 3),
+        ("c3_f", "the euro", ["euro", "dollar"], 1 / 2),
+        ("c3_f", "臺北", ["台北"], 1.0),
+        ("c3_f", "", [""], 0.0),
         ("c3_recall", None, ["euro"], 0.0),
         ("c3_recall", "", [""], 0.0),
         ("c3_recall", "\u200e", ["\u200e"], 0.0),

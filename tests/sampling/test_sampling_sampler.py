@@ -456,6 +456,12 @@ def test_a_model_may_have_more_rows_than_its_tokenizer_has_tokens():
     assert result.tokens.max() >= tiny_tokenizer().vocabulary_size
 
 
+def test_a_tokenizer_with_more_tokens_than_embeddings_is_refused():
+    config = tiny_config(vocabulary_size=tiny_tokenizer().vocabulary_size - 1)
+    with pytest.raises(UserError, match="has 384 tokens, but the model embeds only 383"):
+        generate(config, initialise(config, jax.random.key(0)), tiny_tokenizer(), ["abc"], max_tokens=3)
+
+
 def test_an_empty_or_overlong_prompt_is_refused(model):
     with pytest.raises(UserError, match="prompt 1 is empty"):
         generate(*model, tiny_tokenizer(), ["a", ""], max_tokens=2)

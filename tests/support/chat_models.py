@@ -1,6 +1,7 @@
 """Tokenizers with the chat templates of model families."""
 
 import functools
+import json
 import os
 import shutil
 import tempfile
@@ -11,6 +12,7 @@ import tokenizers
 import transformers
 from hypothesis import strategies as st
 from prepared_data import prepared
+from tokenizers import AddedToken
 
 from lcrag.policy import ChatTemplate, HuggingFaceTokenizer, load_tokenizer
 from support import tiny_tokenizer
@@ -46,6 +48,37 @@ GEMMA_3 = (  # no system role: its text begins the first message of the user
     "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
 )
 
+# The system turn of Llama 3.1 says the day of a variable, that of 3.2 the present one.
+_LLAMA_SYSTEM = (
+    "{{ bos_token }}{% if messages[0].role == 'system' %}"
+    "{% set system, messages = messages[0].content | trim, messages[1:] %}{% else %}{% set system = '' %}{% endif %}"
+    "<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: DAY\n\n"
+    "{{ system }}<|eot_id|>"
+)
+LLAMA_3_1 = LLAMA_3.replace("{{ bos_token }}", _LLAMA_SYSTEM.replace("DAY", "{{ date_string or '26 Jul 2024' }}"))
+LLAMA_3_2 = LLAMA_3.replace("{{ bos_token }}", _LLAMA_SYSTEM.replace("DAY", "{{ strftime_now('%d %b ' ~ '%Y') }}"))
+
+PHI_4 = (  # the first template: a user's turn opens the model's
+    "{% for message in messages %}{% if message.role == 'assistant' %}{{ message.content + '<|im_end|>' }}{% else %}"
+    "{{ '<|im_start|>' + message.role + '<|im_sep|>' + message.content + '<|im_end|>' }}"
+    "{% if message.role == 'user' %}<|im_start|>assistant<|im_sep|>{% endif %}{% endif %}{% endfor %}"
+)
+
+MISTRAL = (  # 7B of version 0.3: the system message begins the last one of the user
+    "{% if messages[0].role == 'system' %}{% set system, rest = messages[0].content + '\n\n', messages[1:] %}"
+    "{% else %}{% set system, rest = '', messages %}{% endif %}{{ bos_token }}{% for message in rest %}"
+    "{% if message.role == 'user' %}[INST] {{ system if loop.last }}{{ message.content }}[/INST]"
+    "{% elif message.role == 'assistant' %} {{ message.content | trim + eos_token }}{% else %}"
+    "{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}"
+)
+
+DEEPSEEK_R1 = (  # opens a thought, and drops those of earlier turns
+    "{{ bos_token }}{% for message in messages %}{% if message.role == 'system' %}{{ message.content }}"
+    "{% elif message.role == 'user' %}{{ '<｜User｜>' + message.content }}"
+    "{% else %}{{ '<｜Assistant｜>' + message.content.split('</think>')[-1] + '<｜end▁of▁sentence｜>' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<｜Assistant｜><think>\n' }}{% endif %}"
+)
+
 
 def chat_model(source: str, specials: str, end: str, **variables) -> HuggingFaceTokenizer:
     backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str())
@@ -64,6 +97,23 @@ def chat_models() -> dict[str, HuggingFaceTokenizer]:
         ),
         "Gemma 3": chat_model(GEMMA_3, "<bos> <start_of_turn> <end_of_turn>", "<end_of_turn>", bos_token="<bos>"),
     }
+
+
+THINKS = ("<think>", "</think>", "<tool_call>", "</tool_call>")  # added tokens that are no control tokens
+
+
+def folder_of(path, source, control, special=True, **settings):
+    """A folder whose control tokens may be stored as ordinary added ones."""
+    path.mkdir(exist_ok=True)
+    if source in ("qwen2.5", "qwen3"):
+        config = prepared("tokenizers/qwen") / f"tokenizer_config.{source}.json"
+        source = json.loads(config.read_text())["chat_template"]
+    backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str().replace("<eos>", "<unused0>"))
+    backend.add_tokens([AddedToken(token, normalized=False, special=special) for token in control])
+    backend.add_tokens([AddedToken(token, normalized=False) for token in THINKS])
+    backend.save(str(path / "tokenizer.json"))
+    (path / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": source}))
+    return path
 
 
 def qwen(name: str) -> HuggingFaceTokenizer:

@@ -115,6 +115,14 @@ def c3_recall(predictions, golds, short_gold="whole", normalisation="lcrl"):
     return best(lambda p, g: set_recall(p, g, short_gold), normaliser, predictions, golds)
 
 
+def c3_f(predictions, golds, normalisation="lcrl"):
+    def score(prediction, gold):
+        recall, precision = set_recall(prediction, gold, "whole"), set_recall(gold, prediction, "whole")
+        return 2 * recall * precision / (recall + precision) if recall else 0.0
+
+    return best(score, functools.partial(normalise, normalisation=normalisation), predictions, golds)
+
+
 def c3_recall_bergen(predictions, golds):
     def score(prediction, gold):
         found, wanted = (
