@@ -12,6 +12,7 @@ import math
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -56,18 +57,48 @@ def remote_path(place: str | os.PathLike[str]) -> epath.Path:
     return path
 
 
+def expanded(place: str | os.PathLike[str]) -> Path:
+    """Returns a path whose `~` at the beginning is the home folder, which shells leave after = and in quotes."""
+    path = os.path.expanduser(place)
+    if path.partition("/")[0] == "~":
+        raise UserError(f"{place} cannot be found, because this user has no home folder: write the whole path")
+    return Path(path)
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Returns `$XDG_CACHE_HOME/lcrag`, by default `~/.cache/lcrag`: the folder of what can be made again.
+
+    A user who has no home folder that can be written to, as in many containers, gets a private temporary folder.
+    """
+    if chosen := environment.get("XDG_CACHE_HOME"):
+        return expanded(chosen) / "lcrag"
+    usual = Path(os.path.expanduser("~")) / ".cache" / "lcrag"
+    there = next(parent for parent in (usual, *usual.parents) if parent.exists())
+    if usual.is_absolute() and (there == usual or os.access(there, os.W_OK)):
+        return usual
+    try:
+        private = Path(tempfile.gettempdir()) / f"lcrag-{os.getuid()}"
+        private.mkdir(mode=0o700, exist_ok=True)
+        if private.is_symlink() or private.stat().st_uid != os.getuid():  # programs are loaded from it
+            raise PermissionError(errno.EPERM, f"{private} belongs to another user")
+    except OSError as error:
+        raise UserError(
+            f"there is no folder for caches ({error.strerror}): set XDG_CACHE_HOME to one that can be written to"
+        ) from error
+    return private
+
+
 @functools.cache
 def local_files(place: str | os.PathLike[str]) -> Path:
-    """Returns a path itself, or that of a copy in `$XDG_CACHE_HOME/lcrag/objects` if it is in an object store.
+    """Returns a path itself, or that of a copy in `cache_folder()/objects` if it is in an object store.
 
     Files whose size and time have not changed are not copied again. Each process checks once; several may copy at the
     same time.
     """
     if not is_remote(place):
-        return Path(place)
+        return expanded(place)
     source = remote_path(place)
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    local = caches / "lcrag" / "objects" / str(source).replace("://", "/")
+    local = cache_folder() / "objects" / str(source).replace("://", "/")
 
     def copy(path: epath.Path, copied: Path) -> None:
         if path.is_dir():
@@ -117,15 +148,26 @@ def matching_files(place: str | os.PathLike[str]) -> list[Path]:
 
     Only what follows the last existing folder is a pattern, so folders may have any name.
     """
-    path = Path(place)
+    path = expanded(place)
     if path.exists():
         return [path]
     root = next(parent for parent in path.parents if parent.exists())
+    return shown_files(root, str(path.relative_to(root)))
+
+
+def shown_files(root: Path, pattern: str) -> list[Path]:
+    """Returns what matches a pattern in a folder, sorted, without hidden files and those in hidden folders.
+
+    Editors, file managers and notebooks keep deleted and earlier versions there. A pattern that names them has them.
+    """
     try:
-        found = sorted(root.glob(str(path.relative_to(root))))
+        found = sorted(root.glob(pattern))
     except ValueError as error:
-        raise UserError(f"{place} is no pattern of files ({error}): correct it") from error
-    return [file for file in found if not file.name.startswith(".")]
+        raise UserError(f"{root / pattern} is no pattern of files ({error}): correct it") from error
+    names_hidden = any(part.startswith(".") for part in Path(pattern).parts)
+    return [
+        file for file in found if names_hidden or not any(part.startswith(".") for part in file.relative_to(root).parts)
+    ]
 
 
 def check_writable(folder: Path) -> None:
@@ -181,9 +223,28 @@ def naming(path: Path) -> Iterator[None]:
 
 def readable_folder(folder: str | Path) -> Path:
     """Returns the folder with the content: `folder`, or its previous version if a replacement was killed half-way."""
-    folder = Path(folder)
+    folder = expanded(folder)
     previous = _previous(folder)
     return previous if not folder.exists() and previous.exists() else folder
+
+
+def lock(descriptor: int, place: Path) -> bool:
+    """Locks an open file or folder until it is closed, or its process ends; returns False if another holds it.
+
+    Some network and FUSE file systems have no locks, or none of folders: this is reported, and the work goes on.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        _report_missing_locks(str(error.strerror), place.parent)
+    return True
+
+
+@functools.cache
+def _report_missing_locks(why: str, place: Path) -> None:
+    print(f"lcrag: files in {place} cannot be locked ({why}): let one command at a time write there", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -194,9 +255,7 @@ def locked(folder: Path) -> Iterator[None]:
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(descriptor, folder):
             _ACTIVITY.info("waiting for another process, which writes in %s", folder)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -212,14 +271,16 @@ def replacing_folder(folder: str | Path, *, keep: bool = False) -> Iterator[Path
     temporary folder has the content of an earlier block that failed or was killed; otherwise it is empty at first.
     Another process that is writing the same folder is a UserError.
     """
-    folder = Path(folder).absolute()
+    folder = expanded(folder).absolute()
     building = folder.with_name(f".{folder.name}.building")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file where a folder is to be written: move or rename it")
     building.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(building, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released when the process ends, however it ends
+        if not lock(descriptor, building):
+            keep = True  # it is the other's
+            raise UserError(f"{folder} is being written by another process: wait until it has finished")
         if not keep:
             for path in building.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -232,8 +293,6 @@ def replacing_folder(folder: str | Path, *, keep: bool = False) -> Iterator[Path
         building.rename(folder)
         if previous.exists():
             shutil.rmtree(previous)
-    except BlockingIOError as error:
-        raise UserError(f"{folder} is being written by another process: wait until it has finished") from error
     except BaseException:
         if not keep:
             shutil.rmtree(building)

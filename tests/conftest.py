@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lcrag" / "jax"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "lcrag" / "jax"
 
 # What tests build, on pretended devices that round sums differently, is not what commands of this user shall find.
 os.environ["XDG_CACHE_HOME"] = str(CACHE.parent / "tests")

@@ -14,10 +14,8 @@ from typing import NamedTuple
 
 import gin
 import numpy as np
-from babel import Locale
-from babel.core import get_global
 
-from lcrag.atlas.facts import countries, names_of, wording
+from lcrag.atlas.facts import CONTINENTS, names_of, shipped, wording
 from lcrag.atlas.world import World, atlas_world
 from lcrag.data.constructed import CONSTRUCTED, ENGLISH, into_constructed, vocabulary_of
 from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question, known_languages, seeded_order, with_tiers
@@ -51,8 +49,6 @@ THINGS = ("card", "rose", "coin", "lamp", "bottle", "cup", "shirt", "box", "cand
 BAG = "bag"
 SUMS: Mapping[str, Callable[[int, int], int]] = {"buy": int.__add__, "sell": int.__sub__, "bags": int.__mul__}
 CONTINENT = "continent"
-# Prefix of a continent's time zones -> CLDR's code of the continent.
-CONTINENTS: Mapping[str, str] = {"Africa": "002", "America": "019", "Asia": "142", "Europe": "150", "Pacific": "009"}
 COUNTRIES = 4  # of each continent
 LETTERS, OPTION_PLACES = "ABCD", ("first", "second", "third", "fourth")
 OPTION_SETS = 6  # per country and position of the right option
@@ -99,8 +95,7 @@ def lexicon(language: str, place: str, *, few: bool = False) -> Mapping[str, str
         nouns, few_nouns = _WORDING["nouns"][language], _WORDING["few"].get(language)
         return dict(zip((*THINGS, BAG), few_nouns if few and few_nouns else nouns, strict=True))
     if place in OPTION_PLACES:
-        territories = Locale(language).territories
-        return {continent: territories[code] for continent, code in CONTINENTS.items()}
+        return shipped()["continent_names"][language]
     return {code: names[language].text for code, names in names_of("country").items()}
 
 
@@ -254,16 +249,15 @@ class ComprehensionTasks:
     @functools.cached_property
     def _continents(self) -> dict[str, str]:
         """Country -> continent, for a few countries of each with one-word names in every natural language."""
-        zones = {country: get_global("territory_zones").get(country, ()) for country in countries()}
+        continents = shipped()["continents"]
         usable = (
             country
-            for country in zones
-            if len(zones[country]) == 1
-            and all(len(lexicon(language, "country")[country].split()) == 1 for language in NATURAL)
+            for country in continents
+            if all(len(lexicon(language, "country")[country].split()) == 1 for language in NATURAL)
         )
         members: dict[str, list[str]] = {continent: [] for continent in CONTINENTS}
         for country in seeded_order(usable, self._seed):
-            members.get(zones[country][0].split("/")[0], []).append(country)
+            members.get(continents[country], []).append(country)
         return {country: continent for continent, some in members.items() for country in sorted(some[:COUNTRIES])}
 
 

@@ -1,33 +1,20 @@
-"""Facts of the atlas from Unicode CLDR: names, relations, values, and texts about them in every language."""
+"""Facts of the atlas from Unicode CLDR: names, relations, values, and texts about them in every language.
 
-import collections
+Names, values and facts are those of `facts.json`, which `launch/atlas_facts.py` made once: other versions of CLDR would
+make another world, which the policies and the encoder that ship with the package do not know.
+"""
+
 import dataclasses
-import datetime
 import functools
 import json
 import pathlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from babel import Locale
-from babel.core import get_global
-from babel.dates import format_date
-from babel.lists import format_list
-from babel.units import format_unit
-
-from lcrag.data.questions import LCRL_LANGUAGES
-
 KINDS = ("country", "currency", "language", "script", "time_zone")
-LONGEST_NAME_CHARACTERS = 28
-_TABLES = {"country": "territories", "currency": "currencies", "language": "languages", "script": "scripts"}
-_UNITS = {"percent": "concentr-percent", "years": "duration-year"}
-_BRACKETED = re.compile(r"\s*[(（\[].*?[)）\]]\s*$")
-_UNPRINTED = str.maketrans("", "", "\u200e\u200f\u00ad")  # directional marks and soft hyphens
-_UNWANTED = re.compile(r"[\d\[\](){}（）,،、;:#<>&=~＝]")
-# CLDR maps the retired codes of a country to the same territory as the current ones.
-_RETIRED_CODES = frozenset("BUR DDR FXX TMP YMD ZAR 280 278 249 886 720 230 736".split())
-_NOT_COUNTRIES = frozenset("AC AQ CP CQ DG EA EU EZ IC QO TA UN XA XB ZZ".split())
+# Prefix of a continent's time zones -> CLDR's code of the continent.
+CONTINENTS: Mapping[str, str] = {"Africa": "002", "America": "019", "Asia": "142", "Europe": "150", "Pacific": "009"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,42 +23,6 @@ class Name:
 
     text: str  # without brackets, digits or commas; unique among names of its kind in the language
     aliases: tuple[str, ...] = ()  # CLDR's other forms: with the bracketed addition, the plural, the symbol
-
-
-@functools.cache
-def names_of(kind: str) -> Mapping[str, Mapping[str, Name]]:
-    """Returns names as `{entity code: {language: Name}}`.
-
-    Only entities are kept that have a CLDR name in all languages, which differs from the code and is unique in every
-    language ignoring case; names of possible subjects have at most `LONGEST_NAME_CHARACTERS` characters.
-    """
-    per_language = {language: _names_in(kind, language) for language in LCRL_LANGUAGES}
-    common = set.intersection(*(set(names) for names in per_language.values()))
-    for names in per_language.values():
-        counts = collections.Counter(names[code].text.casefold() for code in common)
-        common -= {code for code in common if counts[names[code].text.casefold()] > 1}
-    return {code: {language: per_language[language][code] for language in LCRL_LANGUAGES} for code in sorted(common)}
-
-
-def _names_in(kind: str, language: str) -> dict[str, Name]:
-    locale = Locale(language)
-    if kind == "time_zone":  # long names of standard time; Babel's public accessors give one zone at one date
-        zones = {code: names.get("long", {}).get("standard") for code, names in locale._data["meta_zones"].items()}
-        return {code: Name(" ".join(text.split())) for code, text in zones.items() if text}
-    names = {}
-    for code, raw in getattr(locale, _TABLES[kind]).items():
-        aliases = [" ".join(raw.translate(_UNPRINTED).split())]
-        text = _BRACKETED.sub("", aliases[0])
-        if not text or text.casefold() == code.casefold() or _UNWANTED.search(text):
-            continue
-        if kind == "currency":  # not the bare code, which answers another question
-            plurals = dict(locale._data["currency_names_plural"].get(code, {}))  # no public accessor has all forms
-            symbol = locale.currency_symbols.get(code, code).translate(_UNPRINTED)
-            aliases += [" ".join(plural.translate(_UNPRINTED).split()) for plural in plurals.values()]
-            aliases += [symbol] if symbol != code else []
-        if len(text) <= LONGEST_NAME_CHARACTERS:
-            names[code] = Name(text, tuple(alias for alias in dict.fromkeys(aliases) if alias != text))
-    return names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,134 +113,34 @@ def section_of(fact: Fact) -> str:
     return f"{relation.subject}/{fact.subject}/{relation.section}"
 
 
+# --- What is shipped ---
+
+
 @functools.cache
-def written(kind: str, value: str, language: str) -> tuple[str, ...]:
-    """Returns a value of a kind as the language's passages write it, then its aliases."""
-    if kind == "literal":
-        return (value,)
-    if kind == "date":
-        date = datetime.date.fromisoformat(value)
-        texts = [format_date(date, width, locale=language) for width in ("long", "medium")]
-    elif unit := _UNITS.get(kind):
-        # Written out where CLDR has the words, else a placeholder with the unit's key or a hyphen.
-        amounts = [format_unit(int(value), unit, length, locale=language) for length in ("long", "short")]
-        texts = [text for text in amounts if unit not in text and "-" not in text]
-    else:
-        name = names_of(kind)[value][language]
-        return (name.text, *name.aliases)
-    return tuple(dict.fromkeys(" ".join(text.split()) for text in texts))
+def shipped() -> Mapping[str, Any]:
+    """Returns the content of `facts.json`; see `tables` in `launch/atlas_facts.py`."""
+    return json.loads(pathlib.Path(__file__).with_name("facts.json").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def names_of(kind: str) -> Mapping[str, Mapping[str, Name]]:
+    """Returns names as `{entity code: {language: Name}}`, in the order of the codes."""
+    return {
+        code: {language: Name(text, tuple(aliases)) for language, (text, *aliases) in by_language.items()}
+        for code, by_language in shipped()["names"][kind].items()
+    }
 
 
 def read_facts() -> list[Fact]:
-    """Returns all facts whose subject and value have names in every language, in a fixed order."""
-
-    def is_named(relation: str, value: str | None) -> bool:
-        kind = RELATIONS[relation].value
-        return value is not None and (kind not in KINDS or value in names_of(kind))
-
-    facts = []
-    for fact in (*_country_facts(), *_currency_facts(), *_language_facts()):
-        if fact.subject in names_of(RELATIONS[fact.relation].subject) and is_named(fact.relation, fact.value):
-            named = is_named(fact.relation, fact.former)
-            facts.append(fact if named else dataclasses.replace(fact, former=None))
-    return facts
+    """Returns all facts, whose subjects and values have names in every language, in a fixed order."""
+    return [Fact(*row) for row in shipped()["facts"]]
 
 
-def countries() -> list[str]:
-    """Returns the codes of the countries, in order."""
-    return [code for code in names_of("country") if code.isalpha() and len(code) == 2 and code not in _NOT_COUNTRIES]
-
-
-def _tenders(country: str) -> list[tuple[str, str, str | None]]:
-    """Returns the dated legal tenders of a country: (code, since, until) with dates in ISO 8601."""
-    return [
-        (code, datetime.date(*since).isoformat(), until and datetime.date(*until).isoformat())
-        for code, since, until, is_tender in get_global("territory_currencies").get(country, ())
-        if is_tender and since
-    ]
-
-
-def _country_facts() -> Iterator[Fact]:
-    alpha_3 = {  # ISO 3166-1 alpha-2 code -> alpha-3 code
-        territories[0]: code
-        for code, territories in sorted(get_global("territory_aliases").items())
-        if len(territories) == 1 and len(code) == 3 and code.isalpha() and code not in _RETIRED_CODES
-    }
-    for country in countries():
-        tenders = _tenders(country)
-        current = [row for row in tenders if row[2] is None]
-        if len(current) == 1:
-            code, since, _ = current[0]
-            ended = sorted(((end, start, other) for other, start, end in tenders if end and other != code))
-            # Two currencies that ended in one year leave open which of them was the last.
-            doubtful = len(ended) > 1 and ended[-1][0][:4] == ended[-2][0][:4]
-            end, start, former = ended[-1] if ended and not doubtful else (None, None, None)
-            yield Fact("currency", country, code, former)
-            yield Fact("currency_code", country, code, former)
-            yield Fact("currency_since", country, since, start)
-            if former and end:
-                yield Fact("former_currency", country, former)
-                yield Fact("former_currency_until", country, end)
-        speakers = sorted(
-            (-row["population_percent"], code, row["official_status"] in ("official", "de_facto_official"))
-            for code, row in get_global("territory_languages").get(country, {}).items()
-            if code in names_of("language")
-        )
-        if main := next((row for row in speakers if row[2]), None):
-            yield Fact("main_language", country, main[1])
-            if -main[0] >= 1:
-                yield Fact("main_language_share", country, str(round(-main[0])))
-            if others := [code for percent, code, _ in speakers if code != main[1] and -percent >= 1]:
-                yield Fact("second_language", country, others[0])
-        zones = get_global("territory_zones").get(country, ())
-        if len(zones) == 1 and (zone := get_global("meta_zones").get(zones[0])):
-            yield Fact("time_zone", country, zone)
-        if country in alpha_3:
-            yield Fact("alpha_3", country, alpha_3[country])
-
-
-def _currency_facts() -> Iterator[Fact]:
-    """Yields facts about currencies; ISO 4217 codes begin with the code of the issuing country."""
-    spans: dict[str, list[tuple[str, str | None]]] = collections.defaultdict(list)
-    issuers: dict[str, set[str]] = collections.defaultdict(set)
-    for country in get_global("territory_currencies"):
-        for code, since, until in _tenders(country):
-            spans[code].append((since, until))
-            issuers[code].add(country)
-    for code in names_of("currency"):
-        if code not in spans:
-            continue
-        first, ends = min(start for start, _ in spans[code]), [end for _, end in spans[code]]
-        yield Fact("code_of_currency", code, code)
-        yield Fact("since_of_currency", code, first)
-        if code[:2] in issuers[code] & set(countries()):
-            yield Fact("country_of_currency", code, code[:2])
-        if all(ends):
-            last = max(end for end in ends if end)
-            yield Fact("until_of_currency", code, last)
-            if (years := int(last[:4]) - int(first[:4])) >= 2:
-                yield Fact("years_of_currency", code, str(years))
-
-
-def _language_facts() -> Iterator[Fact]:
-    """Yields facts about official languages; the script only if it is not Latin, which would be a safe guess."""
-    percent: dict[str, dict[str, float]] = collections.defaultdict(dict)
-    official: set[str] = set()
-    for country, rows in get_global("territory_languages").items():
-        for code, row in rows.items():
-            percent[code][country] = row["population_percent"]
-            official |= {code} if row["official_status"] is not None else set()
-    for code in names_of("language"):
-        if code not in official or code not in get_global("likely_subtags"):
-            continue
-        _, script, country = get_global("likely_subtags")[code].split("_")[:3]
-        if country in names_of("country"):
-            yield Fact("country_of_language", code, country)
-            if percent[code].get(country, 0) >= 1:
-                yield Fact("share_of_language", code, str(round(percent[code][country])))
-        if script != "Latn":
-            yield Fact("script_of_language", code, script)
-        yield Fact("code_of_language", code, code)
+def written(kind: str, value: str, language: str) -> tuple[str, ...]:
+    """Returns the value of a fact, of a kind, as the language's passages write it, then its aliases."""
+    if kind == "literal":
+        return (value,)
+    return tuple(shipped()["names" if kind in KINDS else "values"][kind][value][language])
 
 
 # --- Texts ---
@@ -331,7 +182,10 @@ def conjunction_text(language: str, relation: str, kind: str, names: Sequence[st
 
 def listed(items: Sequence[str], language: str) -> str:
     """Returns the items as the language writes lists (CLDR); a space keeps an item apart from a letter after it."""
-    text = format_list([f"{item}\0" for item in items], locale=language)
+    patterns, (text, *others) = shipped()["lists"][language], [f"{item}\0" for item in items]
+    for place, item in enumerate(others):
+        pattern = "2" if len(others) == 1 else "end" if item is others[-1] else "middle" if place else "start"
+        text = patterns[pattern].format(text, item)
     return re.sub(r"\0(?=\w)", " ", text).replace("\0", "")
 
 

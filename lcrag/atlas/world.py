@@ -17,13 +17,11 @@ import functools
 import hashlib
 import itertools
 import json
-import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 import gin
 import numpy as np
-from babel.core import get_global
 
 from lcrag.atlas.facts import (
     COMPOSITIONS,
@@ -32,7 +30,6 @@ from lcrag.atlas.facts import (
     Fact,
     Name,
     conjunction_text,
-    countries,
     listed,
     names_of,
     query_text,
@@ -40,15 +37,16 @@ from lcrag.atlas.facts import (
     read_facts,
     section_of,
     sentence_text,
+    shipped,
     subject_of,
     wording,
     written,
 )
 from lcrag.data.questions import LCRL_LANGUAGES, Question, coupled, known_languages
 from lcrag.errors import UserError, lookup, typed
-from lcrag.files import resolved_folder
+from lcrag.files import cache_folder, expanded, resolved_folder
 from lcrag.retrieval import Collections
-from lcrag.retrieval.collections import cache_folder, kept_collections
+from lcrag.retrieval.collections import KEPT, kept_collections
 from lcrag.retrieval.encoder import configured_encoder
 from lcrag.retrieval.passages import Passage
 
@@ -248,7 +246,7 @@ class World:
 
 @functools.lru_cache(maxsize=4)
 def build_world(seed: int = 0, complete: tuple[str, ...] = ()) -> World:
-    """Builds the atlas; the same arguments and Babel version give the same world.
+    """Builds the atlas; the same arguments give the same world.
 
     Args:
       seed: Seed of the splits and of what the collections hold.
@@ -372,24 +370,7 @@ def draw_holdings(
 
 def entity_homes(facts: Sequence[Fact]) -> dict[tuple[str, str], str]:
     """Returns entity -> home: a currency's is that of its issuer, a language's its own or that of its main country."""
-    # Of a country: the official one of the thirteen languages with the most speakers there, English last. Where none is
-    # official, the most spoken one; where none is spoken, those languages that are home to the fewest.
-    by_country: dict[str, str] = {}
-    for country in countries():
-        spoken: dict[str, float] = collections.defaultdict(float)
-        official = set()
-        for code, row in get_global("territory_languages").get(country, {}).items():
-            language = code.split("_")[0]
-            if language in LCRL_LANGUAGES:
-                spoken[language] = max(spoken[language], row["population_percent"])
-                official |= {language} if row["official_status"] in ("official", "de_facto_official") else set()
-        if pool := official or {language for language, percent in spoken.items() if percent >= 1}:
-            by_country[country] = max(pool - {"en"} or pool, key=lambda language: (spoken[language], language))
-    for country in countries():
-        if country not in by_country:
-            counts = collections.Counter(by_country.values())
-            by_country[country] = min(LCRL_LANGUAGES, key=lambda language: counts[language])
-
+    by_country: Mapping[str, str] = shipped()["countries"]
     homes = {("country", country): home for country, home in by_country.items()}
     issuers = {fact.subject: fact.value for fact in facts if fact.relation == "country_of_currency"}
     users = {fact.value: fact.subject for fact in reversed(facts) if fact.relation == "currency"}
@@ -507,7 +488,7 @@ def atlas_collections(
       encoder: Folder of the encoder, or the name of one that ships with the package.
     """
     atlas, opened = world(), configured_encoder(resolved_folder(encoder))
-    root = pathlib.Path(folder) if folder else cache_folder() / f"{atlas.fingerprint()}-{opened.fingerprint()}"
+    root = expanded(folder) if folder else cache_folder() / KEPT / f"{atlas.fingerprint()}-{opened.fingerprint()}"
     return kept_collections(root, opened, LCRL_LANGUAGES, atlas.passages)
 
 

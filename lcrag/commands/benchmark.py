@@ -24,6 +24,7 @@ from tokenizers import models
 
 from lcrag.errors import UserError, typed
 from lcrag.evaluation.tables import Cell, Table, to_markdown, to_rich
+from lcrag.files import expanded
 from lcrag.learning import Trajectory
 from lcrag.learning.learners import Learner, needs_reference
 from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, Policy, initialise, parameter_count
@@ -262,7 +263,7 @@ def table_of(result: Mapping[str, Any]) -> Table:
 def read_result(path: str) -> dict[str, Any]:
     """Reads a `benchmark.json`."""
     try:
-        result = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        result = json.loads(expanded(path).read_text(encoding="utf-8"))
         {row["work"]: float(row["share_of_floor"]) for row in result["rows"]}, result["model"], result["mesh"]
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; name a {RESULT} of an earlier run") from error

@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from lcrag.config import packaged_folder, packaged_names, parameter_table
 from lcrag.errors import SECRET, UserError, closest
+from lcrag.files import expanded
 from lcrag.runs import processes
 
 CONFIG = "config.gin"
@@ -288,12 +289,12 @@ def parse(argv: Sequence[str]) -> Arguments:
     """Parses the words after `lcrag`, with the options of all commands."""
     parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     parser.add_argument("words", nargs="*", default=[])
-    parser.add_argument("--gin_file", action="append", default=[])
-    parser.add_argument("--output_dir", type=Path, default=None)
+    parser.add_argument("--gin_file", action="append", default=[], type=_path)
+    parser.add_argument("--output_dir", type=lambda value: Path(_path(value)), default=None)
     options = set[str]().union(*(made.accepted() for made in COMMANDS.values()))
     switches = {*FLAGS, *(name for made in COMMANDS.values() for name in made.switches)}
     for option in options - switches:
-        parser.add_argument(option)
+        parser.add_argument(option, type=_path)
     for switch in switches:
         parser.add_argument(*(["-h"] if switch == "--help" else []), switch, action="store_const", const="")
     # argparse would take a binding with a space in its value for a word.
@@ -319,6 +320,7 @@ def parse(argv: Sequence[str]) -> Arguments:
                 )
             bindings.append(f"{name.removeprefix('--gin.')} = {value}")
     command, *words = given.pop("words") or [None]
+    words = [word if command == "sample" else _path(word) for word in words]  # which takes a question
     return Arguments(
         command=command,
         words=tuple(words),
@@ -327,6 +329,10 @@ def parse(argv: Sequence[str]) -> Arguments:
         output_dir=given.pop("output_dir"),
         options={f"--{name}": value for name, value in given.items()},
     )
+
+
+def _path(value: str) -> str:
+    return str(expanded(value)) if value.startswith("~") else value  # `Path` would change a//b
 
 
 def whole_number(option: str, text: str, least: int = 0) -> int:

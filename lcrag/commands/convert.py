@@ -16,7 +16,7 @@ import tokenizers
 from tokenizers import decoders, normalizers, pre_tokenizers, processors
 
 from lcrag.commands.command_line import Arguments
-from lcrag.errors import UserError
+from lcrag.errors import UserError, excerpt
 from lcrag.files import is_remote, replacing_folder, write_json, write_manifest
 from lcrag.policy import DecoderConfig, RopeScaling, load_tokenizer
 from lcrag.policy.hugging_face import (
@@ -245,7 +245,10 @@ def convert_tokenizer(model: GgufModel) -> tuple[tokenizers.Tokenizer, dict[str,
     if kind == "gpt2" and split not in known:
         raise UserError(f"{model.path} splits texts as {split!r}; supported are {', '.join(sorted(known))}")
     parts["token_type"] = _token_types(model, parts)
-    backend, _ = mapping.convert_gguf_tokenizer(model.family, parts)
+    try:
+        backend, _ = mapping.convert_gguf_tokenizer(model.family, parts)
+    except Exception as error:  # tokenizers raises nothing narrower, for example if a merge names no token
+        raise UserError(f"{model.path} has a broken tokenizer ({excerpt(error)}): get the file again") from error
     if kind == "gpt2" and split in SINGLE_DIGITS:
         digits, bytes_of = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel
         backend.pre_tokenizer = pre_tokenizers.Sequence([digits, bytes_of(add_prefix_space=False)])

@@ -24,7 +24,7 @@ from lcrag.data.rows import question_row
 from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import Table, to_markdown, to_rich
-from lcrag.files import write_json, write_json_lines, write_text
+from lcrag.files import expanded, write_json, write_json_lines, write_text
 from lcrag.methods.globalrag import golden
 from lcrag.methods.rag_r1 import curation as rag_r1
 from lcrag.methods.translate_r1.pipeline import (
@@ -237,7 +237,7 @@ def selection(
 
     The other arguments are those of `demonstrations`.
     """
-    journal_of_demonstrations = pathlib.Path(demonstrated) / EPISODES
+    journal_of_demonstrations = expanded(demonstrated) / EPISODES
     if not journal_of_demonstrations.is_file():
         raise UserError(f"{demonstrated} holds no demonstrations: run `lcrag curate demonstrations` into it first")
     first_right = {row["key"]: row["correct"] for row in Journal(journal_of_demonstrations).rows}

@@ -177,7 +177,7 @@ class Parts:
                 self.lacking[absent] = None
             where = next(filter(None, map(settings.get, ("url", "urls", "folder", "engine"))), None)
             if kind == "load_collections" and where is not None:
-                metas = [read_meta(path.parent) for path in sorted(resolved_folder(where).glob(f"*/{META}"))]
+                metas = [read_meta(path.parent) for path in sorted(resolved_folder(where).glob(f"[!.]*/{META}"))]
                 passages = {meta.language: meta.count for meta in metas}
                 if not passages:
                     self.lacking[f"there are no collections in {where}: build them with `lcrag index`"] = None

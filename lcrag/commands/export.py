@@ -83,7 +83,7 @@ def export_episodes(arguments: Arguments) -> None:
     if arguments.gin_files or arguments.bindings:
         raise UserError("lcrag export --to takes no configuration: leave out --gin_file and --gin.")
     output, run, wanted = _checked(arguments.output_dir, arguments.words)
-    files = sorted((run / "episodes").glob("*.jsonl"), key=lambda path: (len(path.stem), path.stem))
+    files = sorted((run / "episodes").glob("[!.]*.jsonl"), key=lambda path: (len(path.stem), path.stem))
     if not files:
         raise UserError(f"{run} holds no episodes/*.jsonl: name the --output_dir of another command")
     if wanted is not None:

@@ -201,16 +201,18 @@ def trec_judgements(
     """Reads queries and judgements from TREC files; see `lcrag.data.rows.read_trec`.
 
     Args:
-      topics: Name of the file of queries; `{language}` stands for the language.
-      qrels: Name of the file of judgements, also with `{language}`.
+      topics: Name of the file of queries, in the folder or its `topics/`; `{language}` stands for the language.
+      qrels: Name of the file of judgements, in the folder or its `qrels/`, also with `{language}`.
       source: Where the files can be downloaded; for messages.
       folder: Folder of the files; None: `$LCRAG_DATA/<dataset>`.
     """
     place, queries = dataset_folder(dataset, folder), []
     with counted_bad_rows() as bad_rows:
         for language in languages:
-            names = (name.replace("{language}", language) for name in (topics, qrels))
-            files = [data_file(place, (name,), source) for name in names]
+            names = {
+                kind: name.replace("{language}", language) for kind, name in (("topics", topics), ("qrels", qrels))
+            }
+            files = [data_file(place, (name, f"{kind}/{name}"), source) for kind, name in names.items()]
             queries += read_trec(files[0], files[1], language, bad_rows)
     return Judgements(dataset=dataset, split=split, queries=tuple(queries))
 
@@ -221,7 +223,9 @@ def judge(collections: SearchableCollections, judgements: Judgements, model: str
     for start in range(0, len(queries), 512):
         part = queries[start : start + 512]
         hits = collections.search([query.text for query in part], [query.language for query in part], DEPTH)
-        found += [[hit.id for hit in hits_of_query] for hits_of_query in hits]
+        # Equal scores are in the order of the ids, as in trec_eval, and not in that of the source's lines.
+        ordered = (sorted(some, key=lambda hit: (round(hit.score, 6), hit.id.encode()), reverse=True) for some in hits)
+        found += [[hit.id for hit in some] for some in ordered]
     rows = retrieval_rows(
         found,
         [query.grades for query in queries],

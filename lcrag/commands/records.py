@@ -21,7 +21,7 @@ from lcrag.errors import UserError
 from lcrag.evaluation import Curve, read_rows, read_training_log, step_size
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
 from lcrag.evaluation.scoreboard import Questions, Trial
-from lcrag.files import file_name, locked
+from lcrag.files import file_name, locked, shown_files
 from lcrag.runs import read_configured, read_values, statements, write_text
 from lcrag.runs.folder import CONFIG, RUN, read_config
 from lcrag.runs.folder import METRICS as LOG
@@ -85,7 +85,7 @@ def read_sources(paths: Sequence[str], also: Collection[str] = ()) -> list[Sourc
             raise UserError(f"there is no folder {path}: give folders of runs, or a folder that contains some")
         markers = (EVALUATION, QUESTIONS)
         inner = [path] if any((path / name).is_file() for name in markers) else []
-        inner = inner or sorted({file.parent for name in markers for file in path.rglob(name)})
+        inner = inner or sorted({file.parent for name in markers for file in shown_files(path, f"**/{name}")})
         if not inner:
             raise UserError(f"nothing in {path} was evaluated: run `lcrag train` or `lcrag evaluate` into it first")
         folders |= dict.fromkeys(inner)
@@ -177,7 +177,7 @@ def trained_by_run(folder: str) -> pathlib.Path | None:
 
 def record_files(folder: pathlib.Path) -> list[pathlib.Path]:
     """Returns the records in a folder, by name; none if there is no folder."""
-    return [path for path in sorted(folder.glob("*.json")) if path.name != QUESTIONS]
+    return [path for path in sorted(folder.glob("[!.]*.json")) if path.name != QUESTIONS]
 
 
 def read_record(path: pathlib.Path) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from lcrag.evaluation.scoreboard import (
     study_table,
 )
 from lcrag.evaluation.tables import Curve, Table, phase_table, rewards_table, to_latex, to_markdown, to_rich
-from lcrag.files import file_name, write_text
+from lcrag.files import expanded, file_name, write_text
 from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_table, plan_diversity
 from lcrag.runs import check_used, differences
 from lcrag.runs.display import make_console
@@ -128,7 +128,7 @@ def compare_runs(
         raise UserError(f"there is no metric {unknown[0]!r} for compare_runs.metrics: use {', '.join(METRIC_NAMES)}")
     sources = read_sources(folders, also)
     if records is not None:
-        written = write_records(sources, pathlib.Path(records), metrics)
+        written = write_records(sources, expanded(records), metrics)
         console.print(f"{len(written)} record{'s' if len(written) > 1 else ''} written into {records}")
     if output_dir is None:
         return

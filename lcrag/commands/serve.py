@@ -7,6 +7,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import importlib.metadata
 import pathlib
 import signal
 from collections.abc import Callable, Sequence
@@ -326,11 +327,11 @@ def make_mcp_server(service: ToolService) -> Any:
     try:
         from mcp.server import MCPServer
         from mcp.server.mcpserver.exceptions import ToolError
+        from mcp.server.mcpserver.tools import Tool
         from mcp_types import ToolAnnotations
     except ModuleNotFoundError as error:
         raise UserError("MCP needs its SDK: pip install 'lcrag[mcp]'") from error
 
-    server = MCPServer("lcrag", title="Search by lcrag", log_level="WARNING")
     fields, languages = ToolRequest.model_fields, ", ".join(service.tool.languages)
 
     async def search(
@@ -344,7 +345,7 @@ def make_mcp_server(service: ToolService) -> Any:
         except HTTPException as refusal:
             raise ToolError(refusal.detail) from refusal
 
-    server.add_tool(
+    tool = Tool.from_function(
         search,
         title="Search and answer",
         description="Answers a question about facts by searching collections of passages, several times if needed."
@@ -352,7 +353,11 @@ def make_mcp_server(service: ToolService) -> Any:
         f" text, language and score. Questions can be asked in: {languages}.",
         annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
     )
-    return server
+    # As over HTTP, a misspelt argument is refused: the SDK would drop it, and the question be answered in English.
+    tool.fn_metadata.arg_model = type("search", (tool.fn_metadata.arg_model,), {"model_config": {"extra": "forbid"}})
+    tool.parameters["additionalProperties"] = False
+    version = importlib.metadata.version("lcrag")
+    return MCPServer("lcrag", title="Search by lcrag", version=version, tools=[tool], log_level="WARNING")
 
 
 def add_mcp_route(application: FastAPI, service: ToolService) -> None:

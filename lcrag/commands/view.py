@@ -78,13 +78,13 @@ def read_runs(folders: Sequence[Path], max_steps: int, max_megabytes: int) -> li
         left -= size
     runs: list[dict[str, Any]] = []
     for folder, kept_files in newest.items():
-        configurations = [folder / CONFIG, *sorted((folder / "answers").glob("*_config.gin"))]
+        configurations = [folder / CONFIG, *sorted((folder / "answers").glob("[!.]*_config.gin"))]
         configured = [read_configured(path) for path in configurations if path.is_file()]
         policies = [resolved_folder(str(name)) for each in configured if (name := each.get("policy.folder"))]
         tokenizers = (place for place in (folder / "policy", *policies) if (place / "tokenizer.json").is_file())
         decode = next((load_tokenizer(place).decode_bytes for place in tokenizers), None)
         try:
-            paths = [folder / RUN, *sorted((folder / "answers").glob("*_run.json"))]
+            paths = [folder / RUN, *sorted((folder / "answers").glob("[!.]*_run.json"))]
             about = json.loads(next(path for path in paths if path.is_file()).read_text(encoding="utf-8"))
             facts = {name: str(about[name]) for name in ("started", "seed", "commit") if name in about}
             facts["command"] = " ".join(about["command"])
@@ -126,7 +126,7 @@ def episode_files(folder: Path) -> list[dict[str, Any]]:
         raise UserError(f"there is no folder {folder}: give the folder of a run or of an evaluation")
     steps: dict[int, dict[str, Any]] = {}
     evaluations = []
-    for path in sorted((folder / "episodes").glob("*.jsonl")):
+    for path in sorted((folder / "episodes").glob("[!.]*.jsonl")):
         match = re.fullmatch(r"(step|extremes)_(\d+)", path.stem)
         step, extremes = int(match[2]) if match else None, match is not None and match[1] == "extremes"
         label = path.stem.replace("_", " ") if step is None else f"step {step}"

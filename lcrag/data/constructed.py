@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import itertools
 import math
-import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,6 +12,7 @@ import gin
 from lcrag.data.questions import Question, with_tiers
 from lcrag.data.rows import read_text
 from lcrag.errors import UserError, lookup, typed
+from lcrag.files import local_files
 
 # In this order: display and inline mathematics (an opening dollar sign precedes a non-blank character, a closing one
 # follows a non-blank character and does not precede a digit, which excludes prices), environments, commands, and runs
@@ -127,7 +127,7 @@ def english_vocabulary(questions: Sequence[Question] = (), file: str | None = No
       file: A file with one word per line, plain or gzipped, in addition to the words of the questions.
     """
     words = vocabulary_of(question.text for question in questions if question.language == ENGLISH)
-    for number, line in enumerate(read_text(pathlib.Path(file)).split("\n") if file else (), start=1):
+    for number, line in enumerate(read_text(local_files(file)).split("\n") if file else (), start=1):
         if (word := line.strip().lower()) and not _WORD.fullmatch(word):
             raise UserError(f"{file}, line {number}: {word!r} is not a word of two or more letters a to z: correct it")
         words += [word] if word else []

@@ -11,7 +11,7 @@ Articles are cut into passages of 100 words, or of 100 characters in scripts wit
 """
 
 import collections
-import concurrent.futures
+import concurrent.futures.process
 import contextlib
 import dataclasses
 import html
@@ -22,6 +22,7 @@ import multiprocessing.connection
 import os
 import pathlib
 import re
+import sys
 import threading
 import unicodedata
 import xml.etree.ElementTree as ElementTree
@@ -35,9 +36,9 @@ from mwparserfromhell.parser import ParserError
 from mwparserfromhell.wikicode import Wikicode
 
 from lcrag.data.questions import scripts_of, trimmed
-from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows, read_squad
+from lcrag.data.rows import BadRows, Row, first_line_fields, opened, parquet_values, parsed_rows, read_squad
 from lcrag.errors import UserError
-from lcrag.files import matching_files
+from lcrag.files import expanded, matching_files, shown_files
 from lcrag.retrieval.passages import Passage
 from lcrag.rewards.text import UNSPACED, is_visible
 
@@ -182,7 +183,7 @@ class Source:
                 case "dump":
                     documents = read_pages(content, path)
                 case "squad":
-                    documents = (paragraph.passage for paragraph in read_squad(path, bad_rows))
+                    documents = (paragraph.passage for paragraph in read_squad(path, bad_rows, questions_too=False))
                 case "passages":
                     documents = (row.passage() for _, row in parsed_rows(path, content, PassageRow, bad_rows))
                 case "articles" if _format(path) == ".txt":
@@ -271,7 +272,12 @@ def _all_cleaned(blocks: Iterator[Block], workers: int) -> Generator[Block, None
         return
     # Forking would copy the threads' locks of JAX.
     context = multiprocessing.get_context("spawn")
-    pool = concurrent.futures.ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent)
+    try:
+        pool = concurrent.futures.ProcessPoolExecutor(workers, context, initializer=_end_with_the_parent)
+    except (OSError, ImportError, NotImplementedError) as error:  # its semaphores are in /dev/shm
+        print(f"lcrag: wikitext is cleaned in one process, because there are no semaphores ({error})", file=sys.stderr)
+        yield from map(Block.cleaned, blocks)
+        return
     waiting: collections.deque[concurrent.futures.Future[Block]] = collections.deque()
     try:
         for block in blocks:
@@ -280,6 +286,11 @@ def _all_cleaned(blocks: Iterator[Block], workers: int) -> Generator[Block, None
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+    except concurrent.futures.process.BrokenProcessPool as error:
+        raise UserError(
+            "a process that cleans wikitext was ended, as happens without memory: run the same command again, with"
+            f" index.workers lower than {workers}"
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -307,9 +318,9 @@ def find_source(
       unit: Unit of the passages' length; None: that of the language's script, or of each article's if CLDR does not
         know the language or has several for it.
     """
-    path = pathlib.Path(place)
+    path = expanded(place)
     if path.is_dir():
-        files = [file for file in path.rglob("*") if file.is_file() and _format(file) in _FORMATS]
+        files = [file for file in shown_files(path, "**/*") if file.is_file() and _format(file) in _FORMATS]
         # A README.md next to files of rows is not a text to index.
         files = [file for file in files if _format(file) != ".txt"] or files
     else:
@@ -342,6 +353,8 @@ def find_source(
 
 def _format(path: pathlib.Path) -> str:
     suffix = (path.with_suffix("") if path.suffix in (".bz2", ".gz") else path).suffix
+    if suffix == ".json" and (fields := first_line_fields(path)) and "data" not in fields:
+        return ".jsonl"  # by another name
     return ".txt" if suffix == ".md" else suffix
 
 

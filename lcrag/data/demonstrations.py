@@ -86,7 +86,7 @@ class _DemonstrationRow(Row):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _of_messages(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or "messages" not in value or "turns" in value:
+        if not isinstance(value, dict) or value.get("messages") is None or value.get("turns") is not None:
             return value
         messages = _Dialogue.model_validate(value).messages
         system = messages.pop(0).content if messages and messages[0].role == "system" else None

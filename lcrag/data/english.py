@@ -33,9 +33,9 @@ from lcrag.data.rows import (
     read_rows,
 )
 from lcrag.errors import UserError, lookup, typed
-from lcrag.files import strict_json
+from lcrag.files import cache_folder, strict_json
 from lcrag.retrieval import Collections, Passage
-from lcrag.retrieval.collections import cache_folder, kept_collections
+from lcrag.retrieval.collections import KEPT, kept_collections
 from lcrag.retrieval.encoder import named_encoder
 
 LANGUAGE = "en"
@@ -243,6 +243,7 @@ class Metadata(Row):
     type: Annotated[str | None, _IfValid] = None
     level: Annotated[str | None, _IfValid] = None
     prop: Annotated[str | None, _IfValid] = None
+    s_pop: Annotated[int | None, pydantic.Strict(False), _IfValid] = None
 
 
 class FlashRagRow(_SetRow):
@@ -255,9 +256,8 @@ class FlashRagRow(_SetRow):
 
     def raw_question(self, number: int) -> RawQuestion:
         about = self.metadata or Metadata()
-        return _raw_question(
-            self.id, self.question, self.golden_answers, type=about.type or about.prop, level=about.level
-        )
+        extra: dict[str, Any] = {"type": about.type or about.prop, "level": about.level, "popularity": about.s_pop}
+        return _raw_question(self.id, self.question, self.golden_answers, **extra)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -411,7 +411,7 @@ def english_collections(
                 )
             by_id |= {passage.id: passage for passage in of_set}
     passages = list(by_id.values())
-    root = cache_folder() / f"english-{records_fingerprint(passages)}-{opened.fingerprint()}"
+    root = cache_folder() / KEPT / f"english-{records_fingerprint(passages)}-{opened.fingerprint()}"
     return kept_collections(root, opened, (LANGUAGE,), lambda _: passages)
 
 

@@ -54,9 +54,9 @@ from lcrag.data.rows import (
     usable,
 )
 from lcrag.errors import UserError, lookup, typed
-from lcrag.files import locked, readable_folder
+from lcrag.files import cache_folder, locked, readable_folder
 from lcrag.retrieval import Collections, Passage
-from lcrag.retrieval.collections import ENCODER, cache_folder, keep_encoder, kept_collections
+from lcrag.retrieval.collections import ENCODER, KEPT, keep_encoder, kept_collections
 from lcrag.retrieval.encoder import named_encoder
 from lcrag.rewards.text import is_visible
 
@@ -74,7 +74,7 @@ class MkqaAnswer(Row):
     type: Literal[
         "binary", "date", "entity", "long_answer", "number", "number_with_unit", "short_phrase", "unanswerable"
     ]
-    text: Annotated[str, pydantic.AfterValidator(lambda text: usable(text) if text.strip() else "")] | None
+    text: Annotated[str, pydantic.AfterValidator(lambda text: usable(text) if text.strip() else "")] | None = None
     aliases: list[str | None] | None = None
 
 
@@ -350,7 +350,7 @@ def xquad_collections(
             passages[language] = [each for each in all_of_it if language in xquad_holders(each.id, held)]
     # Each language has a folder of its content, so that another choice of languages embeds only what is new. All share
     # one copy of the encoder.
-    root = cache_folder() / f"xquad-{opened.fingerprint()}"
+    root = cache_folder() / KEPT / f"xquad-{opened.fingerprint()}"
     root.mkdir(parents=True, exist_ok=True)
     if not readable_folder(root / ENCODER).exists():
         with locked(root):  # other processes wait until it is complete

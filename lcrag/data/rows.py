@@ -58,9 +58,15 @@ Text = Annotated[str, pydantic.AfterValidator(usable)]
 
 
 class Row(pydantic.BaseModel):
-    """Base class of schemas: values are not converted, and unknown fields are ignored."""
+    """Base class of schemas: values are not converted, unknown fields are ignored, and null is as an absent field."""
 
     model_config = pydantic.ConfigDict(strict=True, frozen=True)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _without_null(cls, value: Any) -> Any:
+        """Parquet has no absent fields, nor have rows that were joined in a table."""
+        return {name: of for name, of in value.items() if of is not None} if isinstance(value, dict) else value
 
 
 class UnusableQuestion(ValueError):
@@ -296,11 +302,28 @@ def _tab_separated(line: str) -> list[str]:
     return fields
 
 
+def first_line_fields(path: pathlib.Path) -> set[str]:
+    """Returns the fields of the JSON object that is the first line of a file; none if that line is no object itself."""
+    with opened(path) as (content, _), contextlib.suppress(ValueError):
+        value = strict_json(content.readline(1 << 22).decode())
+        return set(value) if isinstance(value, dict) else set()
+    return set()
+
+
 def list_rows(
     path: pathlib.Path, schema: type[Schema], bad_rows: BadRows, key: str = ""
 ) -> Iterator[tuple[int, Schema]]:
-    """Yields (index from 0, row) for the elements of the JSON list that is a file, or that is under its `key`."""
-    content = read_json(path)
+    """Yields (index from 0, row) for the elements of the JSON list that is a file, or that is under its `key`.
+
+    The file may also have JSON lines, as many tools write it under the same name; then (line, row).
+    """
+    try:
+        content = read_json(path)
+    except UserError as error:
+        if getattr(error.__cause__, "msg", "") != "Extra data":  # after the first line's object
+            raise
+        yield from read_rows(path, schema, bad_rows)
+        return
     values = content.get(key) if key and isinstance(content, dict) else content
     if not isinstance(values, list):
         raise UserError(f"{path} holds no list{f' under {key}' if key else ''}: is it another file?")
@@ -450,11 +473,11 @@ class SquadQuestion(Row):
 
 class _Paragraph(Row):
     context: Text
-    qas: list[Any]  # validated one by one, so that a bad question does not lose the others
+    qas: list[Any] = []  # validated one by one, so that a bad question does not lose the others
 
 
 class _Article(Row):
-    title: Text
+    title: Text | None = None
     paragraphs: list[_Paragraph]
 
 
@@ -469,8 +492,8 @@ class SquadParagraph(NamedTuple):
     questions: list[SquadQuestion]
 
 
-def read_squad(path: pathlib.Path, bad_rows: BadRows) -> list[SquadParagraph]:
-    """Returns the paragraphs of a file, in order."""
+def read_squad(path: pathlib.Path, bad_rows: BadRows, *, questions_too: bool = True) -> list[SquadParagraph]:
+    """Returns the paragraphs of a file, in order; without `questions_too` the file may be of SQuAD 2.0."""
     content = validated(_File.model_validate, read_json(path), path, None, bad_rows)
     paragraphs: list[SquadParagraph] = []
     seen: set[str] = set()
@@ -478,10 +501,10 @@ def read_squad(path: pathlib.Path, bad_rows: BadRows) -> list[SquadParagraph]:
         article = validated(_Article.model_validate, value, path, f"data.{a}", bad_rows)
         if article is None:
             continue
-        title = article.title.replace("_", " ")
+        title = (article.title or "").replace("_", " ")
         for p, paragraph in enumerate(article.paragraphs):
             questions = []
-            for q, row in enumerate(paragraph.qas):
+            for q, row in enumerate(paragraph.qas if questions_too else ()):
                 place = f"data.{a}.paragraphs.{p}.qas.{q}"
                 question = validated(SquadQuestion.model_validate, row, path, place, bad_rows)
                 if question and question.id in seen:
@@ -489,7 +512,7 @@ def read_squad(path: pathlib.Path, bad_rows: BadRows) -> list[SquadParagraph]:
                 elif question:
                     seen.add(question.id)
                     questions.append(question)
-            passage = Passage(id=f"{title}/{p}", title=title, text=paragraph.context)
+            passage = Passage(id=f"{title or a}/{p}", title=title, text=paragraph.context)
             paragraphs.append(SquadParagraph(passage, questions))
     return paragraphs
 

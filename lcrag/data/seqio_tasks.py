@@ -10,6 +10,7 @@ import itertools
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import seqio
@@ -30,6 +31,7 @@ from lcrag.data.multilingual import (
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING, Question
 from lcrag.data.rows import BadRows, dataset_folder, jsonl_questions
 from lcrag.errors import UserError
+from lcrag.files import expanded
 from lcrag.policy import Tokenizer, load_tokenizer
 
 # Our splits -> seqio's, and the text features of an example.
@@ -47,7 +49,7 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
     def __init__(self, folder: str | pathlib.Path):
         super().__init__(extra_ids=0)
-        self._folder = pathlib.Path(folder)
+        self._folder = expanded(folder)
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
@@ -80,14 +82,22 @@ class TokenizerVocabulary(seqio.Vocabulary):
         return self.tokenizer.encode_ordinary(s)
 
     def _decode(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode([index for index in ids if index != self.pad_id])
+        return self.tokenizer.decode([index for index in ids if index not in (self.pad_id, *self.tokenizer.eos_ids)])
 
-    def _encode_tf(self, s: tf.Tensor) -> tf.Tensor:
-        ids = tf.numpy_function(lambda text: np.array(self._encode(text.decode()), np.int32), [s], tf.int32)
+    def _encode_tf(self, s: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
+        if s.shape.rank:
+            return tf.map_fn(self._encode_tf, s, fn_output_signature=tf.RaggedTensorSpec([None], tf.int32))
+
+        def encoded(text: Any) -> np.ndarray:  # bytes in a graph, and an array outside
+            return np.array(self._encode(np.asarray(text, object).item().decode()), np.int32)
+
+        ids = tf.numpy_function(encoded, [s], tf.int32)
         ids.set_shape([None])
         return ids
 
     def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
+        if ids.shape.rank and ids.shape.rank > 1:
+            return tf.map_fn(self._decode_tf, ids, fn_output_signature=tf.string)
         text = tf.numpy_function(lambda row: self._decode(row.tolist()).encode(), [ids], tf.string)
         text.set_shape([])
         return text
@@ -97,6 +107,17 @@ class TokenizerVocabulary(seqio.Vocabulary):
 
     def __hash__(self) -> int:
         return hash(self._folder)
+
+
+class QuestionSource(seqio.FunctionDataSource):
+    """Questions as a source of a task, which knows their number."""
+
+    def __init__(self, read: Callable[..., tf.data.Dataset], split: str, questions: Callable[[], Sequence[Question]]):
+        super().__init__(read, splits=(split,))
+        self._questions = questions
+
+    def num_input_examples(self, split: str) -> int:
+        return len(self._questions())
 
 
 def register_questions(
@@ -122,7 +143,7 @@ def register_questions(
         read = functools.partial(examples, language=language)
         seqio.TaskRegistry.add(
             f"{dataset}_{split}_{language}",
-            source=seqio.FunctionDataSource(read, splits=(SEQIO_SPLITS.get(split, split),)),
+            source=QuestionSource(read, SEQIO_SPLITS.get(split, split), functools.partial(questions, language)),
             preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
             output_features=features,
         )

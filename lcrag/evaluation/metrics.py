@@ -226,8 +226,8 @@ def question_metrics(
       with SQuAD's normalisation:
       `squad_exact_match`, `squad_f1` ("yes" and "no" count as a whole only, as in HotpotQA's script),
       `token_f1` (without that rule, as R-Search's) and `squad_accuracy` (the answer contains a gold). `mixed_f1`, in
-      which each character of a script without spaces is a word (MLQA): `squad_f1` is 0 for 天气很好 against 天气好.
-      `correct_language` (see there), `searches`,
+      which each character of a script without spaces is a word, and articles are those of the language (MLQA):
+      `squad_f1` is 0 for 天气很好 against 天气好. `correct_language` (see there), `searches`,
       `retrieval_rounds`, `sampled_tokens`, `total_tokens` (prompts and observations too), `reward`, `tool_calls`,
       `tool_rate` (1 if the tool was called), `two_call_rate` (1 if it was called twice or more), `answered` (1 if there
       is an answer) and, where some episode gave none for this reason, failed or was not judged, `unanswered/<reason>`,
@@ -252,7 +252,7 @@ def question_metrics(
         "squad_exact_match": right,
         "squad_f1": rewards.token_f1(answers, golds, rewards.VERDICTS),
         "token_f1": rewards.token_f1(answers, golds),
-        "mixed_f1": rewards.mixed_f1(answers, golds),
+        "mixed_f1": rewards.mixed_f1(answers, golds, [question.language for question in answered]),
         "squad_accuracy": rewards.squad_accuracy(answers, golds),
         "correct_language": correct_language(answered, languages),
         **{name: field(name) for name in ("searches", "retrieval_rounds", "sampled_tokens", "total_tokens")},

@@ -89,11 +89,11 @@ STYLE = {
 }
 
 
-def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, title: str) -> None:
+def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, title: str) -> str:
     """Draws the rewards, penalties and searches of a training run, or the losses of fine-tuning, into a PNG.
 
-    The thin line shows every step's value, the thick one a centred moving average over about a tenth of the run. Terms
-    that are never positive (penalties) have a separate panel, because of their scale.
+    The thin line shows every step's value, the thick one that `smoothed`. Terms that are never positive (penalties)
+    have a separate panel, because of their scale. Returns a sentence on what is shown, for readers without the figure.
     """
     panels: list[tuple[str, list[str], Sequence[str]]]  # (title, names of curves, colours)
     if TOTAL in curves:
@@ -126,6 +126,7 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
             if len(lines) > 1:
                 axes.legend(frameon=False, labelcolor=INK, loc="best", fontsize=9)
         save_figure(figure, path)
+    return f"{', '.join(name.lower() for name, *_ in panels).capitalize()}: curves over the training steps"
 
 
 def save_figure(figure: matplotlib.figure.Figure, path: str | pathlib.Path) -> None:
@@ -135,7 +136,12 @@ def save_figure(figure: matplotlib.figure.Figure, path: str | pathlib.Path) -> N
 
 
 def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:
-    """Returns the centred moving average over about a tenth of the points (at least 3), shorter at both ends."""
+    """Returns the centred moving average over about a tenth of the points (at least 3), shorter at both ends.
+
+    Fewer than ten points stay as they are.
+    """
+    if len(values) < 10:
+        return values
     half = max(1, len(values) // 20)
     sums = np.concatenate([[0.0], np.cumsum(values)])
     index = np.arange(len(values))

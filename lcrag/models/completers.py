@@ -23,7 +23,7 @@ from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
 from lcrag.retrieval import Encoder
 from lcrag.retrieval.encoder import configured_encoder, read_encoder_config
-from lcrag.retrieval.remote import hide_addresses, http_client, shown_address
+from lcrag.retrieval.remote import LATER, asked_seconds, hide_addresses, http_client, shown_address, try_later
 from lcrag.sampling import Sampler, SamplingParameters, SlotSampler, continue_contexts
 from lcrag.sampling.choice import text_until_stop
 
@@ -208,11 +208,11 @@ class _Message(pydantic.BaseModel):
 
 class _Choice(pydantic.BaseModel):
     message: _Message
-    finish_reason: str | None = None
+    finish_reason: Any = None
 
 
 class _Usage(pydantic.BaseModel):
-    completion_tokens: int = 0
+    completion_tokens: float | None = None  # null from servers that do not count
 
 
 class _ChatAnswer(pydantic.BaseModel):
@@ -270,8 +270,11 @@ class ChatEndpoint:
             except openai.OpenAIError as error:
                 said, status = excerpt(error), getattr(error, "status_code", None)
                 alone = isinstance(error, openai.APITimeoutError) or (status is not None and status not in _MISTAKEN)
+                mend = "check its address, its key and its model"
+                if status in LATER:
+                    mend = try_later(asked_seconds(error.response.headers.get("retry-after", "")))
                 raise (RequestFailed if alone else UserError)(
-                    f"{self._shown_url} does not answer ({said}): check its address, its key and its model"
+                    f"{self._shown_url} does not answer ({said}): {mend}"
                 ) from error
             except ValueError:  # no JSON
                 continue
@@ -282,7 +285,7 @@ class ChatEndpoint:
                 continue
             for choice in read.choices:
                 if choice.message.content is not None:
-                    tokens = read.usage.completion_tokens if read.usage else 0
+                    tokens = int((read.usage and read.usage.completion_tokens) or 0)
                     text = without_surrogates(choice.message.content)
                     return ChatReply(text, choice.finish_reason == "length", tokens)
                 reason = f"finish_reason {choice.finish_reason}"

@@ -210,7 +210,7 @@ def sampled_fingerprint(folder: pathlib.Path) -> str:
     Distinguishes two checkpoints without reading them completely, which may take minutes.
     """
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in sorted(folder.glob("[!.]*.safetensors")):
         size = path.stat().st_size
         digest.update(f"{path.name} {size}\n".encode())
         with path.open("rb") as file:
@@ -717,7 +717,7 @@ def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtyp
             _LOGGER.warning("%s no longer exists: %s gets no tokenizer or settings from it", source, staging.parent)
         original = decoder_settings(read_optional_json(source / "config.json"))
         generation = read_optional_json(source / "generation_config.json")
-        named = (path.relative_to(source).as_posix() for path in sorted((source / NAMED_TEMPLATES).glob("*.jinja")))
+        named = (path.relative_to(source).as_posix() for path in sorted((source / NAMED_TEMPLATES).glob("[!.]*.jinja")))
         for name in (*COMPANIONS, *named):
             if (source / name).is_file():
                 with naming(staging / name):

@@ -472,7 +472,7 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
     template = folder / "chat_template.jinja"
     source: Any = read_optional_json(folder / "chat_template.json").get("chat_template")
     source = template.read_text(encoding="utf-8") if template.is_file() else source or settings.get("chat_template")
-    templates = sorted((folder / NAMED_TEMPLATES).glob("*.jinja"))
+    templates = sorted((folder / NAMED_TEMPLATES).glob("[!.]*.jinja"))
     by_name = {each.stem: each.read_text(encoding="utf-8") for each in templates}
     for given in (settings.get("chat_template"), source):  # several templates by name
         if isinstance(given, list):

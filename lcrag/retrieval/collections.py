@@ -648,6 +648,9 @@ configured_collections = gin.external_configurable(
 )
 
 
+KEPT = "collections-2"  # in the folder of caches
+
+
 def kept_collections(
     root: pathlib.Path, encoder: Encoder, languages: Sequence[str], passages: Callable[[str], Iterable[Passage]]
 ) -> Collections:
@@ -662,12 +665,6 @@ def kept_collections(
                 if not (root / language).exists():
                     build_collection(passages(language), encoder, root, language=language)
     return load_collections(root, encoder)
-
-
-def cache_folder() -> pathlib.Path:
-    """Returns the folder where collections that can be rebuilt are kept between runs."""
-    base = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(base) / "lcrag" / "collections-2"
 
 
 def collection_bytes(folder: str | pathlib.Path) -> int:

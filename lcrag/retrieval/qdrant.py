@@ -31,6 +31,7 @@ from lcrag.retrieval.remote import (
     http_client,
     key_from,
     shown_address,
+    try_later,
 )
 
 _POINTS_PER_REQUEST = 512
@@ -68,11 +69,13 @@ class Qdrant:
         self._patience = patience
         try:
             import qdrant_client
+            from qdrant_client.common.client_exceptions import QdrantException
             from qdrant_client.http import exceptions
         except ModuleNotFoundError as error:
             raise UserError("Qdrant needs its client: pip install 'lcrag[qdrant]'") from error
         self.models: Any = qdrant_client.models
         self._exceptions: Any = exceptions
+        self._asks_to_wait: Any = QdrantException
         client = qdrant_client.QdrantClient
         if url == ":memory:":
             self._client: Any = client(url)
@@ -142,7 +145,7 @@ class Qdrant:
         def may_pass(error: BaseException) -> bool:
             if isinstance(error, exceptions.UnexpectedResponse):
                 return error.status_code in _LATER
-            return isinstance(error, exceptions.ResponseHandlingException)
+            return isinstance(error, exceptions.ResponseHandlingException | self._asks_to_wait)
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(may_pass),
@@ -157,10 +160,13 @@ class Qdrant:
                 f"{self.name} does not answer after {patience.attempts} attempts ({excerpt(error)}): start it, or"
                 " correct Qdrant.url"
             ) from error
+        except self._asks_to_wait as error:
+            seconds = getattr(error, "retry_after_s", 0)
+            raise ServiceUnavailable(f"{self.name}: {try_later(seconds)} ({excerpt(error)})") from error
         except exceptions.UnexpectedResponse as error:
             reason = f"{self.name} answers with status {error.status_code}: {excerpt(error.reason_phrase)}"
             if error.status_code in _LATER:
-                raise ServiceUnavailable(reason) from error
+                raise ServiceUnavailable(f"{reason}: {try_later(0)}") from error
             if error.status_code in (401, 403):
                 raise UserError(f"{reason}: name the key's environment variable in Qdrant.key_variable") from error
             raise ServiceRefusal(reason) from error

@@ -6,7 +6,9 @@ unavailable. An unreachable or misconfigured service ends the run (`UserError`);
 the service rejects a request (`ServiceRefusal`), only this request fails. A failed search is never an empty list.
 """
 
+import contextlib
 import dataclasses
+import email.utils
 import hashlib
 import ipaddress
 import logging
@@ -14,6 +16,7 @@ import math
 import os
 import re
 import threading
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +82,7 @@ class _Document(pydantic.BaseModel):
 
     id: str | int | None = None
     contents: str | None = None
-    title: str = ""
+    title: str | None = None
     text: str | None = None
     language: str | None = None
 
@@ -141,7 +144,7 @@ def hits_of(answer: bytes, languages: Sequence[str], k: int) -> list[list[Hit]]:
         score = received.score if isinstance(received, _Scored) else None
         if score is not None and not math.isfinite(score):
             raise ServiceRefusal(f"a passage has the score {score}, which is no finite number")
-        title, text = document.title, document.text or ""
+        title, text = document.title or "", document.text or ""
         if document.contents is not None:
             title, text = title_and_text(document.contents)
         return Hit(
@@ -181,16 +184,25 @@ class Patience:
     answer_seconds: float = 90.0  # for each part of an answer
     attempts: int = 8
     first_wait_seconds: float = 0.5
-    longest_wait_seconds: float = 30.0  # also for waits that the service asks for
+    longest_wait_seconds: float = (
+        30.0  # also for waits that the service asks for; one that is too long ends the retries
+    )
 
     def __post_init__(self) -> None:
         if min(self.connect_seconds, self.answer_seconds, self.attempts) <= 0:
             raise UserError(f"{self}: its timeouts and attempts must be positive")
 
-    def backoff(self) -> tenacity.wait.wait_base:
-        """Returns the waits between attempts."""
-        first = self.first_wait_seconds
-        return tenacity.wait_exponential_jitter(initial=first, max=self.longest_wait_seconds, jitter=first)
+    def backoff(self) -> Callable[[tenacity.RetryCallState], float]:
+        """Returns the waits between attempts, as long at least as the service asks in its last answer."""
+        first, longest = self.first_wait_seconds, self.longest_wait_seconds
+        usual = tenacity.wait_exponential_jitter(initial=first, max=longest, jitter=first)
+
+        def wait(state: tenacity.RetryCallState) -> float:
+            error = state.outcome and state.outcome.exception()
+            asked = getattr(error, "wait_seconds", getattr(error, "retry_after_s", 0.0))  # ours, or Qdrant's
+            return max(min(asked, longest), usual(state))
+
+        return wait
 
     def at_the_start(self) -> "Patience":
         """Returns the patience of a client's first request: if it starts before its server, it should fail soon."""
@@ -211,9 +223,24 @@ class ServiceUnavailable(UserError):
 class _TemporaryFailure(Exception):
     """A temporary failure of an attempt: an internal error (`broken`), or a service that asks to wait."""
 
-    def __init__(self, reason: str, *, broken: bool = False, wait_seconds: float = 0.0):
+    def __init__(self, reason: str, *, broken: bool = False, busy: bool = False, wait_seconds: float = 0.0):
         super().__init__(reason)
-        self.broken, self.wait_seconds = broken, wait_seconds
+        self.broken, self.busy, self.wait_seconds = broken, busy, wait_seconds
+
+
+def asked_seconds(retry_after: str) -> float:
+    """Returns the seconds that the header Retry-After asks to wait, as a number or until a date; 0 without one."""
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(retry_after))
+    with contextlib.suppress(ValueError):
+        return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
+    return 0.0
+
+
+def try_later(wait_seconds: float) -> str:
+    """Returns the advice for a service that is there, but has no time now."""
+    when = f"in {wait_seconds:,.0f} seconds, as it asks" if wait_seconds else "later"
+    return f"it is busy or not ready: run the same command again {when}"
 
 
 def shown(text: str) -> str:
@@ -301,20 +328,18 @@ class HttpService:
           UserError: The service is unreachable after all attempts, or its address or key is wrong.
           ServiceRefusal: The service refuses this request.
         """
-        patience, backoff = self._patience, self._patience.backoff()
+        patience = self._patience
 
         def failure(state: tenacity.RetryCallState) -> Any:
             return state.outcome and state.outcome.exception()
 
-        def wait(state: tenacity.RetryCallState) -> float:
-            return max(min(failure(state).wait_seconds, patience.longest_wait_seconds), backoff(state))
-
         def stop(state: tenacity.RetryCallState) -> bool:
             allowed = min(patience.attempts, _ATTEMPTS_WHEN_BROKEN) if failure(state).broken else patience.attempts
-            return state.attempt_number >= allowed
+            hopeless = failure(state).wait_seconds > patience.attempts * patience.longest_wait_seconds
+            return hopeless or state.attempt_number >= allowed
 
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_TemporaryFailure), wait=wait, stop=stop, reraise=True
+            retry=tenacity.retry_if_exception_type(_TemporaryFailure), wait=patience.backoff(), stop=stop, reraise=True
         )
         try:
             return retrying(self._once, method, url, content)
@@ -322,8 +347,9 @@ class HttpService:
             attempts = retrying.statistics["attempt_number"]
             if error.broken:
                 raise ServiceRefusal(f"{self.name} failed {attempts} times: {error}") from error
+            mend = try_later(error.wait_seconds) if error.busy else "start it, or correct its address"
             raise ServiceUnavailable(
-                f"{self.name} does not answer after {attempts} attempts ({error}): start it, or correct its address"
+                f"{self.name} does not answer after {attempts} attempts ({error}): {mend}"
             ) from error
 
     def _once(self, method: str, url: str, content: dict[str, Any]) -> httpx2.Response:
@@ -344,8 +370,9 @@ class HttpService:
             detail = response.text
         reason = f"status {response.status_code}: {excerpt(detail)}"
         if response.status_code in LATER:
-            after = response.headers.get("retry-after", "")  # seconds, or a date, which is not understood
-            raise _TemporaryFailure(reason, wait_seconds=float(after) if re.fullmatch(r"[0-9]+", after) else 0.0)
+            raise _TemporaryFailure(
+                reason, busy=True, wait_seconds=asked_seconds(response.headers.get("retry-after", ""))
+            )
         if response.status_code >= _BROKEN:
             raise _TemporaryFailure(reason, broken=True)
         if response.status_code in _MISCONFIGURED or response.is_redirect or _WRONG_KEY in response.text:

@@ -51,16 +51,19 @@ _RETRY = {"Retry-After": "1"}
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServiceLimits:
-    """Limits of requests; all must be positive."""
+    """Limits of requests; all must be positive.
 
-    body_bytes: int = 1 << 22  # of any request
+    Bytes and seconds limit what a request may cost; Search-R1's training asks 512 x 5 queries at once.
+    """
+
+    body_bytes: int = 1 << 24  # of any request
     arrival_seconds: float = 10.0  # for a body to arrive
-    queries: int = 2048  # of a request
+    queries: int = 1 << 15  # of a request
     query_characters: int = 1 << 13
     passages: int = 100  # of a query
-    answer_passages: int = 1 << 15  # of all queries of a request
-    waiting_queries: int = 1 << 14  # unanswered, over all requests; further ones are refused with 503
-    search_seconds: float = 60.0  # for an answer, including the wait
+    answer_passages: int = 1 << 17  # of all queries of a request
+    waiting_queries: int = 1 << 15  # unanswered, over all requests; further ones are refused with 503
+    search_seconds: float = 300.0  # for an answer, including the wait
 
     def __post_init__(self) -> None:
         check_positive(self)

@@ -1,9 +1,10 @@
 """Compares answers with golds: one score in [0, 1] per answer.
 
 Every function takes answers (None, for an episode without one, counts as the empty string) and a list of golds per
-answer, and returns the best score over the golds. An empty list of golds scores 0, and so does a gold that
-normalisation leaves empty or that has no visible character: an empty answer never scores. Scores are ratios of exact
-integer counts in float64, equal to plain Python's to the last bit.
+answer, and returns the best score over the golds. An empty list of golds scores 0, and so does a gold without a
+visible character: an empty answer never scores. A gold of which normalisation leaves nothing ("A+", "---") matches the
+answers of which it leaves nothing. Scores are ratios of exact integer counts in float64, equal to plain Python's to the
+last bit.
 """
 
 import functools
@@ -14,7 +15,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from lcrag.errors import lookup
 from lcrag.rewards.text import (
@@ -24,6 +25,7 @@ from lcrag.rewards.text import (
     gram_units,
     is_visible,
     lines_of,
+    normalise_bergen,
     normalise_english,
     normalised,
     normalised_codes,
@@ -35,6 +37,7 @@ from lcrag.rewards.text import (
 
 Answers = Sequence[str | None]
 Golds = Sequence[Sequence[str]]
+Normaliser = Callable[[list[str]], list[str]]
 Scores = Callable[[list[str], Int[np.ndarray, " answers"]], Float[np.ndarray, " texts"]]
 
 VERDICTS = ("yes", "no", "noanswer")
@@ -95,7 +98,7 @@ def c3_recall_bergen(predictions: Answers, golds: Golds) -> Float[np.ndarray, " 
     """
 
     def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
-        codes = encoded(normalised_english(texts))
+        codes = encoded(map(normalise_bergen, texts))
         return ratio(*shared(gram_units(codes, sizes, words_apart=True), multisets=True))
 
     return _best(scores, predictions, golds)
@@ -130,29 +133,51 @@ def token_f1(predictions: Answers, golds: Golds, verdicts: Collection[str] = ())
       predictions: Answers.
       golds: Golden answers and their aliases.
       verdicts: Normalised texts that must match as a whole, on either side: "no way" scores 0 for the gold "no".
-        `VERDICTS` in the scripts of HotpotQA and 2WikiMultiHopQA, empty in those of SQuAD and MuSiQue.
+        `VERDICTS` in the scripts of HotpotQA and 2WikiMultiHopQA, where an answer of no words scores 0; empty in those
+        of SQuAD and MuSiQue.
     """
+    return _word_f1(predictions, golds, normalised_english, verdicts)
 
+
+def mixed_f1(
+    predictions: Answers, golds: Golds, languages: Sequence[str] | None = None
+) -> Float[np.ndarray, " answers"]:
+    """`token_f1` in mixed segmentation, as in MLQA's evaluation (Lewis et al., 2020, section 4.1).
+
+    Texts are `folded` (see `lcrag.rewards.text`), punctuation of any script is deleted, and each character of a script
+    without spaces between words is a word. For ASCII texts in English it equals `token_f1`.
+
+    Args:
+      predictions: Answers.
+      golds: Golden answers and their aliases.
+      languages: Of each answer, whose articles do not count, as in MLQA's script; None: English.
+    """
+    best, chosen = np.zeros(len(predictions)), np.array(languages or ["en"] * len(predictions))
+    for language in dict.fromkeys(chosen.tolist()):
+        places = np.flatnonzero(chosen == language).tolist()
+
+        def normaliser(texts: list[str], language: str = language) -> list[str]:
+            return [normalise_english(segmented(text), language) for text in texts]
+
+        best[places] = _word_f1([predictions[n] for n in places], [golds[n] for n in places], normaliser)
+    return best
+
+
+def _word_f1(
+    predictions: Answers, golds: Golds, normaliser: Normaliser, verdicts: Collection[str] = ()
+) -> Float[np.ndarray, " answers"]:
     def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
-        texts, answers = normalised_english(texts), _answers(sizes)
-        common, words = shared(units := word_units(texts, sizes), multisets=True)
+        normal, answers = normaliser(texts), _answers(sizes)
+        common, words = shared(units := word_units(normal, sizes), multisets=True)
         f1 = ratio(2 * common, units.counts[answers] + words)  # 2PR/(P+R), P = common/answer and R = common/gold
-        for place in range(len(texts)) if verdicts else ():
-            pair = texts[place], texts[answers[place]]
+        if not verdicts:
+            return np.where(_both_vanish(texts, normal, answers), 1.0, f1)
+        for place, text in enumerate(normal):
+            pair = text, normal[answers[place]]
             f1[place] *= pair[0] == pair[1] or {*pair}.isdisjoint(verdicts)
         return f1
 
     return _best(scores, predictions, golds)
-
-
-def mixed_f1(predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:
-    """`token_f1` in mixed segmentation, as in MLQA's evaluation (Lewis et al., 2020, section 4.1).
-
-    Texts are `folded` (see `lcrag.rewards.text`), punctuation of any script is deleted, and each character of a script
-    without spaces between words is a word. For ASCII texts it equals `token_f1`.
-    """
-    split = [[segmented(text or "") for text in texts] for texts in (predictions, *golds)]
-    return token_f1(split[0], split[1:])
 
 
 def holds_answer(passages: Iterable[str], golds: Iterable[str]) -> bool:
@@ -184,14 +209,21 @@ def ratio(part: Int[np.ndarray, "*shape"], whole: Int[np.ndarray, "*shape"]) -> 
 
 
 def _match(
-    matches: Callable[[str, str], bool], predictions: Answers, golds: Golds, normaliser: Callable
+    matches: Callable[[str, str], bool], predictions: Answers, golds: Golds, normaliser: Normaliser
 ) -> Float[np.ndarray, " answers"]:
     def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
-        texts = normaliser(texts)
-        pairs = zip(_answers(sizes).tolist(), texts, strict=True)
-        return np.array([text != "" and matches(texts[answer], text) for answer, text in pairs], np.float64)
+        normal, answers = normaliser(texts), _answers(sizes)
+        pairs = zip(answers.tolist(), normal, strict=True)
+        found = [text != "" and matches(normal[answer], text) for answer, text in pairs]
+        return np.array(found, bool) | _both_vanish(texts, normal, answers)
 
     return _best(scores, predictions, golds)
+
+
+def _both_vanish(texts: list[str], normal: list[str], answers: Int[np.ndarray, " texts"]) -> Bool[np.ndarray, " texts"]:
+    """Whether normalisation leaves nothing of a text or its answer, although both are visible."""
+    vanished = np.fromiter((text != "" and not left for text, left in zip(texts, normal, strict=True)), bool)
+    return vanished & vanished[answers]
 
 
 def _best(scores: Scores, predictions: Answers, golds: Golds) -> Float[np.ndarray, " answers"]:

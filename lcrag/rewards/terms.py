@@ -205,7 +205,13 @@ def answer_term(name: str, **options: Any) -> Term:
     """
     compare = lookup(ANSWER_TERMS, name, "answer reward")
     taken = {each: options[each] for each in inspect.signature(compare).parameters if each in options}
-    return Term(name, lambda episodes: compare(episodes.answers, episodes.golds, **taken))
+    by_language = "languages" in inspect.signature(compare).parameters
+
+    def score(episodes: Episodes) -> Values:
+        asked = {"languages": episodes.languages} if by_language else {}
+        return compare(episodes.answers, episodes.golds, **taken, **asked)
+
+    return Term(name, score)
 
 
 def answer_only(answer: str = "exact_match") -> Reward:

@@ -63,7 +63,15 @@ INVISIBLE = regex.compile(r"[\p{Cf}\p{Default_Ignorable_Code_Point}]")
 # Marks that take space are seen alone (an answer of XOR-TyDi is the Telugu anusvara); a blank Braille cell is not.
 _VISIBLE = regex.compile(r"(?V1)[[\p{L}\p{Mc}\p{N}\p{P}\p{S}]--[\p{Default_Ignorable_Code_Point}\u2800]]")
 _DASHES = regex.compile(r"[\p{Dash}\u02d7\u2796]")  # the last two are minus signs
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
+# MLQA's script: the articles of its languages (Arabic's is a prefix), and some Vietnamese words.
+_ARTICLES: Mapping[str, re.Pattern[str]] = {
+    "ar": re.compile(r"ال"),
+    "de": re.compile(r"\b(ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b"),
+    "en": re.compile(r"\b(a|an|the)\b"),
+    "es": re.compile(r"\b(un|una|unos|unas|el|la|los|las)\b"),
+    "vi": re.compile(r"\b(của|là|cái|chiếc|những)\b"),
+}
+_REGEX_ARTICLES = regex.compile(r"\b(a|an|the)\b")
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -128,12 +136,19 @@ def replacements(normalisation: str) -> Mapping[int, str | None]:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def normalise_english(text: str) -> str:
+def normalise_english(text: str, language: str = "en") -> str:
     """Applies SQuAD's normalisation: lower-case, no ASCII punctuation, no English articles, white space collapsed.
 
-    BERGEN and the English multi-hop benchmarks use it.
+    The English multi-hop benchmarks use it. MLQA takes away the articles of another `language`, if it knows any.
     """
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_DELETED)).split())
+    text = text.lower().translate(_DELETED)
+    return " ".join((_ARTICLES[language].sub(" ", text) if language in _ARTICLES else text).split())
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def normalise_bergen(text: str) -> str:
+    """Applies `normalise_english` with word boundaries as BERGEN's `regex`, to which combining marks are letters."""
+    return " ".join(_REGEX_ARTICLES.sub(" ", text.lower().translate(_DELETED)).split())
 
 
 def normalised_english(texts: Iterable[str | None]) -> list[str]:

@@ -230,7 +230,8 @@ class ProgressDisplay:
         return f"{self._title}: {'; '.join(filter(None, (self._count(), *self._now(), self._left())))}"
 
     def _count(self) -> str:
-        return f"{self._done:.1f} %" if self._unit == "%" else f"{self._unit} {self._done:,.0f}/{self._total:,.0f}"
+        """Returns how much is done, as a number: steps have names from 0, in `metrics.jsonl` and in plots."""
+        return f"{self._done:.1f} %" if self._unit == "%" else f"{self._done:,.0f}/{self._total:,.0f} {self._unit}s"
 
     def _now(self) -> Iterator[str]:
         yield self._phase

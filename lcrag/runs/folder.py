@@ -7,7 +7,6 @@ only the first one writes.
 import contextlib
 import dataclasses
 import datetime
-import fcntl
 import functools
 import importlib.metadata
 import importlib.util
@@ -34,6 +33,7 @@ from lcrag.files import (
     check_writable,
     is_remote,
     json_line,
+    lock,
     naming,
     read_json_object,
     read_metrics_file,
@@ -106,8 +106,8 @@ def check_folder(path: Path, command: str, config: str, may_change: Collection[s
     if may_change is None or not path.exists():
         return
     if (path / LOCK).exists():
-        with (path / LOCK).open() as lock:
-            _lock(lock, path)
+        with (path / LOCK).open("r+") as file:
+            _lock(file, path)
     if not _holds_run(path):
         return
     there = read_config(path / CONFIG)
@@ -140,10 +140,10 @@ def open_run(
     def claim() -> None:
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = held.enter_context((path / LOCK).open("w"))
+            file = held.enter_context((path / LOCK).open("w"))
         except OSError as error:
             raise UserError(f"cannot write to the output folder {path}: {error.strerror}") from error
-        _lock(lock, path)
+        _lock(file, path)
         for partial in path.rglob("*.[0-9]*.tmp"):  # left by a killed process
             partial.unlink(missing_ok=True)
         record = dict(about)
@@ -166,10 +166,8 @@ def open_run(
 
 
 def _lock(file: IO[str], path: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise UserError(f"another process is writing to {path}; wait for it or choose another --output_dir") from error
+    if not lock(file.fileno(), path / LOCK):
+        raise UserError(f"another process is writing to {path}; wait for it or choose another --output_dir")
 
 
 def _holds_run(path: Path) -> bool:

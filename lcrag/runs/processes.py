@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from lcrag.errors import UserError
+from lcrag.files import cache_folder
 
 OPTIONS = {
     "--coordinator": "HOST:PORT of the first of several processes; SLURM, Open MPI and Cloud TPU know it",
@@ -271,5 +272,7 @@ def set_compilation_cache(environment: MutableMapping[str, str], *, enabled: boo
         lines = [platform.processor()]
     kind = sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}) or lines[:1]
     processor = f"{platform.machine()}-{hashlib.sha256(os.linesep.join(kind).encode()).hexdigest()[:8]}"
-    caches = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    environment[FOLDER] = str(caches / "lcrag" / "compiled" / processor)
+    try:
+        environment[FOLDER] = str(cache_folder(environment) / "compiled" / processor)
+    except UserError:  # a command that needs the folder of caches for more says so
+        environment[SWITCH] = "false"

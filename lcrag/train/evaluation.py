@@ -426,10 +426,11 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     if curves:
         from lcrag.evaluation.plots import draw_training_curves  # here, since Matplotlib takes a second
 
-        draw_training_curves(curves, folder / "training.png", title)
+        shown = draw_training_curves(curves, folder / "training.png", title)
         parts += [
-            "![Reward, penalty and searches per episode over the training steps](training.png)",
-            "Thin lines are single steps, thick ones a centred moving average over about a tenth of the run.",
+            f"![{shown}](training.png)",
+            "Thin lines are single steps, thick ones a centred moving average over about a tenth of the run, for ten"
+            " points or more.",
         ]
     parts += [
         "## How to read this",

@@ -285,13 +285,11 @@ def train(
             empty, said = empty or empty_notice(episodes), empty
             notices = skipped_notice(metrics, before), "" if known else unscored, "" if said else empty
             for notice in filter(None, notices):
-                display.say(f"step {step + 1}: {notice}")
+                display.say(f"step {step}: {notice}")
             before = metrics
             idle = idle + 1 if has_no_signal(metrics) else 0
             if idle in (1, 10, 100, 1000):
-                display.say(
-                    f"step {step + 1}: no reward varied within a group, for {idle} steps now: nothing is learned"
-                )
+                display.say(f"step {step}: no reward varied within a group, for {idle} steps now: nothing is learned")
             last = step == steps - 1
             diverging = metrics["update/non_finite_in_a_row"] >= max_consecutive_skips
             if diverging or last or step % episodes_every == 0:

@@ -178,7 +178,7 @@ def sft(
                 log.write(step, metrics)
                 display.update(step + 1, metrics)
                 if notice := skipped_notice(metrics, before):
-                    display.say(f"step {step + 1}: {notice}")
+                    display.say(f"step {step}: {notice}")
                 before = metrics
                 check_finite(metrics, step, max_consecutive_skips, run.path)
                 saved.finish(step, save=validated, validation_loss=metrics.get("validation/loss"))

@@ -3,12 +3,16 @@
 import collections
 import dataclasses
 import json
+import pathlib
 import statistics
+import subprocess
+import sys
 
+import babel
 import pytest
 from babel.lists import format_list
 
-from lcrag.atlas import COMPOSITIONS, RELATIONS, SPLITS, Fact, build_world, render_passage
+from lcrag.atlas import COMPOSITIONS, RELATIONS, SPLITS, Fact, build_world, facts, render_passage
 from lcrag.atlas.encoder import training_text
 from lcrag.atlas.facts import listed, query_text, section_of, subject_of
 from lcrag.atlas.oracle import LAST_STALE_YEAR, Oracle, read_texts
@@ -37,6 +41,20 @@ def facts_of(*splits: str) -> list[Fact]:
 
 def unseen_entities() -> set[tuple[str, str]]:
     return {subject_of(fact) for fact in facts_of("unseen")} - {subject_of(fact) for fact in facts_of("train")}
+
+
+def test_the_world_is_that_of_the_shipped_policies_whichever_babel_is_installed():
+    assert WORLD.fingerprint() == "d2ef8691f417ca0a"
+    assert sum(len(WORLD.passages(language)) for language in LCRL_LANGUAGES) == 7309
+    shipped = pathlib.Path(facts.__file__).with_name("facts.json").read_text()
+    if babel.__version__ in shipped.partition(";")[0]:
+        script = pathlib.Path(facts.__file__).parents[2] / "launch" / "atlas_facts.py"
+        made = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+        assert made.stdout == shipped
+    imports = "import babel, lcrag.data.questions; babel.Locale = babel.core.Locale = babel.core.get_global = None; "
+    code = f"{imports}from lcrag.atlas import build_world; print(build_world().fingerprint())"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.stdout.strip() == WORLD.fingerprint(), ended.stderr
 
 
 @pytest.mark.parametrize("language", ["en", "ar", "zh"])

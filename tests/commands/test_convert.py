@@ -333,6 +333,10 @@ MISTAKES = {
     "an unknown tensor": ({"tensors": {"blk.0.ffn_gate_inp.weight": np.ones((4, 64), "f4")}}, "ffn_gate_inp"),
     "another tokenizer": ({"kind": "bert"}, "tokenizer of kind 'bert'"),
     "an unknown split": ({"pre": "klingon"}, "splits texts as 'klingon'"),
+    "a merge of no token": (
+        {"tokenizer.ggml.merges": ["t h", "q zz"]},
+        "broken tokenizer (Error while initializing BPE",
+    ),
     "no tokens": ({"tokenizer.ggml.tokens": None}, "lacks tokenizer.ggml.tokens"),
     "an end that it lacks": ({"tokenizer.ggml.eot_token_id": 9999}, "a.gguf names no token that ends a text"),
     "two scalings": (

@@ -1,5 +1,6 @@
 """`lcrag index`: from files to collections, whatever happens in between."""
 
+import gzip
 import itertools
 import json
 import shutil
@@ -12,13 +13,49 @@ from prepared_data import prepared
 
 from lcrag import data, main
 from lcrag.commands import index as indexing
+from lcrag.data.rows import JudgedQuery, Judgements
 from lcrag.evaluation import read_rows
 from lcrag.files import WEIGHTS
-from lcrag.retrieval import collections, load_collections
+from lcrag.retrieval import Hit, collections, load_collections
 from lcrag.retrieval.collections import read_meta
 from lcrag.retrieval.encoder import Encoder, configured_encoder
 
 PASSAGES = 64
+
+
+def test_equal_scores_are_in_the_order_of_trec_eval_and_not_of_the_lines():
+    class InOrder:
+        languages = ("en",)
+
+        def __init__(self, ids):
+            self.scores = {"best": 0.9} | {name: 0.5 - 1e-9 * n for n, name in enumerate(ids)}
+
+        def content_hashes(self):
+            return {}
+
+        def search(self, queries, languages, k):
+            scores = self.scores.items()
+            hits = [Hit(id=name, title="", text="", score=score, language="en") for name, score in scores]
+            return [hits] * len(queries)
+
+    queries = (JudgedQuery(id="1", language="en", text="?", grades={"é": 1, "a": 1}),)
+    judged = Judgements(dataset="d", split="s", queries=queries)
+    results = []
+    for ids in (["a", "b", "é"], ["é", "a", "b"]):
+        rows = indexing.judge(InOrder(ids), judged, "m")
+        results.append({row.metric: row.value for row in rows})
+    assert results[0] == results[1]
+    assert results[0]["mrr@10"] == 0.5  # best, then é, b, a
+
+
+def test_judgements_may_be_in_anserini_s_folders(tmp_path):
+    files = {"topics/t.en.tsv": "7\tWhat?\n", "qrels/q.en.tsv.gz": gzip.compress(b"7\tQ0\ta\t1\n")}
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    named = {"topics": "t.{language}.tsv", "qrels": "q.{language}.tsv", "languages": ("en",), "source": "x"}
+    judged = indexing.trec_judgements("d", "s", folder=str(tmp_path), **named)
+    assert [dict(query.grades) for query in judged.queries] == [{"a": 1}]
 
 
 @pytest.fixture

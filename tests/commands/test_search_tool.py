@@ -9,6 +9,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import importlib.metadata
 import json
 import socket
 import threading
@@ -280,14 +281,20 @@ def test_its_description(url):
 @pytest.mark.parametrize("era", ["auto", "legacy"])  # how the client shakes hands: as of 2026, and before
 def test_an_agent_finds_and_calls_it_over_http(url, era):
     wrong = [{}, {"question": " "}, {"question": "Who?", "language": "xx"}, {"question": "Who " * 300}]
+    wrong += [{"question": "Missä?", "lang": "fi"}]
 
     async def agent():
         async with mcp.Client(f"{url}/mcp", mode=era) as client:
             [described] = (await client.list_tools()).tools
             asked = ({"question": "Who?", "language": "fi"}, *wrong)
-            return described, [await client.call_tool(described.name, each) for each in asked]
+            if era == "legacy":
+                await client.send_ping()  # which the protocol has no more since 2026
+            version = client.server_info.version
+            return version, described, [await client.call_tool(described.name, each) for each in asked]
 
-    described, (result, *refused) = asyncio.run(agent())
+    version, described, (result, *refused) = asyncio.run(agent())
+    assert version == importlib.metadata.version("lcrag")
+    assert described.input_schema["additionalProperties"] is False
     assert (described.name, described.input_schema["required"]) == ("search", ["question"])
     language = described.input_schema["properties"]["language"]
     assert language["default"] == "en"
@@ -296,7 +303,7 @@ def test_an_agent_finds_and_calls_it_over_http(url, era):
     assert not result.is_error
     assert result.structured_content == found == json.loads(result.content[0].text)
     assert all(refusal.is_error for refusal in refused)
-    parts = ("Field required", "is empty", "'xx'", "context of 400 tokens")
+    parts = ("Field required", "is empty", "'xx'", "context of 400 tokens", "lang\n")
     assert all(part in refusal.content[0].text for part, refusal in zip(parts, refused, strict=True))
 
 

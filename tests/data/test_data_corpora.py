@@ -1,6 +1,7 @@
 """Corpora: dumps and their wikitext as running text, files of documents in blocks, and passages."""
 
 import bz2
+import concurrent.futures.process
 import gzip
 import io
 import json
@@ -282,6 +283,46 @@ def test_published_passages(tmp_path):
     path.write_text('id\ttext\ttitle\n1\t"Aaron is ""the"" prophet, Moses\'s"\tAaron\n2\t"Two" is\tA"B\n')
     passages = [(each.id, each.title, each.text) for each in documents(path)]
     assert passages == [("1", "Aaron", 'Aaron is "the" prophet, Moses\'s'), ("2", 'A"B', '"Two" is')]
+
+
+def test_passages_without_a_title_and_under_another_name(tmp_path):
+    rows = [{"id": "1", "title": "T", "text": "a"}, {"id": "2", "title": None, "text": "b"}]
+    expected = [("1", "T", "a"), ("2", "", "b")]
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    files = (tmp_path / "a.parquet", write_lines(tmp_path / "a.json", rows), write_lines(tmp_path / "a.json.gz", rows))
+    for path in files:
+        source = find_source("en", str(path), "passages")
+        assert [(each.id, each.title, each.text) for _, each in source.documents(path, BadRows())] == expected
+    rows[0]["contents"] = "a"
+    assert find_source("en", str(write_lines(tmp_path / "b.json", rows[:1]))).kind == "passages"
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(30, "Read-only file system"), ImportError("no SemLock"), NotImplementedError]
+)
+def test_wikitext_is_cleaned_here_where_processes_cannot_be_made(error, monkeypatch, capsys):
+    def refuse(*_, **__):
+        raise error
+
+    source = find_source("en", str(prepared("wikidump") / "enwiki-shortened.xml.bz2"))
+    here = list(source.passages(BadRows(), workers=0))
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", refuse)
+    assert list(source.passages(BadRows(), workers=2)) == here
+    assert "one process" in capsys.readouterr().err
+
+
+def test_a_process_that_is_killed_is_named(monkeypatch):
+    class Broken(concurrent.futures.ThreadPoolExecutor):
+        def __init__(self, workers, *_, **__):
+            super().__init__(workers)
+
+        def submit(self, *_):
+            raise concurrent.futures.process.BrokenProcessPool
+
+    source = find_source("en", str(prepared("wikidump") / "enwiki-shortened.xml.bz2"))
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Broken)
+    with pytest.raises(UserError, match="index.workers lower than 2"):
+        list(source.passages(BadRows(), workers=2))
 
 
 def test_real_passages_of_search_r1_and_of_xquad():

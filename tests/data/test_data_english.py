@@ -133,12 +133,27 @@ def test_flashrag_s_metadata(tmp_path):
         FLASHRAG | {"metadata": {"type": "bridge", "level": "hard", "context": {"title": ["A"]}}},
         FLASHRAG | {"id": "2", "metadata": {"type": 3, "prop": "occupation"}},
         FLASHRAG | {"id": "3", "metadata": None},
+        FLASHRAG | {"id": "4", "metadata": {"prop": "occupation", "s_pop": 142}},
+        FLASHRAG | {"id": "5", "metadata": {"s_pop": "142", "type": None}},
     ]
     path = tmp_path / "dev.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    first, second, third = questions_of(read("hotpotqa", path))
+    first, second, third, *popular = questions_of(read("hotpotqa", path))
+    assert [each.extra["popularity"] for each in popular] == [142, 142]
     assert (first.answers, first.text, first.extra) == (("x",), "who?", {"type": "bridge", "level": "hard"})
     assert (second.extra, third.extra) == ({"type": "occupation"}, {})
+
+
+def test_a_list_may_also_be_json_lines_of_the_same_name(tmp_path):
+    path = tmp_path / "hotpot_dev_distractor_v1.json"
+    rows = [HOTPOT, HOTPOT | {"_id": "b"}]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    lines = read("hotpotqa", path)
+    path.write_text(json.dumps(rows))
+    assert lines == read("hotpotqa", path)
+    path.write_text(f"{json.dumps(HOTPOT)}\n{json.dumps(HOTPOT | {'answer': 3})}\n")
+    with pytest.raises(UserError, match="line 2, field answer"):
+        read("hotpotqa", path)
 
 
 HOTPOT = {

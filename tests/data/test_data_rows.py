@@ -5,11 +5,15 @@ import contextlib
 import csv
 import gzip
 import json
+from typing import Annotated
 
+import pyarrow as pa
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prepared_data import prepared
+from pyarrow import parquet
 
 from lcrag.data.constructed import english_vocabulary
 from lcrag.data.corpora import find_source
@@ -224,6 +228,41 @@ def test_squad_s_format(tmp_path, one_bad_row, old, new, field):
     place = f"squad.json, data.0.paragraphs.0.qas.1, field {field}"
     [paragraph] = one_bad_row(lambda bad_rows: read_squad(path, bad_rows), place)
     assert len(paragraph.questions) == 1
+
+
+def test_squad_s_paragraphs_without_regard_to_questions(tmp_path):
+    """SQuAD 2.0 has questions without answers, and other sets no titles."""
+    unanswerable = {"id": "3", "question": "When?", "answers": [], "is_impossible": True, "plausible_answers": []}
+    articles = [
+        SQUAD["data"][0],
+        {"title": None, "paragraphs": [{"context": "b", "qas": [unanswerable]}]},
+        {"paragraphs": [{"context": "c"}]},
+    ]
+    path = write(tmp_path / "squad.json", {"version": "v2.0", "data": articles})
+    passages = [paragraph.passage for paragraph in read_squad(path, BadRows(), questions_too=False)]
+    assert [(each.id, each.title, each.text) for each in passages] == [
+        ("A title/0", "A title", "Some text."),
+        ("1/0", "", "b"),
+        ("2/0", "", "c"),
+    ]
+    assert [each for _, each in find_source("en", str(path)).documents(path, BadRows())] == passages
+    with pytest.raises(UserError, match="field answers"):
+        read_squad(path, BadRows())
+
+
+class _Nullable(Row):
+    name: Annotated[str, pydantic.Field(validation_alias=pydantic.AliasChoices("title", "name"))] = "default"
+    sizes: list[int] = []
+
+
+def test_null_is_as_an_absent_field(tmp_path):
+    rows = [{"name": None, "sizes": [1]}, {"title": None, "name": "n", "sizes": None}, {}]
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+    lines = write(tmp_path / "rows.jsonl", *rows)
+    for each in (path, lines):
+        read = [(row.name, row.sizes) for _, row in read_rows(each, _Nullable, BadRows())]
+        assert read == [("default", [1]), ("n", []), ("default", [])]
 
 
 def test_squad_files_that_are_something_else(tmp_path):

@@ -102,6 +102,21 @@ def test_examples_are_tokenized_questions_and_answers_which_can_be_packed():
     assert row["decoder_target_tokens"].shape == (128,)
 
 
+def test_the_vocabulary_is_as_seqio_s():
+    vocabulary, texts = TokenizerVocabulary(SHIPPED_FOLDER), ["Missä on Turku?", "東京", ""]
+    ids = [vocabulary.encode(text) for text in texts]
+    for text, own in zip(texts, ids, strict=True):
+        assert vocabulary.encode_tf(tf.constant(text)).numpy().tolist() == own
+        assert vocabulary.decode([*own, vocabulary.eos_id, *ids[0]]) == text
+        assert vocabulary.decode_tf(tf.constant([*own, vocabulary.eos_id, *ids[0]])).numpy().decode() == text
+    assert vocabulary.encode_tf(tf.constant(texts)).to_list() == ids
+    rows = tf.constant([[*own, vocabulary.eos_id, *[0] * (30 - len(own))] for own in ids])
+    assert [text.decode() for text in vocabulary.decode_tf(rows).numpy()] == texts
+    assert [text.decode() for text in vocabulary.decode_tf(rows[None]).numpy()[0]] == texts
+    dataset = tf.data.Dataset.from_tensor_slices(texts).map(vocabulary.encode_tf).map(vocabulary.decode_tf)
+    assert [text.decode() for text in dataset.as_numpy_iterator()] == texts
+
+
 def test_one_s_own_questions_are_a_mixture(tmp_path):
     path = tmp_path / "mine.jsonl"
     rows = [{"id": n, "language": code, "question": code, "answers": ["x"]} for code in ("en", "ha") for n in range(9)]
@@ -109,6 +124,8 @@ def test_one_s_own_questions_are_a_mixture(tmp_path):
     register_jsonl("mixed", "train", ("en", "ha"), [path], TokenizerVocabulary(SHIPPED_FOLDER))
     try:
         assert {question.language for question in questions_of_task("mixed_train")} == {"en", "ha"}
+        assert seqio.TaskRegistry.get("mixed_train_ha").num_input_examples("train") == 9
+        assert seqio.mixing_rate_num_examples(seqio.TaskRegistry.get("mixed_train_en")) == 9
     finally:
         seqio.MixtureRegistry.remove("mixed_train")
         for code in ("en", "ha"):

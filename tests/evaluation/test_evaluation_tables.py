@@ -25,7 +25,7 @@ from lcrag.evaluation import (
     to_markdown,
     to_rich,
 )
-from lcrag.evaluation.plots import draw_training_curves, method_styles
+from lcrag.evaluation.plots import draw_training_curves, method_styles, smoothed
 from lcrag.evaluation.scoreboard import (
     Marking,
     Scoreboard,
@@ -141,6 +141,26 @@ def test_the_terminal_shows_every_cell():
         text = " ".join(console.export_text().split())
         assert all(f"{cell.text}{cell.mark}" in text for section in table.sections for line in section for cell in line)
         assert " ".join(table.note.split()) in text
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (("loss/supervised", "validation/loss"), "Loss, nats per token: curves over the training steps"),
+        (("reward/total",), "Reward: curves over the training steps"),
+        (("reward/total", "reward/cost", "episode/searches"), "Reward, penalty, searches per episode: curves over"),
+    ],
+)
+def test_a_figure_is_described_by_what_it_shows(names, shown, tmp_path):
+    curves = {name: (np.arange(3), np.full(3, -1.0 if name.endswith("cost") else 1.0)) for name in names}
+    assert draw_training_curves(curves, tmp_path / "training.png", "T").startswith(shown)
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 10, 100])
+def test_a_few_points_are_not_smoothed(count):
+    values = np.arange(count) % 2.0
+    changed = np.abs(smoothed(values) - values).max() > 0
+    assert changed == (count >= 10)
 
 
 def test_a_log_without_rewards_has_no_figure(tmp_path):

@@ -55,6 +55,8 @@ class Model:
             return JSONResponse({"error": {"message": "no such model"}}, 404)
         if model == "down" or (model == "starting" and number <= 2):
             return JSONResponse({"error": {"message": "overloaded"}}, 503, {"retry-after-ms": "1"})
+        if model == "busy":
+            return JSONResponse({"error": {"message": "quota"}}, 429, {"retry-after": "3600"})
         if model == "page":
             return PlainTextResponse("<html>a proxy</html>")
         if model in SHAPES:
@@ -68,6 +70,9 @@ class Model:
         if model in ("empty", "pondering") and content[0] != "<":
             content = "" if model == "empty" else f"<think>so</think> {content}"
         choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "length"}
+        if model.startswith("usage "):
+            usage = json.loads(model.removeprefix("usage "))
+            return {"id": "1", "object": "chat.completion", "created": 0, "choices": [choice], "usage": usage}
         usage = {"completion_tokens": 5, "prompt_tokens": 1, "total_tokens": 6}
         common = {"id": "1", "object": "chat.completion", "created": 0}
         return common | {"model": model, "choices": [choice], "usage": usage}
@@ -241,6 +246,19 @@ def test_a_signal_leaves_what_is_in_flight_and_asks_nothing_more(monkeypatch):
         assert not any(future.done() for future in futures[:2])
     finally:
         answer.set()
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"completion_tokens": None}, {"completion_tokens": 0.5}])
+def test_no_missing_statistic_throws_an_answer_away(usage, endpoint):
+    [said] = EndpointCompleter(f"usage {json.dumps(usage)}", endpoint[0], attempts=1)(ASKED[:1])
+    assert (bool(said.text), said.tokens) == (True, 0)
+
+
+def test_an_endpoint_that_asks_to_wait_is_not_wrong(endpoint):
+    [said] = EndpointCompleter("busy", endpoint[0], attempts=1)(ASKED[:1])
+    assert "quota" in said.reason
+    assert "in 3,600 seconds" in said.reason
+    assert "address" not in said.reason
 
 
 def test_an_endpoint_or_a_client_that_is_missing_or_late(endpoint, monkeypatch):

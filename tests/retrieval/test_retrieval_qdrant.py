@@ -102,6 +102,20 @@ def test_refusals_of_the_engine(status, error, sentence):
         Qdrant(url, patience=HASTE).described()
 
 
+@pytest.mark.parametrize(
+    ("after", "when"), [("3600", "in 3,600 seconds"), ("0", "later"), ("Sat, 1 Jan 2050", "later")]
+)
+def test_an_engine_that_asks_to_wait(after, when):
+    application = FastAPI()
+
+    @application.get("/collections")
+    def collections():
+        return JSONResponse({"status": {"error": "busy"}}, 429, {"retry-after": after})
+
+    with served(application) as url, pytest.raises(ServiceUnavailable, match=f"{url}: .*run the same .*{when}"):
+        Qdrant(url, patience=HASTE).described()
+
+
 def test_an_engine_or_a_client_that_is_not_there(monkeypatch):
     with pytest.raises(ServiceUnavailable, match="http://127.0.0.1:9 does not answer after 2 attempts"):
         Qdrant("http://127.0.0.1:9", patience=HASTE).described()

@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import contextlib
+import datetime
+import email.utils
 import json
 import logging
 import re
@@ -25,7 +27,14 @@ from lcrag.models.completers import ChatEndpoint, user_message
 from lcrag.models.translators import RemoteTranslator
 from lcrag.retrieval import Hit, SearchableCollections, build_collection, load_collections, remote
 from lcrag.retrieval.qdrant import Qdrant
-from lcrag.retrieval.remote import LcragService, Patience, RemoteCollections, SearchR1Servers, ServiceRefusal
+from lcrag.retrieval.remote import (
+    LcragService,
+    Patience,
+    RemoteCollections,
+    SearchR1Servers,
+    ServiceRefusal,
+    ServiceUnavailable,
+)
 from lcrag.retrieval.service import ServiceLimits, make_application
 from lcrag.retrieval.web import SerpApi, WebSearch
 
@@ -151,6 +160,30 @@ def test_it_comes_back_to_a_service_that_is_out_for_a_while():
         assert hit == Hit(id="7", title="a", text="found 0", score=0.9, language="en")
     assert len(asked) == 5
     assert asked[4][0] - asked[3][0] >= 0.99
+
+
+@pytest.mark.parametrize(
+    ("after", "when"),
+    [
+        ("3600", "in 3,600 seconds"),
+        (email.utils.format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)), "in 86,"),
+        ("", "again later"),
+        ("soon", "again later"),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_service_is_no_wrong_address(status, after, when):
+    with scripted((status, {"retry-after": after}, {"detail": "quota"})) as (url, asked):
+        with pytest.raises(ServiceUnavailable, match=f"status {status}: quota.*{when}") as caught:
+            search_r1(url).search(["a"], ["en"], 1)
+    assert "address" not in str(caught.value)
+    assert len(asked) == (1 if " in " in f" {when}" else 4)  # a wait that no patience outlasts is not begun
+
+
+def test_a_title_may_be_null():
+    answer = {"result": [[{"document": {"id": 1, "title": None, "text": "a"}, "score": None}]]}
+    [[hit]] = remote.hits_of(json.dumps(answer).encode(), ["en"], 1)
+    assert (hit.title, hit.text) == ("", "a")
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,18 @@ def test_what_a_request_leaves_out(url):
         make_application(PretendedCollections(), default_language="de")
 
 
+def test_the_queries_of_a_training_step_are_one_request():
+    """Search-R1's trainer posts its whole batch: 512 questions with 5 samples each."""
+    collections = PretendedCollections()
+    with served(make_application(collections, window_seconds=0.0)) as url:
+        queries = [f"{number} {'long ' * 100}" for number in range(2560)]
+        answer = httpx2.post(
+            f"{url}/retrieve", json={"queries": queries, "topk": 3, "return_scores": True}, timeout=100
+        )
+    assert [len(hits) for hits in answer.json()["result"]] == [3] * 2560
+    assert max(len(asked) for asked, *_ in collections.calls) <= 512
+
+
 @pytest.mark.parametrize(
     ("body", "status", "part"),
     [

@@ -15,6 +15,7 @@ from lcrag import rewards
 from lcrag.errors import UserError
 from lcrag.rewards import normalise
 from lcrag.rewards.matching import holds_answer
+from lcrag.rewards.terms import answer_only
 from lcrag.rewards.text import encoded, gram_units, is_visible, normalised, segmented, shared
 
 # --- Normalisation ---
@@ -231,7 +232,14 @@ def test_a_short_gold_by_hand(prediction, gold, scores):
         ("token_f1", "the cat sat", ["cat sat down"], 0.8),
         ("token_f1", "x x b b", ["b c"], 1 / 3),
         ("squad_exact_match", "The Euro.", ["an euro"], 1.0),
-        ("squad_exact_match", "the", ["a"], 0.0),
+        ("squad_exact_match", "the", ["a"], 1.0),  # as in SQuAD's script, which leaves nothing of either
+        ("squad_exact_match", "A+", ["A+"], 1.0),
+        ("squad_exact_match", "", ["A+"], 0.0),
+        ("squad_exact_match", "B", ["---"], 0.0),
+        ("squad_accuracy", ")", [")"], 1.0),
+        ("squad_accuracy", "anything", [")"], 0.0),
+        ("token_f1", "---", ["Paris", "---"], 1.0),
+        ("c3_recall_bergen", "água", ["a\u0301gua"], 1 / 3),  # an article only to a module without marks in words
         ("squad_accuracy", "It is the U.S.A.", ["USA"], 1.0),
     ],
 )
@@ -298,6 +306,24 @@ def test_mixed_f1_counts_words_of_every_script():
     }
     scores = rewards.mixed_f1(list(pairs), [[gold] for gold in pairs.values()])
     assert scores.tolist() == pytest.approx([0.8, 1.0, 4 / 7, 1.0, 2 / 3, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("language", "prediction", "gold", "expected"),
+    [
+        *(("es", "el 1891", "1891", 1.0), ("de", "der Krakau", "Krakau", 1.0), ("ar", "الرياض", "رياض", 1.0)),
+        *(("vi", "những người", "người", 1.0), ("en", "The Krakau", "krakau", 1.0), ("de", "Die", "das", 1.0)),
+        *(("de", "Vitamin A", "Vitamin", 2 / 3), ("fi", "the Krakau", "Krakau", 2 / 3)),
+        *(("zh", "北京市", "北京", 0.8), ("hi", "एक राजा", "राजा", 2 / 3)),
+    ],
+)
+def test_articles_are_those_of_the_answers_language(language, prediction, gold, expected):
+    assert rewards.mixed_f1(["x", prediction], [["y"], [gold]], ["en", language]).tolist() == pytest.approx(
+        [0, expected]
+    )
+    term = answer_only("mixed_f1")
+    episodes = rewards.Episodes(answers=[prediction], golds=[(gold,)], group_ids=np.zeros(1, int), languages=[language])
+    assert term(episodes)["total"].tolist() == pytest.approx([expected])
 
 
 @given(st.lists(st.text(st.characters(max_codepoint=127)), min_size=1, max_size=4), st.data())

@@ -48,6 +48,7 @@ def folded(text):
     text = unicodedata.normalize("NFD", "".join(character for character in text if not is_invisible(character)))
     for _ in range(2):
         text = unicodedata.normalize("NFKC", text.casefold())
+    text = text.translate(dict.fromkeys(map(ord, "ʹʻʼʽ"), "'") | {0x2044: "/", 0x2215: "/", 0x2800: " "})
     signs = (str(unicodedata.decimal(each, each)) for each in text)
     text = "".join("-" if each in "˗−➖" or unicodedata.category(each) == "Pd" else each for each in signs)
     return text.translate(str.maketrans("ʹʻʼʽ\u2044\u2215\u2800", "''''// "))
@@ -71,9 +72,9 @@ def normalise(text, normalisation="lcrl"):
     return "".join(kept)
 
 
-def normalise_english(text):
+def normalise_english(text, module=re):
     text = "".join(character for character in (text or "").lower() if character not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+    return " ".join(module.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
 def grams(text, short_gold="whole"):
@@ -97,9 +98,15 @@ def visible(text):
     return text if any(seen) else ""
 
 
-def best(score, normaliser, predictions, golds):
+def best(score, normaliser, predictions, golds, vanished=0.0):
+    """The best scores; `vanished` is that of two visible texts of which normalisation leaves nothing."""
+
+    def scored(prediction, gold):
+        normal = normaliser(prediction), normaliser(gold)
+        return vanished if prediction and gold and normal == ("", "") else score(*normal)
+
     return [
-        max((score(normaliser(visible(prediction)), normaliser(visible(gold))) for gold in own), default=0.0)
+        max((scored(visible(prediction), visible(gold)) for gold in own), default=0.0)
         for prediction, own in zip(predictions, golds, strict=True)
     ]
 
@@ -124,23 +131,23 @@ def c3_recall_bergen(predictions, golds):
         )
         return (found & wanted).total() / wanted.total() if wanted else 0.0
 
-    return best(score, normalise_english, predictions, golds)
+    return best(score, functools.partial(normalise_english, module=regex), predictions, golds)
 
 
 def exact_match(predictions, golds):
-    return best(lambda p, g: float(g != "" and p == g), normalise, predictions, golds)
+    return best(lambda p, g: float(g != "" and p == g), normalise, predictions, golds, 1.0)
 
 
 def flexible_exact_match(predictions, golds):
-    return best(lambda p, g: float(g != "" and g in p), normalise, predictions, golds)
+    return best(lambda p, g: float(g != "" and g in p), normalise, predictions, golds, 1.0)
 
 
 def squad_exact_match(predictions, golds):
-    return best(lambda p, g: float(g != "" and p == g), normalise_english, predictions, golds)
+    return best(lambda p, g: float(g != "" and p == g), normalise_english, predictions, golds, 1.0)
 
 
 def squad_accuracy(predictions, golds):
-    return best(lambda p, g: float(g != "" and g in p), normalise_english, predictions, golds)
+    return best(lambda p, g: float(g != "" and g in p), normalise_english, predictions, golds, 1.0)
 
 
 def token_f1(predictions, golds, verdicts=()):
@@ -154,7 +161,7 @@ def token_f1(predictions, golds, verdicts=()):
         precision, recall = common / found.total(), common / wanted.total()
         return 2 * precision * recall / (precision + recall)
 
-    return best(score, normalise_english, predictions, golds)
+    return best(score, normalise_english, predictions, golds, 0.0 if verdicts else 1.0)
 
 
 def similarity(one, other):

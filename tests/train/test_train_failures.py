@@ -202,7 +202,7 @@ def test_updates_that_are_not_finite_are_skipped_and_counted_and_too_many_in_a_r
         out, error = capsys.readouterr()
         assert error.splitlines()[-1].startswith("lcrag: error: 2 updates in a row were not finite")
         assert "step_3.jsonl" in error
-        assert re.search("step 4: skipped .* 3 ", out)
+        assert re.search("step 3: skipped .* 3 ", out)
         metrics = json_lines(tmp_path / "run" / "metrics.jsonl")
         assert [record["update/skipped"] for record in metrics] == [1, 1, 2, 3]
         assert [record["update/non_finite_in_a_row"] for record in metrics] == [1, 0, 1, 2]
