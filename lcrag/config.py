@@ -23,7 +23,7 @@ from typing import Any, get_type_hints
 
 import gin
 
-from lcrag.errors import TRAIL, UserError, check_type, closest, one_line
+from lcrag.errors import TRAIL, AbsentError, UserError, check_type, closest, one_line
 from lcrag.files import is_remote
 from lcrag.runs.folder import expect_used
 
@@ -308,8 +308,8 @@ def missing_as_sentence() -> Iterator[None]:
         raise no_value(name, re.findall(r"'(\w+)'", found["parameters"])) from error
 
 
-def no_value(name: str, parameters: Sequence[str]) -> UserError:
-    """Returns the UserError for parameters of the configurable `name` that have no value."""
+def no_value(name: str, parameters: Sequence[str]) -> AbsentError:
+    """Returns the error for parameters of the configurable `name` that have no value."""
     first, *others = parameters
     more = f" (nor have {', '.join(others)})" if others else ""
-    return UserError(f"{name}.{first} has no value{more}: bind it in a gin file or with --gin.{name}.{first}=VALUE")
+    return AbsentError(f"{name}.{first} has no value{more}: bind it in a gin file or with --gin.{name}.{first}=VALUE")

@@ -57,6 +57,7 @@ class Command:
     shared: bool = False  # whether several processes may run it together; see `lcrag.runs.processes`
     builds: bool = False  # whether gin builds all of it, as bindings name it; others read some bindings themselves
     continues: bool = True  # whether the same command continues after an interruption
+    check: str = ""  # function that refuses before anything is loaded what the command would refuse, `module:name`
     listing: str = ""  # function that lists the possible values of its word, `module:name`, for its help
 
     def accepted(self) -> set[str]:
@@ -71,6 +72,7 @@ ABOUT_BAD_ROWS = "skip rows of data files that cannot be used, and report their 
 COMMANDS = {
     "train": Command(
         function="lcrag.train.rl:train",
+        check="lcrag.commands.describe:check",
         folder="run",
         summary="Reinforcement learning of a policy that searches; run again to continue",
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
@@ -82,6 +84,7 @@ COMMANDS = {
     ),
     "sft": Command(
         function="lcrag.train.sft:sft",
+        check="lcrag.commands.describe:check",
         folder="run",
         summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
         details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
@@ -94,6 +97,7 @@ COMMANDS = {
     ),
     "evaluate": Command(
         function="lcrag.commands.evaluate:evaluate",
+        check="lcrag.commands.describe:check",
         folder="any",
         summary="Metrics of a policy on held-out questions, by language",
         details="Writes evaluation.json into --output_dir, every episode into its episodes/, and every answer and the\n"

@@ -10,6 +10,7 @@ import functools
 import inspect
 import json as json_format
 import pathlib
+import types
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
@@ -23,22 +24,26 @@ from rich.text import Text
 
 from lcrag.commands.compile import AbstractRun, device_bytes
 from lcrag.config import no_value
+from lcrag.data.demonstrations import read_demonstrations
 from lcrag.data.questions import LCRL_LANGUAGES, Question, groups_of_step, share_of
-from lcrag.episodes import Chat, Completion, Runner
+from lcrag.data.rows import counted_bad_rows
+from lcrag.episodes import Completion, Runner
 from lcrag.episodes.programs import TRANSLATION, Complete, Observe, Retrieve, is_program, program_name, program_settings
 from lcrag.errors import AbsentError, UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.learning import Layout, PolicyGradient
 from lcrag.learning.update import adamw
-from lcrag.policy import check_mesh_sizes, load_tokenizer, make_mesh, parameter_count, read_config
+from lcrag.policy import DecoderConfig, Tokenizer, check_mesh_sizes, make_mesh, parameter_count, read_config
 from lcrag.policy.config import MESH_AXES
 from lcrag.retrieval.collections import META, read_meta
 from lcrag.rewards import TermSum
 from lcrag.runs import check_used, mark_used
 from lcrag.runs.display import make_console, size_text
+from lcrag.runs.folder import forget_used
 from lcrag.train.method import Method
-from lcrag.train.rollout import Lanes
-from lcrag.train.steps import check_rows, known_of
+from lcrag.train.rl import check_settings
+from lcrag.train.rollout import Lanes, check_questions
+from lcrag.train.steps import check_rows, check_shape, known_of, tokenizer_of
 
 DESCRIBED = ("train", "sft", "evaluate", "sample")
 MODELS = ("LocalModel", "QuestionEncoder", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")
@@ -150,7 +155,7 @@ class Parts:
                 return self.build(gin.get_bindings(value.selector, resolve_references=False)["value"])
             if kind == "mesh":
                 mark_used(kind)
-                return make_mesh(devices=jax.devices()[:1])  # of a model that is not loaded
+                return make_mesh(devices=jax.local_devices()[:1])  # of a model that is not loaded
             # Without gin around it, which would evaluate the bindings again.
             made, read = value.configurable.wrapped, len(self.sources)
             given = self.bound(value.selector)
@@ -207,9 +212,33 @@ def _is_model(folder: str) -> bool:
 # --- The description.
 
 
-def description(command: str) -> dict[str, Any]:
-    """Returns what a command would run with gin's configuration, as a JSON object; what is unknown is None."""
-    jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
+@dataclasses.dataclass(kw_only=True)
+class Plan:
+    """What a command is given, without weights: parts that are large or remote are only named."""
+
+    command: str
+    parts: Parts
+    given: dict[str, Any]  # arguments of the command
+    runner: dict[str, Any]  # settings of `Runner`
+    lanes: Lanes
+    folder: str | None  # of the policy
+    here: bool  # whether the policy is there
+    config: DecoderConfig | None  # of the policy, or as a file of gin/model binds it; None: unknown
+    tokenizer: Tokenizer | None  # None: unknown
+    axes: dict[str, int]  # of the policy's mesh; -1: all devices
+    mesh: AbstractMesh
+
+    @property
+    def collections(self) -> Named | None:
+        """The collections, if they are only named."""
+        return named if isinstance(named := self.given.get("collections"), Named) else None
+
+
+def prepare(command: str) -> Plan:
+    """Returns what a command would run with gin's configuration, and makes its checks that need no weights.
+
+    Raises a UserError for what the command would refuse; `Plan.parts.lacking` says what it lacks.
+    """
     parts = Parts()
     parameters = inspect.signature(gin.get_configurable(command)).parameters
     bound = parts.bound(command)
@@ -217,46 +246,112 @@ def description(command: str) -> dict[str, Any]:
     if missing := [name for name, value in given.items() if value is inspect.Parameter.empty]:
         raise no_value(command, missing)
     runner: dict[str, Any] = {name: field.default for name, field in Runner.__dataclass_fields__.items()}
-    runner |= parts.bound("Runner")
+    runner |= {"completers": {}} | parts.bound("Runner")
     lanes: Lanes = given.get("lanes") or parts.build(ConfigurableReference("Lanes", True))
     if command not in ("train", "evaluate"):
         lanes = dataclasses.replace(lanes, count=1, tensor=1)
     lanes.lane_sampler()  # rejects slots that the lanes cannot share
-    method, evaluation, context = given.get("method"), given.get("evaluation"), lanes.sampler.context
-    collections = given.get("collections") if isinstance(given.get("collections"), Named) else None
-    about: dict[str, Any] = dict.fromkeys(" ".join(TABLES.values()).split()) | {"command": command}
 
     # --- The policy: its decoder, as a file of gin/model binds it if the folder is missing, and its mesh.
     folder: str | None = given["policy"].settings.get("folder")
-    about["policy"] = {"folder": folder or "policy.folder is not set", "here": folder is not None and _is_model(folder)}
+    here = folder is not None and _is_model(folder)
     tokenizer, config = None, parts.build(value_of("compile.decoder"))
-    if folder is not None and about["policy"]["here"]:
+    if folder is not None and here:
         config = read_config(resolved_folder(folder))
-        if (resolved_folder(folder) / "tokenizer.json").is_file():
-            tokenizer = load_tokenizer(resolved_folder(folder))
+        tokenizer = tokenizer_of(resolved_folder(folder), config)
     if config is not None:
         config = given["policy"].settings["computation"].of(config)
-        shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
-        about["policy"] |= {name: getattr(config, name) for name in shape}
-        about["policy"]["adapters"] = config.lora and {"rank": config.lora.rank, "alpha": config.lora.alpha}
     if "mesh" not in given["policy"].settings:
         raise no_value("policy", ["mesh"])
     with gin.config_scope(gin.get_bindings("policy", resolve_references=False)["mesh"].scopes):
         settings = _arguments_of("mesh")
-    axes = {axis: settings[axis] for axis in MESH_AXES}  # -1: all devices
+    axes = {axis: settings[axis] for axis in MESH_AXES}
     check_mesh_sizes(**axes)
     mesh = AbstractMesh(tuple(max(1, size) for size in axes.values()), MESH_AXES)
-    about["mesh"] = {axis: None if size == -1 else size for axis, size in axes.items()}
-    about["mesh"]["devices"] = mesh.size if about["mesh"]["data"] else None
+    settings = {"folder": folder, "here": here, "config": config, "tokenizer": tokenizer, "axes": axes, "mesh": mesh}
+    plan = Plan(command=command, parts=parts, given=given, runner=runner, lanes=lanes, **settings)
+    collections = plan.collections
+    if collections is not None and not collections.name.endswith("load_collections"):
+        encoder = collections.settings.get("encoder", "the service's")
+        if encoder is None:
+            parts.lacking[f"{collections.name}.encoder is not set: name the folder of an encoder"] = None
+        elif "encoder" in collections.settings and not _is_model(encoder):
+            parts.lacking[f"there is no encoder in {encoder}: models are not downloaded"] = None
 
-    # --- The checks of the command that need neither weights nor data.
-    chat: Chat = runner["chat"]
+    # --- The checks of the command, with the longest questions of each language in place of all.
+    method, evaluation, chat = given.get("method"), given.get("evaluation"), runner["chat"]
     if tokenizer is not None:
         chat.check(tokenizer)
+    asked: list[tuple[Method, Sequence[Question]]] = []
     if evaluation is not None:
         _check_rewarded(evaluation.reward, evaluation.questions)
+        asked.append((method.with_settings(evaluation.program_settings), evaluation.questions))
+        for reference in evaluation.references.values() if here else ():
+            if _is_model(reference):
+                check_shape(reference, config, folder)
     if command == "train":
-        check_rows(given["layout"], context, mesh)
+        check_rows(given["layout"], lanes.sampler.context, mesh)
+        names = inspect.signature(check_settings).parameters.keys() & given.keys()
+        known = {name: given[name] for name in names - {"lanes"}}
+        check_settings(lanes=lanes, temperature=runner["temperature"], **known)
+        asked.append((method, given["questions"]))
+        _training_step(plan)
+    if evaluation is not None and command in ("train", "sft"):
+        evaluation.after_training(given["questions"] if command == "train" else _demonstrated(plan))
+    for asking, questions in asked:
+        longest: dict[str, list[Question]] = {}
+        for question in sorted(questions, key=lambda question: -len(question.text)):
+            longest.setdefault(question.language, []).append(question)
+        if collections is None or not (languages := collections.languages) or not questions or tokenizer is None:
+            continue
+        made = object.__new__(Runner)  # without a sampler: nothing is sampled
+        sampler = types.SimpleNamespace(context=lanes.sampler.context)
+        vars(made).update(runner | {"sampler": sampler, "tokenizer": tokenizer, "seed": 0})
+        made.__post_init__()
+        check_questions([each for group in longest.values() for each in group[:3]], asking, languages, made)
+    return plan
+
+
+def check(command: str) -> None:
+    """Raises before anything is loaded what the command would refuse, or would not find."""
+    if lacking := list(prepare(command).parts.lacking):
+        raise AbsentError(lacking[0])
+    forget_used()
+
+
+def _demonstrated(plan: Plan) -> list[Question]:
+    """Returns what is known of the questions that rows of `lcrag sft` demonstrate; reads their files."""
+    rows = gin.get_bindings("sft", resolve_references=False).get("rows")
+    rows = value_of("/".join(rows.scopes)) if _is_macro(rows) else rows
+    if not isinstance(rows, ConfigurableReference):
+        return []
+    with gin.config_scope(rows.scopes):
+        settings = {name: plan.parts.build(value) for name, value in _arguments_of(rows.selector).items()}
+    if settings.get("files") and rows.selector.endswith("demonstration_files"):
+        try:
+            with counted_bad_rows() as bad_rows:
+                return [question for row in read_demonstrations(settings["files"], bad_rows) for question in row.asked]
+        except AbsentError as error:
+            plan.parts.lacking[str(error)] = None
+    questions = settings.get("questions")
+    return list(questions) if isinstance(questions, list) else []
+
+
+def description(command: str) -> dict[str, Any]:
+    """Returns what a command would run with gin's configuration, as a JSON object; what is unknown is None."""
+    jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
+    plan = prepare(command)
+    parts, given, runner, lanes, collections = plan.parts, plan.given, plan.runner, plan.lanes, plan.collections
+    config, tokenizer, mesh, chat = plan.config, plan.tokenizer, plan.mesh, plan.runner["chat"]
+    method, evaluation, context = given.get("method"), given.get("evaluation"), lanes.sampler.context
+    about: dict[str, Any] = dict.fromkeys(" ".join(TABLES.values()).split()) | {"command": command}
+    about["policy"] = {"folder": plan.folder or "policy.folder is not set", "here": plan.here}
+    if config is not None:
+        shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
+        about["policy"] |= {name: getattr(config, name) for name in shape}
+        about["policy"]["adapters"] = config.lora and {"rank": config.lora.rank, "alpha": config.lora.alpha}
+    about["mesh"] = {axis: None if size == -1 else size for axis, size in plan.axes.items()}
+    about["mesh"]["devices"] = mesh.size if about["mesh"]["data"] else None
 
     # --- Programs, with their opening prompts and budgets.
     if method is not None:
@@ -284,7 +379,7 @@ def description(command: str) -> dict[str, Any]:
 
     # --- Prompts and episodes of a step, or of a whole evaluation, and learning.
     if command == "train":
-        about |= _training_step(parts, given)
+        about |= _training_step(plan)
     elif command == "evaluate" and evaluation is not None:
         prompts, rounds = len(evaluation.questions) or None, sum(evaluation.decodings.values())
         about |= {"prompts_per_step": prompts, "samples": rounds, "episodes_per_step": prompts and prompts * rounds}
@@ -317,15 +412,9 @@ def description(command: str) -> dict[str, Any]:
     if collections is not None:
         about["collections"] = {"source": collections.name.rpartition("/")[2], "where": plain(collections.where)}
         about["collections"] |= {"languages": list(collections.languages), "passages": collections.passages}
-        about["encoder"] = encoder = collections.settings.get("encoder")
+        about["encoder"] = collections.settings.get("encoder", "the service's")
         if collections.name.endswith("load_collections"):
             about["encoder"] = "the one kept with the collections"
-        elif "encoder" not in collections.settings:
-            about["encoder"] = "the service's"
-        elif encoder is None:
-            parts.lacking[f"{collections.name}.encoder is not set: name the folder of an encoder"] = None
-        elif not _is_model(encoder):
-            parts.lacking[f"there is no encoder in {encoder}: models are not downloaded"] = None
     keys = ("folder", "model", "url", "context", "slots")
     about["models"] = [
         {"name": name} | {key: plain(model.settings[key]) for key in keys if key in model.settings}
@@ -381,8 +470,9 @@ def _check_rewarded(reward: Any, questions: Sequence[Question]) -> None:
         reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", known_of(question))
 
 
-def _training_step(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
+def _training_step(plan: Plan) -> dict[str, Any]:
     """Returns prompts, samples and episodes of a training step; None where the data are missing."""
+    parts, given = plan.parts, plan.given
     method, couplings, prompts = given["method"], given["questions_per_step"], given["prompts_per_step"]
     by_group = given["critic"] is None
     absent = [source for name, source in parts.sources.items() if source.absent and name.startswith("train/")]

@@ -34,6 +34,7 @@ from lcrag.policy import (
     AnyMesh,
     DecoderConfig,
     Policy,
+    Tokenizer,
     add_lora,
     load_hugging_face,
     load_tokenizer,
@@ -67,20 +68,25 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
         config, params = add_lora(config, params, lora, jax.random.key(adapter_seed), mesh)
     config = computation.of(config)
     saved_dtype = None if lora is None else stored_dtype(path)
+    return Policy(folder, config, params, tokenizer_of(path, config), mesh, saved_dtype)
+
+
+def tokenizer_of(path: pathlib.Path, config: DecoderConfig) -> Tokenizer:
+    """Loads the tokenizer of a policy's folder; its tokens must be among those that the model embeds."""
     tokenizer = load_tokenizer(path)
     if tokenizer.vocabulary_size > config.vocabulary_size:
         raise UserError(
             f"{path}/tokenizer.json has {tokenizer.vocabulary_size} tokens, but the model embeds only"
             f" {config.vocabulary_size}: the tokenizer belongs to another model"
         )
-    return Policy(folder, config, params, tokenizer, mesh, saved_dtype)
+    return tokenizer
 
 
-def check_shape(folder: str, like: Policy) -> None:
-    """Raises a UserError unless the `config.json` in a folder describes a model of the same shape as `like`."""
-    if computation_of(like.config).of(read_config(resolved_folder(folder))) != like.config:
+def check_shape(folder: str, config: DecoderConfig, name: str) -> None:
+    """Raises a UserError unless the `config.json` in a folder describes a model of the same shape as the policy's."""
+    if computation_of(config).of(read_config(resolved_folder(folder))) != config:
         raise UserError(
-            f"the policy in {folder} has another shape than {like.name}: compare policies of one shape"
+            f"the policy in {folder} has another shape than {name}: compare policies of one shape"
             " (Evaluation.references = {} compares with none)"
         )
 
@@ -182,7 +188,7 @@ class StepCheckpoints:
         finally:
             self._signals.__exit__()
         if error is None:
-            self._signals.raise_held()  # a signal to this process alone, after the last agreement
+            self._signals.raise_noted()  # a signal to this process alone, after the last agreement
 
     def interruptible(self) -> contextlib.AbstractContextManager[None]:
         """Returns a block that a signal can end at any point by `Stopped`; it must not change the state.
@@ -205,7 +211,7 @@ class StepCheckpoints:
             number = int(multihost_utils.process_allgather(np.int32(number)).max())
         if number:
             self._signals.number = number  # which any of the processes may have received
-            self._signals.raise_held()
+            self._signals.raise_noted()
 
     def _save(self, validation_loss: float | None = None) -> None:
         if self._done > self._saved:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import re
 import threading
+import time
 
 import jax
 import numpy as np
@@ -82,7 +83,12 @@ def test_records_are_yielded_as_episodes_finish():
 
 def test_an_abandoned_run_leaves_the_sampler_usable():
     r, abandoned = runner(fickle), threading.Event()
-    stream = r.stream(lcrl_programs(24), abandoned=abandoned)
+
+    def between():
+        if abandoned.is_set():
+            raise Abandoned
+
+    stream = r.stream(lcrl_programs(24), between=between)
     next(stream)
     abandoned.set()
     with pytest.raises(Abandoned):
@@ -92,6 +98,24 @@ def test_an_abandoned_run_leaves_the_sampler_usable():
     stream.close()
     assert not r.sampler.running
     assert_same(r.run(lcrl_programs(24)), reference())
+
+
+def test_a_run_that_waits_for_a_search_can_be_ended():
+    r, searching = runner(fickle, slots=4), threading.Event()
+
+    def between():
+        if searching.is_set():
+            raise Abandoned
+
+    def search(*_):
+        searching.set()
+        time.sleep(60)
+
+    r.search = search
+    before = time.monotonic()
+    with pytest.raises(Abandoned):
+        list(r.stream(lcrl_programs(24), between=between))
+    assert time.monotonic() - before < 30
 
 
 def test_each_token_knows_who_wrote_it():
