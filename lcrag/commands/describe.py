@@ -22,20 +22,29 @@ from jax.sharding import AbstractMesh
 from rich.table import Table
 from rich.text import Text
 
-from lcrag.commands.compile import AbstractRun, device_bytes
+from lcrag.commands.compile import AbstractRun, device_bytes, update_bytes
 from lcrag.config import no_value
 from lcrag.data.demonstrations import read_demonstrations
 from lcrag.data.questions import LCRL_LANGUAGES, Question, groups_of_step, share_of
 from lcrag.data.rows import counted_bad_rows
 from lcrag.episodes import Completion, Runner
-from lcrag.episodes.programs import TRANSLATION, Complete, Observe, Retrieve, is_program, program_name, program_settings
+from lcrag.episodes.programs import (
+    TRANSLATION,
+    Complete,
+    Observe,
+    Retrieve,
+    comes_with_lcrag,
+    is_program,
+    program_name,
+    program_settings,
+)
 from lcrag.errors import AbsentError, UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.learning import Layout, PolicyGradient
 from lcrag.learning.update import adamw
 from lcrag.policy import DecoderConfig, Tokenizer, check_mesh_sizes, make_mesh, parameter_count, read_config
-from lcrag.policy.config import MESH_AXES
-from lcrag.retrieval.collections import META, read_meta
+from lcrag.policy.config import GIB, MESH_AXES
+from lcrag.retrieval.collections import META, memory_bytes, read_meta
 from lcrag.rewards import TermSum
 from lcrag.runs import check_used, mark_used
 from lcrag.runs.display import make_console, size_text
@@ -81,6 +90,8 @@ TABLES = {
 EVALUATED = ("split", "temperatures", "top_p", "max_tokens", "program_settings", "references")
 MAX_OPENING_LINES, MAX_WIDTH = 4, 88
 EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
+PROCESS_BYTES = 2.5 * GIB  # of Python's libraries, an encoder, and compiling
+UNKNOWN_OF_ONES_OWN = ("searches", "longest_tokens", "fits_context")
 LOOK_AHEAD = 20  # requests of a program before it opens its dialogue
 
 
@@ -442,7 +453,13 @@ def description(command: str) -> dict[str, Any]:
             kept = {"policy": device_bytes(run.parameters)} | {name: kept[name] for name in sampling}
         kept = {name: size for name, size in kept.items() if size}
         about["memory"] = {"parameters": parameter_count(config), "resident_bytes": kept}
-        about["memory"]["device_bytes"] = sum(kept.values())
+        about["memory"]["device_bytes"] = peak = sum(kept.values())
+        if command in ("train", "sft"):
+            about["memory"]["update_bytes"] = needed = update_bytes(run, given["layout"])
+            about["memory"]["peak_bytes"] = peak = peak + sum(needed.values())
+        if config.compute_dtype == "float32" and mesh.size == 1:  # of a CPU, whose memory is the machine's
+            about["memory"] |= {"process_bytes": PROCESS_BYTES, "machine_bytes": memory_bytes()}
+            about["memory"]["fits_machine"] = peak + PROCESS_BYTES <= memory_bytes()
 
     # --- Settings that are not the paper's; None for a method without a table of settings. A value that the paper does
     # not state differs if it is not that of the method's paper.gin.
@@ -538,6 +555,7 @@ def opening(method: Method, questions: Sequence[Question], languages: Sequence[s
 def budgets(method: Method, *, generation: int, context: int, prompt: int | None, markup: int = 0) -> dict[str, Any]:
     """Returns the budgets of an episode, in tokens, and the length of the longest episode that they allow.
 
+    The settings of a program of one's own need not mean what they mean here, so what follows from them is None.
     `prompt` is the length of the opening; None: unknown, and left out of the comparison with the context. `markup` is
     what a chat template adds to an observation.
     """
@@ -554,8 +572,9 @@ def budgets(method: Method, *, generation: int, context: int, prompt: int | None
     observed = settings.get("observation_tokens", 0) * settings.get("queries", 1)  # of every query of a search
     longest = (searches + calls + 1) * generation + searches * observed + (prompt or 0)
     longest += calls * settings.get("response_tokens", 0) + (searches + calls) * markup
+    known = comes_with_lcrag(method.program)
     return {
-        "searches": searches,
+        "searches": searches if known else None,
         "passages": settings.get("passages"),
         "observation_tokens": observed or None,
         "generation_tokens": generation,
@@ -563,8 +582,8 @@ def budgets(method: Method, *, generation: int, context: int, prompt: int | None
         "prompt_tokens": prompt,
         "invalid_actions": settings.get("invalid_limit"),
         "tool_calls": calls or None,
-        "longest_tokens": longest,
-        "fits_context": longest <= context,
+        "longest_tokens": longest if known else None,
+        "fits_context": longest <= context if known else None,
         "settings": plain(given),
     }
 
@@ -637,12 +656,21 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
     about = {**about, "opening": "\n".join(cut + more)}
     if memory := about["memory"]:
         kept = {name: size_text(size) for name, size in memory["resident_bytes"].items()}
+        used = {name: size_text(size) for name, size in memory.get("update_bytes", {}).items()}
         about["memory"] = {"kept on each device, by formula": size_text(memory["device_bytes"])} | kept
+        if used:
+            peak = f"at most {size_text(memory['peak_bytes'])}; `lcrag compile` asks XLA"
+            about["memory"] |= {"during an update": peak} | used
+        if "machine_bytes" in memory:
+            verdict = "fits" if memory["fits_machine"] else "may not fit"
+            size = f"{size_text(memory['machine_bytes'])}, of which libraries and compiling take"
+            about["memory"]["this machine"] = f"{size} {size_text(memory['process_bytes'])}: {verdict}"
     groups: dict[str, dict[str, Any]] = {
         title: {name.replace("_", " "): about[name] for name in names.split()} for title, names in TABLES.items()
     }
     for name, budget in groups["Budgets of an episode"].items():
         short = {key: value for key, value in (budget or {}).items() if key != "settings"}
+        short |= {key: "not known" for key in UNKNOWN_OF_ONES_OWN if key in short and short[key] is None}
         groups["Budgets of an episode"][name] = short
     of_data = ("dataset", "questions", "languages")
     groups["Questions"] = {

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 from rich.console import Console
 
-from lcrag.data.questions import LCRL_LANGUAGES, Question, overlap, records_fingerprint
+from lcrag.data.questions import LCRL_LANGUAGES, Question, limited, overlap, records_fingerprint
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.record import record_of
 from lcrag.episodes.runner import allgather_bytes
@@ -66,6 +66,7 @@ class Evaluation:
     """Questions, and how the answers are decoded and scored."""
 
     questions: Sequence[Question]
+    limit: int | None = None  # questions of each language that are asked, chosen by their ids; None: all
     split: str = "held_out"  # name of the split in the rows
     # Name of a way of decoding -> its temperature; 0 is greedy.
     temperatures: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})
@@ -86,6 +87,8 @@ class Evaluation:
     reward: Reward | None = None  # scores each answer, excluding tool costs, for the metric `reward`
 
     def __post_init__(self):
+        if self.limit is not None:
+            object.__setattr__(self, "questions", limited(self.questions, self.limit, seed=0))
         if self.runs < 1 or (self.max_tokens is not None and self.max_tokens < 1):
             raise UserError("Evaluation.runs and Evaluation.max_tokens must be at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:

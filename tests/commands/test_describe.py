@@ -183,7 +183,7 @@ def test_the_judge_of_translate_r1_is_a_difference_until_it_is_named_and_its_dom
     own = [f"{part}/jsonl_questions.files = ({str(tmp_path / 'own.jsonl')!r},)" for part in ("train", "held_out")]
     with pytest.raises(UserError, match="domain summarisation, which a judge scores"):
         of_paper("Translate-R1", bindings=own)
-    own.append("train.questions_per_step = 1")
+    own += ["train.questions_per_step = 1", "Evaluation.allow_overlap = True"]
     of_paper("Translate-R1", "judge/endpoint.gin", bindings=[*judge, *own])
     found = of_paper("Translate-R1", bindings=[*own, "domain_reward.stand_in = True"])["differences"]
     assert "domain_reward.stand_in" in [row["setting"] for row in found]
