@@ -24,7 +24,6 @@ from typing import Any, get_type_hints
 import gin
 
 from lcrag.errors import TRAIL, AbsentError, UserError, check_type, closest, one_line
-from lcrag.files import is_remote
 from lcrag.runs.folder import expect_used
 
 PACKAGE = Path(__file__).resolve().parent
@@ -203,22 +202,6 @@ def _check_context(files: Sequence[tuple[str, str]]) -> None:
 
 def _is_platform(name: str) -> bool:
     return Path(name).parent.name == "platform"
-
-
-# Reader of a data set -> the data set, whose folder it reads.
-DATA = {
-    f"{name}_questions": name for name in ("mkqa", "xor_tydi", "xquad", "mgsm", "global_mmlu", "xlsum", "crossthink")
-}
-
-
-def check_data(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:
-    """Checks before anything is loaded that the folders of the data sets are there; see `check_named`."""
-    from lcrag.data.rows import dataset_folder  # with `register`'s imports
-
-    for name in sorted(named.keys() & DATA.keys()):
-        for folder in [value for parameter, value in named[name] if parameter == "folder"] or [None]:
-            if folder is None or (isinstance(folder, str) and not is_remote(folder)):
-                dataset_folder(DATA[name], folder)
 
 
 def check_types(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:

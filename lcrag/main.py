@@ -183,9 +183,8 @@ def _execute(command: Command, arguments: Arguments, activity: Activity | None =
     if activity is not None:
         activity.watch_compilations()
     if command.builds:
-        named = check_named(command.function.partition(":")[2], *arguments.words)
+        named = check_named(command.function.partition(":")[2], *command.calls, *arguments.words)
         config.check_types(named)
-        config.check_data(named)
     if command.shared and not processes.has_joined():
         found = processes.find_processes(given)
         if found is not None:

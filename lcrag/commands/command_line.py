@@ -57,6 +57,7 @@ class Command:
     shared: bool = False  # whether several processes may run it together; see `lcrag.runs.processes`
     builds: bool = False  # whether gin builds all of it, as bindings name it; others read some bindings themselves
     continues: bool = True  # whether the same command continues after an interruption
+    calls: tuple[str, ...] = ()  # configurables that it calls although nothing binds them
     check: str = ""  # function that refuses before anything is loaded what the command would refuse, `module:name`
     listing: str = ""  # function that lists the possible values of its word, `module:name`, for its help
 
@@ -197,6 +198,7 @@ COMMANDS = {
     ),
     "curate": Command(
         function="lcrag.commands.curate:curate",
+        calls=("curated",),
         summary="Makes training data: demonstrations for sft, questions for train; run again to continue",
         words="demonstrations|selection|translations|golden_plans",
         details="demonstrations: a teacher takes the policy's place; its right episodes become rows.jsonl for sft.\n"

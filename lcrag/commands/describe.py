@@ -296,16 +296,15 @@ def prepare(command: str) -> Plan:
     asked: list[tuple[Method, Sequence[Question]]] = []
     if evaluation is not None:
         _check_rewarded(evaluation.reward, evaluation.questions)
-        asked.append((method.with_settings(evaluation.program_settings), evaluation.questions))
-        for reference in evaluation.references.values() if here else ():
-            if _is_model(reference):
+        if method is not None:
+            asked.append((method.with_settings(evaluation.program_settings), evaluation.questions))
+        for reference in evaluation.references.values():
+            if folder is not None and here and config is not None and _is_model(reference):
                 check_shape(reference, config, folder)
     if command == "train":
         check_rows(given["layout"], lanes.sampler.context, mesh)
-        names = inspect.signature(check_settings).parameters.keys() & given.keys()
-        known = {name: given[name] for name in names - {"lanes"}}
-        check_settings(lanes=lanes, temperature=runner["temperature"], **known)
-        asked.append((method, given["questions"]))
+        check_settings(given, runner["temperature"])
+        asked.append((given["method"], given["questions"]))
         _training_step(plan)
     if evaluation is not None and command in ("train", "sft"):
         evaluation.after_training(given["questions"] if command == "train" else _demonstrated(plan))

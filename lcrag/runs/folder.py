@@ -440,7 +440,7 @@ class WandbRun:
 
 _EXPECTED: list[str] = []  # bindings of the command line, which must be used before results are written
 # Configurables that code calls, so that they are used although no binding names them.
-CALLED = ("BadRows", "atlas_world", "curated", "load_collections", "load_encoder")
+CALLED = ("BadRows", "atlas_world", "load_collections", "load_encoder")
 _READ: set[tuple[str, str]] = set()  # (configurable, parameter or "") that a command reads without calling it
 
 

@@ -9,7 +9,7 @@ policy-gradient loss (`lcrag.learning`). Everything a run uses is an argument of
 import contextlib
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
@@ -69,42 +69,26 @@ MAY_CHANGE = (
 )
 
 
-def check_settings(
-    *,
-    steps: int,
-    critic: Critic | None,
-    lanes: Lanes,
-    objective: PolicyGradient,
-    updates_per_rollout: int,
-    passes_per_rollout: int,
-    max_rollouts: int,
-    staleness: int,
-    max_consecutive_skips: int,
-    checkpoint_every: int,
-    episodes_every: int,
-    evaluate_every: int | None,
-    temperature: float,
-) -> None:
-    """Raises a UserError if arguments of `train` do not go together; `temperature` is the runner's."""
-    counts = {"steps": steps, "max_rollouts": max_rollouts, "max_consecutive_skips": max_consecutive_skips}
-    counts |= {"updates_per_rollout": updates_per_rollout, "passes_per_rollout": passes_per_rollout}
-    counts |= {"checkpoint_every": checkpoint_every, "episodes_every": episodes_every}
-    for name, number in (counts | {"evaluate_every": 1 if evaluate_every is None else evaluate_every}).items():
-        if number < 1:
-            raise UserError(f"train.{name} is {number}: it must be 1 or more")
-    if max_rollouts > 1 and critic is not None:
+def check_settings(given: Mapping[str, Any], temperature: float) -> None:
+    """Raises a UserError if arguments of `train`, by name, do not go together; `temperature` is the runner's."""
+    max_rollouts, staleness, evaluate_every = given["max_rollouts"], given["staleness"], given["evaluate_every"]
+    counts = ("steps", "max_rollouts", "updates_per_rollout", "passes_per_rollout", "checkpoint_every")
+    for name in (*counts, "episodes_every", "max_consecutive_skips", "evaluate_every"):
+        if given[name] is not None and given[name] < 1:
+            raise UserError(f"train.{name} is {given[name]}: it must be 1 or more")
+    if max_rollouts > 1 and given["critic"] is not None:
         raise UserError(
             f"train.max_rollouts is {max_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
             " learns from them: set it to 1, or train.critic to None"
         )
     if staleness not in (0, 1):
         raise UserError(f"train.staleness is {staleness}: 0 samples and learns in turn, 1 samples one step ahead")
-    if staleness and objective.importance_cap is None:
+    if staleness and given["objective"].importance_cap is None:
         raise UserError(
             f"train.staleness is {staleness}, so episodes are of an older policy than the one that learns from them,"
             " which only a correction makes right: add --gin_file=objective/importance_correction.gin, or set it to 0"
         )
-    if staleness and jax.process_count() > 1 and lanes.count == 1:
+    if staleness and jax.process_count() > 1 and given["lanes"].count == 1:
         raise UserError(
             f"train.staleness is {staleness}, but {jax.process_count()} processes share one lane, which samples and"
             f" learns in turn: set Lanes.count to {jax.process_count()} or a multiple, or train.staleness to 0"
@@ -163,6 +147,8 @@ def train(
         diverged.
       Stopped: A signal arrived during training; the last finished step is saved.
     """
+    given = locals()
+
     # --- The questions of every step: a function of (seed, step), so that a continued run draws the same.
     questions = share_of(questions, question_share, seed=seed)
     method, table, questions_per_step = method.of_step(
@@ -176,21 +162,7 @@ def train(
     check_rewarded(method.reward, questions)
     rollouts = Rollouts(lanes, policy, collections, method, seed)
     runner = rollouts.runner
-    check_settings(
-        steps=steps,
-        critic=critic,
-        lanes=lanes,
-        objective=objective,
-        updates_per_rollout=updates_per_rollout,
-        passes_per_rollout=passes_per_rollout,
-        max_rollouts=max_rollouts,
-        staleness=staleness,
-        max_consecutive_skips=max_consecutive_skips,
-        checkpoint_every=checkpoint_every,
-        episodes_every=episodes_every,
-        evaluate_every=evaluate_every,
-        temperature=runner.temperature,
-    )
+    check_settings(given, runner.temperature)
     check_rows(layout, runner.sampler.context, policy.mesh)
     rollouts.check(questions)
     asked, trained_on = list(questions), dict[str, Any]()

@@ -34,7 +34,6 @@ from lcrag.policy import (
     AnyMesh,
     DecoderConfig,
     Policy,
-    Tokenizer,
     add_lora,
     load_hugging_face,
     load_tokenizer,
@@ -46,6 +45,7 @@ from lcrag.policy import (
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation, ComputeDtype, accelerator_of, computation_of
 from lcrag.policy.hugging_face import sampled_fingerprint
 from lcrag.policy.parameters import causal_mean, forward_flops, update_flops
+from lcrag.policy.tokenizer import HuggingFaceTokenizer
 from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Reward, TermSum
 from lcrag.runs.folder import upload_copies
@@ -71,7 +71,7 @@ def policy(folder: str, mesh: Mesh, computation: Computation = DEFAULT_COMPUTATI
     return Policy(folder, config, params, tokenizer_of(path, config), mesh, saved_dtype)
 
 
-def tokenizer_of(path: pathlib.Path, config: DecoderConfig) -> Tokenizer:
+def tokenizer_of(path: pathlib.Path, config: DecoderConfig) -> HuggingFaceTokenizer:
     """Loads the tokenizer of a policy's folder; its tokens must be among those that the model embeds."""
     tokenizer = load_tokenizer(path)
     if tokenizer.vocabulary_size > config.vocabulary_size:
