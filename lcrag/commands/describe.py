@@ -331,20 +331,26 @@ def check(command: str) -> None:
 
 def _demonstrated(plan: Plan) -> list[Question]:
     """Returns what is known of the questions that rows of `lcrag sft` demonstrate; reads their files."""
-    rows = gin.get_bindings("sft", resolve_references=False).get("rows")
-    rows = value_of("/".join(rows.scopes)) if _is_macro(rows) else rows
-    if not isinstance(rows, ConfigurableReference):
-        return []
-    with gin.config_scope(rows.scopes):
-        settings = {name: plan.parts.build(value) for name, value in _arguments_of(rows.selector).items()}
-    if settings.get("files") and rows.selector.endswith("demonstration_files"):
-        try:
-            with counted_bad_rows() as bad_rows:
-                return [question for row in read_demonstrations(settings["files"], bad_rows) for question in row.asked]
-        except AbsentError as error:
-            plan.parts.lacking[str(error)] = None
-    questions = settings.get("questions")
-    return list(questions) if isinstance(questions, list) else []
+    found: list[Question] = []
+    for name in ("rows", "validation_rows"):
+        rows = gin.get_bindings("sft", resolve_references=False).get(name)
+        rows = value_of("/".join(rows.scopes)) if _is_macro(rows) else rows
+        if not isinstance(rows, ConfigurableReference):
+            continue
+        with gin.config_scope(rows.scopes):
+            settings = {name: plan.parts.build(value) for name, value in _arguments_of(rows.selector).items()}
+        if rows.selector.endswith("demonstration_files"):
+            try:
+                if settings["files"] is None:
+                    raise no_value(rows.scoped_selector, ["files"])
+                with counted_bad_rows() as bad_rows:
+                    read = read_demonstrations(settings["files"], bad_rows)
+                found += [question for row in read for question in row.asked]
+            except AbsentError as error:
+                plan.parts.lacking[str(error)] = None
+        elif isinstance(settings.get("questions"), list):
+            found += settings["questions"]
+    return found
 
 
 def description(command: str) -> dict[str, Any]:

@@ -100,8 +100,7 @@ def sft(
         program=None if method is None or collections is None else method.program_for(collections.languages),
         search=None if collections is None else collections.search,
     )
-    table, learned_from = list(rows(context)), [*context.demonstrated]
-    validation = list(validation_rows(context))
+    table, validation = list(rows(context)), list(validation_rows(context))
     if not validation:
         raise UserError("there are no validation rows, so no loss to stop on: give sft.validation_rows some")
     if rows_per_step > len(table):
@@ -119,7 +118,7 @@ def sft(
             raise UserError(
                 "sft.evaluation needs a program: set sft.method, .collections and .lanes, or sft.evaluation to None"
             )
-        evaluation, trained_on = evaluation.after_training(learned_from)
+        evaluation, trained_on = evaluation.after_training(context.demonstrated)
         rollouts = Rollouts(lanes, policy, collections, method, seed)
         evaluation.check(rollouts)
     hashes = content_hashes(policy, collections, evaluation.questions if evaluation else ())
