@@ -23,8 +23,7 @@ from typing import Any, get_type_hints
 
 import gin
 
-from lcrag.errors import TRAIL, UserError, check_type, closest, one_line
-from lcrag.files import is_remote
+from lcrag.errors import TRAIL, AbsentError, UserError, check_type, closest, one_line
 from lcrag.runs.folder import expect_used
 
 PACKAGE = Path(__file__).resolve().parent
@@ -209,22 +208,6 @@ def _is_platform(name: str) -> bool:
     return Path(name).parent.name == "platform"
 
 
-# Reader of a data set -> the data set, whose folder it reads.
-DATA = {
-    f"{name}_questions": name for name in ("mkqa", "xor_tydi", "xquad", "mgsm", "global_mmlu", "xlsum", "crossthink")
-}
-
-
-def check_data(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:
-    """Checks before anything is loaded that the folders of the data sets are there; see `check_named`."""
-    from lcrag.data.rows import dataset_folder  # with `register`'s imports
-
-    for name in sorted(named.keys() & DATA.keys()):
-        for folder in [value for parameter, value in named[name] if parameter == "folder"] or [None]:
-            if folder is None or (isinstance(folder, str) and not is_remote(folder)):
-                dataset_folder(DATA[name], folder)
-
-
 def check_types(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:
     """Checks before anything is built the numbers and texts that are bound; see `check_named` and `typed`."""
     for name, bound in named.items():
@@ -312,8 +295,8 @@ def missing_as_sentence() -> Iterator[None]:
         raise no_value(name, re.findall(r"'(\w+)'", found["parameters"])) from error
 
 
-def no_value(name: str, parameters: Sequence[str]) -> UserError:
-    """Returns the UserError for parameters of the configurable `name` that have no value."""
+def no_value(name: str, parameters: Sequence[str]) -> AbsentError:
+    """Returns the error for parameters of the configurable `name` that have no value."""
     first, *others = parameters
     more = f" (nor have {', '.join(others)})" if others else ""
-    return UserError(f"{name}.{first} has no value{more}: bind it in a gin file or with --gin.{name}.{first}=VALUE")
+    return AbsentError(f"{name}.{first} has no value{more}: bind it in a gin file or with --gin.{name}.{first}=VALUE")

@@ -45,6 +45,22 @@ def run(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     place: Path | str | None = None  # where the command writes
     continues = False
+
+    def say_interrupted() -> None:
+        said = "nothing was written, as no --output_dir was given" if place is None else "nothing was written"
+        if continues:
+            said = f"the same command continues from what is saved in {place}"
+        print(f"lcrag: interrupted; {said}", file=sys.stderr)
+
+    def end(number: int) -> None:
+        """Ends the command after a signal that it does not get to: it may be loading, compiling or searching."""
+        say_interrupted()
+        if folders := sys.modules.get("lcrag.runs.folder"):
+            folders.upload_copies()
+        if processes.several_processes():
+            processes.leave()
+        end_process(128 + number)
+
     try:
         if list(argv) == ["--version"]:
             print(f"lcrag {importlib.metadata.version('lcrag')}", flush=True)
@@ -63,7 +79,10 @@ def run(argv: Sequence[str] | None = None) -> int:
             return 0
         place = arguments.output_dir or ("the study's folder" if arguments.command == "study" else None)
         continues = command.continues and place is not None
-        with stopped_by_signals(), Activity() if own_process else contextlib.nullcontext() as activity:
+        with (
+            stopped_by_signals(end if own_process else None),
+            Activity() if own_process else contextlib.nullcontext() as activity,
+        ):
             _execute(command, arguments, activity)
         return 0
     except UserError as error:
@@ -72,10 +91,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         print(f"lcrag: error: {one_line(str(error))}", file=sys.stderr)
         status = 2
     except KeyboardInterrupt as interruption:
-        said = "nothing was written, as no --output_dir was given" if place is None else "nothing was written"
-        if continues:
-            said = f"the same command continues from what is saved in {place}"
-        print(f"lcrag: interrupted; {said}", file=sys.stderr)
+        say_interrupted()
         status = exit_status(interruption)
     except BrokenPipeError:  # `lcrag ... | head`; nothing reads what Python would still flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -167,9 +183,8 @@ def _execute(command: Command, arguments: Arguments, activity: Activity | None =
     if activity is not None:
         activity.watch_compilations()
     if command.builds:
-        named = check_named(command.function.partition(":")[2], *arguments.words)
+        named = check_named(command.function.partition(":")[2], *command.calls, *arguments.words)
         config.check_types(named)
-        config.check_data(named)
     if command.shared and not processes.has_joined():
         found = processes.find_processes(given)
         if found is not None:
@@ -182,6 +197,8 @@ def _execute(command: Command, arguments: Arguments, activity: Activity | None =
             return
         may_change = sys.modules[function.__module__].MAY_CHANGE if command.folder == "run" else None
         with output_folder(arguments.command or "", arguments.output_dir, may_change) as folder:
+            if command.check:
+                _imported(command.check)(arguments.command)
             function(folder, *words)
 
 

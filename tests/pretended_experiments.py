@@ -20,7 +20,7 @@ class PretendedSampler:
 @gin.configurable
 def pretended_train(output_dir, words, *, steps: int, languages: tuple[str, ...] = (), sampler=None, rate: float = 0.1):
     if steps == -15:
-        signal.raise_signal(signal.SIGTERM)
+        return signal.raise_signal(signal.SIGTERM)
     if steps in (-errno.ENOSPC, -errno.EROFS):
         raise OSError(-steps, os.strerror(-steps), "metrics.jsonl")
     if steps == -errno.ENOMEM:

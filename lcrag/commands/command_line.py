@@ -58,6 +58,8 @@ class Command:
     shared: bool = False  # whether several processes may run it together; see `lcrag.runs.processes`
     builds: bool = False  # whether gin builds all of it, as bindings name it; others read some bindings themselves
     continues: bool = True  # whether the same command continues after an interruption
+    calls: tuple[str, ...] = ()  # configurables that it calls although nothing binds them
+    check: str = ""  # function that refuses before anything is loaded what the command would refuse, `module:name`
     listing: str = ""  # function that lists the possible values of its word, `module:name`, for its help
 
     def accepted(self) -> set[str]:
@@ -72,6 +74,7 @@ ABOUT_BAD_ROWS = "skip rows of data files that cannot be used, and report their 
 COMMANDS = {
     "train": Command(
         function="lcrag.train.rl:train",
+        check="lcrag.commands.describe:check",
         folder="run",
         summary="Reinforcement learning of a policy that searches; run again to continue",
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
@@ -83,6 +86,7 @@ COMMANDS = {
     ),
     "sft": Command(
         function="lcrag.train.sft:sft",
+        check="lcrag.commands.describe:check",
         folder="run",
         summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
         details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
@@ -95,6 +99,7 @@ COMMANDS = {
     ),
     "evaluate": Command(
         function="lcrag.commands.evaluate:evaluate",
+        check="lcrag.commands.describe:check",
         folder="any",
         summary="Metrics of a policy on held-out questions, by language",
         details="Writes evaluation.json into --output_dir, every episode into its episodes/, and every answer and the\n"
@@ -194,6 +199,7 @@ COMMANDS = {
     ),
     "curate": Command(
         function="lcrag.commands.curate:curate",
+        calls=("curated",),
         summary="Makes training data: demonstrations for sft, questions for train; run again to continue",
         words="demonstrations|selection|translations|golden_plans",
         details="demonstrations: a teacher takes the policy's place; its right episodes become rows.jsonl for sft.\n"

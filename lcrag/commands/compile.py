@@ -4,6 +4,7 @@ An `AbstractRun` has the shapes and shardings of everything a run keeps on its d
 these, compiled by XLA for the devices, and asked for their memory.
 """
 
+import dataclasses
 import functools
 import importlib.util
 import math
@@ -43,6 +44,7 @@ from lcrag.policy import (
     DecoderConfig,
     abstract_parameters,
     compute_parameters,
+    hidden_states,
     join,
     logical_sharding,
     merge_lora,
@@ -51,8 +53,10 @@ from lcrag.policy import (
     read_config,
     replicated,
     split_trainable,
+    unembed_log_probabilities,
 )
 from lcrag.policy.config import GIB, Computation, accelerator_named, accelerator_of
+from lcrag.policy.decoder import MAX_LOGITS
 from lcrag.policy.parameters import lane_config, one_lane
 from lcrag.runs import check_used, write_json
 from lcrag.runs.display import make_console, size_text
@@ -180,6 +184,41 @@ def lower(run: AbstractRun, program: str) -> tuple[Lowered, float]:
             stops = table, everywhere((EOS_IDS,), jnp.int32), everywhere((), jnp.int32)
             lowered = functions.lower("decode", run.lane.context, *arguments, *stops)
     return lowered, sum(run.residents.values()) - device_bytes(arguments)
+
+
+def update_bytes(run: AbstractRun, layout: Layout) -> dict[str, float]:
+    """Returns what an update needs on a device in addition to what stays there, by name: a bound of its temporaries.
+
+    Activations are what the backward pass reads of the largest micro-batch, found by tracing it for one device and its
+    rows; shards of a tensor axis need less. `lower` and XLA know them exactly, after compiling.
+    """
+    config = dataclasses.replace(
+        run.config, attention="xla" if run.config.attention == "auto" else run.config.attention
+    )
+    shares = batch_shares(run.mesh)
+    batch = largest_batch(dataclasses.replace(layout, rows=max(1, layout.rows // shares)))
+    plain = functools.partial(jax.tree.map, lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype))
+    part = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), batch)
+    trained, frozen = plain(run.parameters)
+
+    def read_back(trained: Any, frozen: Any, part: Batch) -> Any:
+        def total(trained: Any) -> jax.Array:
+            params = join(trained, frozen)
+            states = hidden_states(config, params, part.tokens, part.positions, part.segments)
+            chosen = jnp.take_along_axis(states.reshape(1, -1, states.shape[-1]), part.sources[..., None], axis=1)
+            return jnp.sum(unembed_log_probabilities(config, params, chosen, part.targets)[0])
+
+        return jax.vjp(total, trained)[1]
+
+    critic = run.critic_state and run.critic_state.params
+    bytes_of = lambda tree: sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))  # noqa: E731
+    read = bytes_of(jax.eval_shape(read_back, trained, frozen, part)) - bytes_of(trained) - bytes_of(frozen)
+    return {
+        "activations of a micro-batch": max(0.0, read),
+        "logits": 3 * 4.0 * min(MAX_LOGITS, math.prod(part.targets.shape) * config.vocabulary_size),  # with gradients
+        # Of all micro-batches and of one, and what the optimizer makes of them.
+        "gradients": 3 * device_bytes(run.train_state.params) + 2 * device_bytes(critic),
+    }
 
 
 def device_bytes(tree: Any) -> float:

@@ -22,7 +22,7 @@ from lcrag.curation.playing import ADMITTED, KEPT, VERDICTS, Teacher, right, ver
 from lcrag.data.questions import QUOTAS, Question, records_fingerprint, tier_of
 from lcrag.data.rows import question_row
 from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
-from lcrag.errors import UserError, typed
+from lcrag.errors import AbsentError, UserError, typed
 from lcrag.evaluation import Table, to_markdown, to_rich
 from lcrag.files import expanded, write_json, write_json_lines, write_text
 from lcrag.methods.globalrag import golden
@@ -46,7 +46,9 @@ from lcrag.methods.translate_r1.pipeline import (
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import Journal, open_run, operative_config, provenance
 from lcrag.runs.display import make_console, progress_display
-from lcrag.runs.folder import output_folder
+from lcrag.runs.folder import RUN, output_folder, read_provenance
+from lcrag.runs.processes import raise_stopped
+from lcrag.train.evaluation import OVERLAP, Evaluation
 
 # (question, languages of the collections) -> its episode program
 BuildProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
@@ -69,13 +71,23 @@ MAY_CHANGE: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def check_distinct(questions: Sequence[Question]) -> None:
-    """Raises a UserError if there are no questions, or one is repeated."""
+@gin.configurable
+@typed
+def curated(questions: Sequence[Question], evaluation: Callable[[], Evaluation] | None = None) -> dict[str, str]:
+    """Returns what `run.json` says of curated questions that the experiment's evaluation asks too, if it allows that.
+
+    Raises a UserError if there are no questions, one is repeated, or the evaluation asks one and does not allow it.
+    """
     if not questions:
         raise UserError("there is no question to curate: choose another split or other languages")
     key, count = counting.Counter(each.key for each in questions).most_common(1)[0]
     if count > 1:
         raise UserError(f"the question {key} is there {count} times: name each data set once")
+    try:
+        about = {} if evaluation is None else evaluation().after_training(questions)[1]
+    except AbsentError as error:
+        about = {OVERLAP: f"not compared with held-out questions, as {error}"}
+    return {name: text for name, text in about.items() if name == OVERLAP}
 
 
 @contextlib.contextmanager
@@ -93,11 +105,11 @@ def _taught_run(
     batch: int,
 ) -> Iterator[tuple[pathlib.Path, Play]]:
     """Opens the output folder of a curation with a teacher; `hashes` are those of further data that it depends on."""
-    check_distinct(questions)
+    overlapping = curated(questions)
     if batch < 1:
         raise UserError(f"a batch of {batch} questions plays nothing: give 1 or more")
     data = {"questions": records_fingerprint(questions), **hashes}
-    about = provenance(seed=seed, hashes={**data, **collections.content_hashes(), **teacher.hashes})
+    about = provenance(seed=seed, hashes={**data, **collections.content_hashes(), **teacher.hashes}) | overlapping
     next(iter(program(questions[0], collections.languages)))  # rejects impossible settings
     config = operative_config()
 
@@ -111,6 +123,7 @@ def _taught_run(
                     for number, question in numbered[start : start + batch]
                 ]
                 for record in teacher.play(jobs, collections.search, temperature=temperature, attempt=attempt):
+                    raise_stopped()
                     tokens, finished = tokens + int(record.by_policy.sum()), finished + 1
                     rate = tokens / (time.monotonic() - started)
                     display.update(finished, note=f"{rate:,.0f} tokens/s")
@@ -120,9 +133,13 @@ def _taught_run(
         yield run.path, play
 
 
+def _overlap_of(folder: pathlib.Path) -> dict[str, str]:
+    return {name: text for name, text in read_provenance(folder / RUN).items() if name == OVERLAP}
+
+
 def _write_report(path: pathlib.Path, title: str, report: Mapping[str, Any]) -> None:
     """Writes numbers, some of them in groups, and prints them as a table."""
-    write_json(path, report)
+    write_json(path, {**report, **_overlap_of(path.parent)})
     table = rich_table.Table("", rich_table.Column("number", justify="right"), title=title)
     for name, value in report.items():
         for part, count in value.items() if isinstance(value, Mapping) else [("", value)]:
@@ -132,7 +149,7 @@ def _write_report(path: pathlib.Path, title: str, report: Mapping[str, Any]) -> 
 
 def _write_tables(path: pathlib.Path, title: str, tables: Sequence[Table]) -> None:
     """Writes tables as a page of Markdown, and prints them."""
-    write_text(path, "\n".join([f"# {title}\n", *map(to_markdown, tables)]))
+    write_text(path, "\n".join([f"# {title}\n", *map(to_markdown, tables), *_overlap_of(path.parent).values()]))
     console = make_console()
     for table in tables:
         console.print(to_rich(table))
@@ -387,7 +404,7 @@ def translations(
     """
     if attempts < 1:
         raise UserError(f"translations.attempts is {attempts}: give 1 or more sources per place")
-    check_distinct(questions)
+    overlapping = curated(questions)
     sources = filter_sources(questions, thresholds, preferred="en", seed=seed)
     quotas, exact = quotas_of(sources, languages, places, together=together), exact or {}
     prompted = [code for code in languages_to_translate(quotas, sources) if code not in exact]
@@ -398,7 +415,7 @@ def translations(
         )
     roles = {TRANSLATOR: translator, JUDGE: judge or translator}
     models = {role: model for role, model in roles.items() if model is not None}
-    about = provenance(seed=seed, hashes={"questions": records_fingerprint(questions)})
+    about = provenance(seed=seed, hashes={"questions": records_fingerprint(questions)}) | overlapping
     with open_run(output_dir, config=operative_config(), about=about, may_change=MAY_CHANGE["translations"]) as run:
         journal = Journal(run.path / "requests.jsonl")
         total, outcomes = sum(quota.places for quota in quotas), counting.Counter[bool]()

@@ -10,6 +10,7 @@ import functools
 import inspect
 import json as json_format
 import pathlib
+import types
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
@@ -21,23 +22,45 @@ from jax.sharding import AbstractMesh
 from rich.table import Table
 from rich.text import Text
 
-from lcrag.commands.compile import AbstractRun, device_bytes
+from lcrag.commands.compile import AbstractRun, device_bytes, update_bytes
 from lcrag.config import no_value
+from lcrag.data.demonstrations import read_demonstrations
 from lcrag.data.questions import LCRL_LANGUAGES, Question, groups_of_step, share_of
-from lcrag.episodes import Chat, Completion, Runner
-from lcrag.episodes.programs import TRANSLATION, Complete, Observe, Retrieve, is_program, program_name, program_settings
+from lcrag.data.rows import counted_bad_rows
+from lcrag.episodes import Completion, Runner
+from lcrag.episodes.programs import (
+    TRANSLATION,
+    Complete,
+    Observe,
+    Retrieve,
+    comes_with_lcrag,
+    is_program,
+    program_name,
+    program_settings,
+)
 from lcrag.errors import AbsentError, UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.learning import Layout, PolicyGradient
 from lcrag.learning.update import adamw
-from lcrag.policy import check_mesh_sizes, load_tokenizer, make_mesh, parameter_count, read_config
-from lcrag.policy.config import MESH_AXES
-from lcrag.retrieval.collections import META, read_meta
+from lcrag.policy import (
+    DecoderConfig,
+    Tokenizer,
+    check_mesh_sizes,
+    check_shape,
+    load_tokenizer,
+    make_mesh,
+    parameter_count,
+    read_config,
+)
+from lcrag.policy.config import GIB, MESH_AXES
+from lcrag.retrieval.collections import META, memory_bytes, read_meta
 from lcrag.rewards import TermSum
 from lcrag.runs import check_used, mark_used
 from lcrag.runs.display import make_console, size_text
+from lcrag.runs.folder import forget_used
 from lcrag.train.method import Method
-from lcrag.train.rollout import Lanes
+from lcrag.train.rl import check_settings
+from lcrag.train.rollout import Lanes, check_questions
 from lcrag.train.steps import check_rows, known_of
 
 DESCRIBED = ("train", "sft", "evaluate", "sample")
@@ -76,6 +99,8 @@ TABLES = {
 EVALUATED = ("split", "temperatures", "top_p", "max_tokens", "program_settings", "references")
 MAX_OPENING_LINES, MAX_WIDTH = 4, 88
 EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
+PROCESS_BYTES = 2.5 * GIB  # of Python's libraries, an encoder, and compiling
+UNKNOWN_OF_ONES_OWN = ("searches", "longest_tokens", "fits_context")
 LOOK_AHEAD = 20  # requests of a program before it opens its dialogue
 
 
@@ -150,7 +175,7 @@ class Parts:
                 return self.build(gin.get_bindings(value.selector, resolve_references=False)["value"])
             if kind == "mesh":
                 mark_used(kind)
-                return make_mesh(devices=jax.devices()[:1])  # of a model that is not loaded
+                return make_mesh(devices=jax.local_devices()[:1])  # of a model that is not loaded
             # Without gin around it, which would evaluate the bindings again.
             made, read = value.configurable.wrapped, len(self.sources)
             given = self.bound(value.selector)
@@ -207,9 +232,33 @@ def _is_model(folder: str) -> bool:
 # --- The description.
 
 
-def description(command: str) -> dict[str, Any]:
-    """Returns what a command would run with gin's configuration, as a JSON object; what is unknown is None."""
-    jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
+@dataclasses.dataclass(kw_only=True)
+class Plan:
+    """What a command is given, without weights: parts that are large or remote are only named."""
+
+    command: str
+    parts: Parts
+    given: dict[str, Any]  # arguments of the command
+    runner: dict[str, Any]  # settings of `Runner`
+    lanes: Lanes
+    folder: str | None  # of the policy
+    here: bool  # whether the policy is there
+    config: DecoderConfig | None  # of the policy, or as a file of gin/model binds it; None: unknown
+    tokenizer: Tokenizer | None  # None: unknown
+    axes: dict[str, int]  # of the policy's mesh; -1: all devices
+    mesh: AbstractMesh
+
+    @property
+    def collections(self) -> Named | None:
+        """The collections, if they are only named."""
+        return named if isinstance(named := self.given.get("collections"), Named) else None
+
+
+def prepare(command: str) -> Plan:
+    """Returns what a command would run with gin's configuration, and makes its checks that need no weights.
+
+    Raises a UserError for what the command would refuse; `Plan.parts.lacking` says what it lacks.
+    """
     parts = Parts()
     parameters = inspect.signature(gin.get_configurable(command)).parameters
     bound = parts.bound(command)
@@ -217,46 +266,118 @@ def description(command: str) -> dict[str, Any]:
     if missing := [name for name, value in given.items() if value is inspect.Parameter.empty]:
         raise no_value(command, missing)
     runner: dict[str, Any] = {name: field.default for name, field in Runner.__dataclass_fields__.items()}
-    runner |= parts.bound("Runner")
+    runner |= {"completers": {}} | parts.bound("Runner")
     lanes: Lanes = given.get("lanes") or parts.build(ConfigurableReference("Lanes", True))
     if command not in ("train", "evaluate"):
         lanes = dataclasses.replace(lanes, count=1, tensor=1)
     lanes.lane_sampler()  # rejects slots that the lanes cannot share
-    method, evaluation, context = given.get("method"), given.get("evaluation"), lanes.sampler.context
-    collections = given.get("collections") if isinstance(given.get("collections"), Named) else None
-    about: dict[str, Any] = dict.fromkeys(" ".join(TABLES.values()).split()) | {"command": command}
 
     # --- The policy: its decoder, as a file of gin/model binds it if the folder is missing, and its mesh.
     folder: str | None = given["policy"].settings.get("folder")
-    about["policy"] = {"folder": folder or "policy.folder is not set", "here": folder is not None and _is_model(folder)}
+    here = folder is not None and _is_model(folder)
     tokenizer, config = None, parts.build(value_of("compile.decoder"))
-    if folder is not None and about["policy"]["here"]:
+    if folder is not None and here:
         config = read_config(resolved_folder(folder))
-        if (resolved_folder(folder) / "tokenizer.json").is_file():
-            tokenizer = load_tokenizer(resolved_folder(folder))
+        tokenizer = load_tokenizer(resolved_folder(folder))
+        config.check_vocabulary(tokenizer.vocabulary_size, folder)
     if config is not None:
         config = given["policy"].settings["computation"].of(config)
-        shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
-        about["policy"] |= {name: getattr(config, name) for name in shape}
-        about["policy"]["adapters"] = config.lora and {"rank": config.lora.rank, "alpha": config.lora.alpha}
     if "mesh" not in given["policy"].settings:
         raise no_value("policy", ["mesh"])
     with gin.config_scope(gin.get_bindings("policy", resolve_references=False)["mesh"].scopes):
         settings = _arguments_of("mesh")
-    axes = {axis: settings[axis] for axis in MESH_AXES}  # -1: all devices
+    axes = {axis: settings[axis] for axis in MESH_AXES}
     check_mesh_sizes(**axes)
     mesh = AbstractMesh(tuple(max(1, size) for size in axes.values()), MESH_AXES)
-    about["mesh"] = {axis: None if size == -1 else size for axis, size in axes.items()}
-    about["mesh"]["devices"] = mesh.size if about["mesh"]["data"] else None
+    settings = {"folder": folder, "here": here, "config": config, "tokenizer": tokenizer, "axes": axes, "mesh": mesh}
+    plan = Plan(command=command, parts=parts, given=given, runner=runner, lanes=lanes, **settings)
+    collections = plan.collections
+    if collections is not None and not collections.name.endswith("load_collections"):
+        encoder = collections.settings.get("encoder", "the service's")
+        if encoder is None:
+            parts.lacking[f"{collections.name}.encoder is not set: name the folder of an encoder"] = None
+        elif "encoder" in collections.settings and not _is_model(encoder):
+            parts.lacking[f"there is no encoder in {encoder}: models are not downloaded"] = None
 
-    # --- The checks of the command that need neither weights nor data.
-    chat: Chat = runner["chat"]
+    # --- The checks of the command, with the longest questions of each language in place of all.
+    method, evaluation, chat = given.get("method"), given.get("evaluation"), runner["chat"]
     if tokenizer is not None:
         chat.check(tokenizer)
+    asked: list[tuple[Method, Sequence[Question]]] = []
     if evaluation is not None:
         _check_rewarded(evaluation.reward, evaluation.questions)
+        if method is not None:
+            asked.append((method.with_settings(evaluation.program_settings), evaluation.questions))
+        for reference in evaluation.references.values():
+            if folder is not None and here and config is not None and _is_model(reference):
+                check_shape(reference, config, folder)
     if command == "train":
-        check_rows(given["layout"], context, mesh)
+        check_rows(given["layout"], lanes.sampler.context, mesh)
+        check_settings(given, runner["temperature"])
+        asked.append((given["method"], given["questions"]))
+        _training_step(plan)
+    if evaluation is not None and command in ("train", "sft"):
+        evaluation.after_training(given["questions"] if command == "train" else _demonstrated(plan))
+    for asking, questions in asked:
+        longest: dict[str, list[Question]] = {}
+        for question in sorted(questions, key=lambda question: -len(question.text)):
+            longest.setdefault(question.language, []).append(question)
+        if collections is None or not (languages := collections.languages) or not questions or tokenizer is None:
+            continue
+        made = object.__new__(Runner)  # without a sampler: nothing is sampled
+        sampler = types.SimpleNamespace(context=lanes.sampler.context)
+        vars(made).update(runner | {"sampler": sampler, "tokenizer": tokenizer, "seed": 0})
+        made.__post_init__()
+        check_questions([each for group in longest.values() for each in group[:3]], asking, languages, made)
+    return plan
+
+
+def check(command: str) -> None:
+    """Raises before anything is loaded what the command would refuse, or would not find."""
+    if lacking := list(prepare(command).parts.lacking):
+        raise AbsentError(lacking[0])
+    forget_used()
+
+
+def _demonstrated(plan: Plan) -> list[Question]:
+    """Returns what is known of the questions that rows of `lcrag sft` demonstrate; reads their files."""
+    found: list[Question] = []
+    for name in ("rows", "validation_rows"):
+        rows = gin.get_bindings("sft", resolve_references=False).get(name)
+        rows = value_of("/".join(rows.scopes)) if _is_macro(rows) else rows
+        if not isinstance(rows, ConfigurableReference):
+            continue
+        with gin.config_scope(rows.scopes):
+            settings = {name: plan.parts.build(value) for name, value in _arguments_of(rows.selector).items()}
+        if rows.selector.endswith("demonstration_files"):
+            try:
+                if settings["files"] is None:
+                    raise no_value(rows.scoped_selector, ["files"])
+                with counted_bad_rows() as bad_rows:
+                    read = read_demonstrations(settings["files"], bad_rows)
+                found += [question for row in read for question in row.asked]
+            except AbsentError as error:
+                plan.parts.lacking[str(error)] = None
+        elif isinstance(settings.get("questions"), list):
+            found += settings["questions"]
+    return found
+
+
+def description(command: str) -> dict[str, Any]:
+    """Returns what a command would run with gin's configuration, as a JSON object; what is unknown is None."""
+    jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
+    plan = prepare(command)
+    parts, given, runner, lanes, collections = plan.parts, plan.given, plan.runner, plan.lanes, plan.collections
+    config, tokenizer, mesh, chat = plan.config, plan.tokenizer, plan.mesh, plan.runner["chat"]
+    method, evaluation, context = given.get("method"), given.get("evaluation"), lanes.sampler.context
+    about: dict[str, Any] = dict.fromkeys(" ".join(TABLES.values()).split()) | {"command": command}
+    about["policy"] = {"folder": plan.folder or "policy.folder is not set", "here": plan.here}
+    if config is not None:
+        shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
+        about["policy"] |= {name: getattr(config, name) for name in shape}
+        about["policy"]["adapters"] = config.lora and {"rank": config.lora.rank, "alpha": config.lora.alpha}
+    about["mesh"] = {axis: None if size == -1 else size for axis, size in plan.axes.items()}
+    about["mesh"]["devices"] = mesh.size if about["mesh"]["data"] else None
 
     # --- Programs, with their opening prompts and budgets.
     if method is not None:
@@ -284,7 +405,7 @@ def description(command: str) -> dict[str, Any]:
 
     # --- Prompts and episodes of a step, or of a whole evaluation, and learning.
     if command == "train":
-        about |= _training_step(parts, given)
+        about |= _training_step(plan)
     elif command == "evaluate" and evaluation is not None:
         prompts, rounds = len(evaluation.questions) or None, sum(evaluation.decodings.values())
         about |= {"prompts_per_step": prompts, "samples": rounds, "episodes_per_step": prompts and prompts * rounds}
@@ -317,15 +438,9 @@ def description(command: str) -> dict[str, Any]:
     if collections is not None:
         about["collections"] = {"source": collections.name.rpartition("/")[2], "where": plain(collections.where)}
         about["collections"] |= {"languages": list(collections.languages), "passages": collections.passages}
-        about["encoder"] = encoder = collections.settings.get("encoder")
+        about["encoder"] = collections.settings.get("encoder", "the service's")
         if collections.name.endswith("load_collections"):
             about["encoder"] = "the one kept with the collections"
-        elif "encoder" not in collections.settings:
-            about["encoder"] = "the service's"
-        elif encoder is None:
-            parts.lacking[f"{collections.name}.encoder is not set: name the folder of an encoder"] = None
-        elif not _is_model(encoder):
-            parts.lacking[f"there is no encoder in {encoder}: models are not downloaded"] = None
     keys = ("folder", "model", "url", "context", "slots")
     about["models"] = [
         {"name": name} | {key: plain(model.settings[key]) for key in keys if key in model.settings}
@@ -353,7 +468,13 @@ def description(command: str) -> dict[str, Any]:
             kept = {"policy": device_bytes(run.parameters)} | {name: kept[name] for name in sampling}
         kept = {name: size for name, size in kept.items() if size}
         about["memory"] = {"parameters": parameter_count(config), "resident_bytes": kept}
-        about["memory"]["device_bytes"] = sum(kept.values())
+        about["memory"]["device_bytes"] = peak = sum(kept.values())
+        if command in ("train", "sft"):
+            about["memory"]["update_bytes"] = needed = update_bytes(run, given["layout"])
+            about["memory"]["peak_bytes"] = peak = peak + sum(needed.values())
+        if config.compute_dtype == "float32" and mesh.size == 1:  # of a CPU, whose memory is the machine's
+            about["memory"] |= {"process_bytes": PROCESS_BYTES, "machine_bytes": memory_bytes()}
+            about["memory"]["fits_machine"] = peak + PROCESS_BYTES <= memory_bytes()
 
     # --- Settings that are not the paper's; None for a method without a table of settings. A value that the paper does
     # not state differs if it is not that of the method's paper.gin.
@@ -381,8 +502,9 @@ def _check_rewarded(reward: Any, questions: Sequence[Question]) -> None:
         reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", known_of(question))
 
 
-def _training_step(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
+def _training_step(plan: Plan) -> dict[str, Any]:
     """Returns prompts, samples and episodes of a training step; None where the data are missing."""
+    parts, given = plan.parts, plan.given
     method, couplings, prompts = given["method"], given["questions_per_step"], given["prompts_per_step"]
     by_group = given["critic"] is None
     absent = [source for name, source in parts.sources.items() if source.absent and name.startswith("train/")]
@@ -448,6 +570,7 @@ def opening(method: Method, questions: Sequence[Question], languages: Sequence[s
 def budgets(method: Method, *, generation: int, context: int, prompt: int | None, markup: int = 0) -> dict[str, Any]:
     """Returns the budgets of an episode, in tokens, and the length of the longest episode that they allow.
 
+    The settings of a program of one's own need not mean what they mean here, so what follows from them is None.
     `prompt` is the length of the opening; None: unknown, and left out of the comparison with the context. `markup` is
     what a chat template adds to an observation.
     """
@@ -464,8 +587,9 @@ def budgets(method: Method, *, generation: int, context: int, prompt: int | None
     observed = settings.get("observation_tokens", 0) * settings.get("queries", 1)  # of every query of a search
     longest = (searches + calls + 1) * generation + searches * observed + (prompt or 0)
     longest += calls * settings.get("response_tokens", 0) + (searches + calls) * markup
+    known = comes_with_lcrag(method.program)
     return {
-        "searches": searches,
+        "searches": searches if known else None,
         "passages": settings.get("passages"),
         "observation_tokens": observed or None,
         "generation_tokens": generation,
@@ -473,8 +597,8 @@ def budgets(method: Method, *, generation: int, context: int, prompt: int | None
         "prompt_tokens": prompt,
         "invalid_actions": settings.get("invalid_limit"),
         "tool_calls": calls or None,
-        "longest_tokens": longest,
-        "fits_context": longest <= context,
+        "longest_tokens": longest if known else None,
+        "fits_context": longest <= context if known else None,
         "settings": plain(given),
     }
 
@@ -547,12 +671,21 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
     about = {**about, "opening": "\n".join(cut + more)}
     if memory := about["memory"]:
         kept = {name: size_text(size) for name, size in memory["resident_bytes"].items()}
+        used = {name: size_text(size) for name, size in memory.get("update_bytes", {}).items()}
         about["memory"] = {"kept on each device, by formula": size_text(memory["device_bytes"])} | kept
+        if used:
+            peak = f"at most {size_text(memory['peak_bytes'])}; `lcrag compile` asks XLA"
+            about["memory"] |= {"during an update": peak} | used
+        if "machine_bytes" in memory:
+            verdict = "fits" if memory["fits_machine"] else "may not fit"
+            size = f"{size_text(memory['machine_bytes'])}, of which libraries and compiling take"
+            about["memory"]["this machine"] = f"{size} {size_text(memory['process_bytes'])}: {verdict}"
     groups: dict[str, dict[str, Any]] = {
         title: {name.replace("_", " "): about[name] for name in names.split()} for title, names in TABLES.items()
     }
     for name, budget in groups["Budgets of an episode"].items():
         short = {key: value for key, value in (budget or {}).items() if key != "settings"}
+        short |= {key: "not known" for key in UNKNOWN_OF_ONES_OWN if key in short and short[key] is None}
         groups["Budgets of an episode"][name] = short
     of_data = ("dataset", "questions", "languages")
     groups["Questions"] = {

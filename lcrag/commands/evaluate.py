@@ -1,17 +1,19 @@
 """`lcrag evaluate`: evaluates a policy without training it."""
 
+import dataclasses
 import pathlib
 from collections.abc import Sequence
 
 import gin
 
+from lcrag.commands.records import trained_by_run
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import METRIC_NAMES, place_tables, to_rich
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import differences, operative_config, provenance, write_json, write_text, writer_does
 from lcrag.runs.display import make_console
-from lcrag.runs.folder import changed_content, read_config, read_provenance
+from lcrag.runs.folder import RUN, changed_content, read_config, read_provenance
 from lcrag.train.evaluation import Evaluation, answers_path
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
@@ -50,11 +52,15 @@ def evaluate(
     """
     if unknown := [metric for metric in metrics if metric not in METRIC_NAMES]:
         raise UserError(f"there is no metric {unknown[0]!r} for evaluate.metrics: use {', '.join(METRIC_NAMES)}")
+    if evaluation.seen_languages is None and (trained_by := trained_by_run(policy.name)) is not None:
+        seen = read_provenance(trained_by.with_name(RUN)).get("seen_languages")
+        evaluation = dataclasses.replace(evaluation, seen_languages=seen)
     name = method.name if label is None else label
     rollouts = Rollouts(lanes, policy, collections, method, seed)
     evaluation.check(rollouts)
     models = rollouts.runner.completers
     about = provenance(seed=seed, hashes=content_hashes(policy, collections, evaluation.questions, models))
+    about["seen_languages"] = evaluation.languages_seen
     config = operative_config()
 
     def claim_name() -> None:

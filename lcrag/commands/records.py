@@ -138,6 +138,7 @@ def _of_runs(folder: pathlib.Path, also: Collection[str]) -> Iterator[Source]:
             trials=[],
         )
         trials, values = [], source.values
+        seen = written.get("seen_languages") or values.get("Evaluation.seen_languages") or LCRL_TRAINING
         for decoding, split in decodings:
             files = inference_runs(folder, label, decoding)
             if not files:
@@ -155,7 +156,7 @@ def _of_runs(folder: pathlib.Path, also: Collection[str]) -> Iterator[Source]:
                         decoding=decoding,
                         run=str(folder),
                         seed=provenance["seed"],
-                        seen_languages=tuple(values.get("Evaluation.seen_languages", LCRL_TRAINING)),
+                        seen_languages=tuple(seen),
                     )
                     trials.append(trial)
         yield dataclasses.replace(source, trials=trials)

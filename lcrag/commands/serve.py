@@ -5,7 +5,6 @@
 """
 
 import asyncio
-import contextlib
 import dataclasses
 import importlib.metadata
 import pathlib
@@ -41,7 +40,7 @@ from lcrag.retrieval.service import (
     run_until_stopped,
 )
 from lcrag.runs import check_used
-from lcrag.runs.processes import handled
+from lcrag.runs.processes import SIGNALS, handled
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
 
@@ -412,9 +411,9 @@ def serve(
     if transport == "stdio":
         if service is None:
             raise UserError("stdin and stdout can only serve a tool: add --tool")
-        # SIGTERM ends the process at once: Python's shutdown would wait for the thread that reads standard input.
+        # A signal ends the process at once: Python's shutdown would wait for the thread that reads standard input.
         server = make_mcp_server(service)
-        with handled(signal.SIG_DFL, signal.SIGTERM), contextlib.suppress(KeyboardInterrupt):
+        with handled(signal.SIG_DFL, *SIGNALS):
             Console(stderr=True).print("serving one agent over stdin and stdout by MCP", soft_wrap=True)
             asyncio.run(server.run_stdio_async())
         return

@@ -13,6 +13,7 @@ from lcrag.commands.command_line import Arguments, whole_number
 from lcrag.commands.records import BOUND_SINCE, as_now, read_record, record_files
 from lcrag.commands.studies import STUDIES, Point, Settings, Study
 from lcrag.errors import UserError, closest, without_secrets
+from lcrag.runs.processes import raise_stopped
 
 LCRAG = (sys.executable, "-m", "lcrag.main")
 POLL_SECONDS = 0.05
@@ -153,6 +154,7 @@ def run_points(points: Sequence[Point], jobs: int, report: Sequence[str]) -> Non
                 start(point, words, left, "a" if point.finished else "w")
                 print(f"{point.folder} started, its log is {point.log}", flush=True)
             time.sleep(POLL_SECONDS)
+            raise_stopped()
             for folder, (point, left, process) in list(running.items()):
                 status = process.poll()
                 if status is None:

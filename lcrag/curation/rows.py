@@ -134,6 +134,7 @@ class RowContext:
     longest_tokens: int  # maximum length of a training row
     program: Callable[[Question], Program] | None = None  # of a question; None: rows do not come from a program
     search: Search | None = None  # for the program
+    demonstrated: list[Question] = dataclasses.field(default_factory=list)  # to which a source adds its questions
 
     def encoder(self, end_of_sequence: bool) -> RowEncoder:
         """Returns the encoder of the rows."""
@@ -172,7 +173,7 @@ def demonstration_files(
     """
     with counted_bad_rows() as bad_rows:
         demonstrations = take_part(read_demonstrations(files, bad_rows), part, validation_share, seed)
-        return _encoded(demonstrations, row_context.encoder(end_of_sequence), bad_rows)
+        return _encoded(demonstrations, row_context, end_of_sequence, bad_rows)
 
 
 @gin.configurable
@@ -191,7 +192,7 @@ def seqio_demonstrations(
 
     with counted_bad_rows() as bad_rows:
         demonstrations = demonstrations_of_task(task, split, bad_rows, limit)
-        return _encoded(demonstrations, row_context.encoder(end_of_sequence), bad_rows)
+        return _encoded(demonstrations, row_context, end_of_sequence, bad_rows)
 
 
 @gin.configurable
@@ -217,8 +218,10 @@ def golden_answers(
     """
     program, search = row_context.played()
     encoder = row_context.encoder(end_of_sequence)
+    shared = share_of(questions, question_share, seed=seed)
+    row_context.demonstrated.extend(shared)
     records = play(
-        [(question, program(question)) for question in share_of(questions, question_share, seed=seed)],
+        [(question, program(question)) for question in shared],
         GoldenAnswers(template) if writer is None else writer(questions),
         search,
         encoder.context_tokenizer,
@@ -227,8 +230,12 @@ def golden_answers(
     return rows_of_records(records, encoder, misread)
 
 
-def _encoded(demonstrations: Sequence[Demonstration], encoder: RowEncoder, bad_rows: BadRows) -> list[Trajectory]:
+def _encoded(
+    demonstrations: Sequence[Demonstration], row_context: RowContext, end_of_sequence: bool, bad_rows: BadRows
+) -> list[Trajectory]:
     """Encodes rows on threads, because tokenizers release Python's lock; unusable rows are counted as bad rows."""
+    encoder = row_context.encoder(end_of_sequence)
+    row_context.demonstrated.extend(question for each in demonstrations for question in each.asked)
 
     def encode(demonstration: Demonstration) -> Trajectory | UnusableRow:
         try:
@@ -401,6 +408,7 @@ def oracle_demonstrations(
       only_correct: Whether to leave out demonstrations with another answer than the value in the passages.
     """
     program, search = row_context.played()
+    row_context.demonstrated.extend(questions)
     if count < 1 or not questions:
         raise UserError(
             f"oracle_demonstrations.count is {count} with {len(questions)} questions: give 1 or more of both"

@@ -22,10 +22,11 @@ from typing import Annotated, Any, Literal
 import pydantic
 import pydantic_core
 
-from lcrag.data.questions import seeded_order
+from lcrag.data.questions import Question, seeded_order
 from lcrag.data.rows import BadRows, Row, read_rows
-from lcrag.errors import UserError
+from lcrag.errors import AbsentError, UserError
 from lcrag.files import matching_files
+from lcrag.rewards.text import is_visible
 
 PARTS = ("all", "train", "validation")
 
@@ -57,6 +58,15 @@ class Demonstration:
     line: int
     in_template: bool = False  # whether the opening may be in a chat template already: the row does not say
     system: str | None = None  # the program's instructions, a chat model's system message
+    question: Question | None = None  # with an empty text, language or id where the row does not say it
+
+    @property
+    def asked(self) -> list[Question]:
+        """Its question or, where only the opening has that, every line of this, and what follows ": " in it."""
+        known = self.question or Question(id="", dataset="", language="", text="", answers=())
+        lines = [part for line in self.opening.splitlines() for part in {line, line.partition(": ")[2]}]
+        texts = [known.text] if known.text else [self.opening, *lines]
+        return [dataclasses.replace(known, text=text) for text in texts if is_visible(text)]
 
 
 class _Message(Row):
@@ -82,6 +92,9 @@ class _DemonstrationRow(Row):
     turns: Annotated[list[DemonstratedTurn], pydantic.Field(min_length=1)]
     dataset: str | None = None
     question_id: str | int | None = None
+    language: str | None = None
+    question: str | None = None
+    golds: list[str] = []
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -114,7 +127,7 @@ def read_demonstrations(patterns: Sequence[str | pathlib.Path], bad_rows: BadRow
     for pattern in map(str, patterns):
         paths = matching_files(pattern)
         if not paths:
-            raise UserError(f"no file is called {pattern}: correct the name")
+            raise AbsentError(f"no file is called {pattern}: correct the name")
         for path in paths:
             for line, row in read_rows(path, _DemonstrationRow, bad_rows):
                 if not any(turn.learn and turn.text for turn in row.turns):
@@ -129,6 +142,13 @@ def read_demonstrations(patterns: Sequence[str | pathlib.Path], bad_rows: BadRow
                     line=line,
                     in_template=row.opening is None,
                     system=row.system,
+                    question=Question(
+                        id="" if row.question_id is None else str(row.question_id),
+                        dataset=row.dataset or "",
+                        language=row.language or "",
+                        text=row.question or "",
+                        answers=tuple(row.golds),
+                    ),
                 )
                 demonstrations.append(demonstration)
     return demonstrations

@@ -18,7 +18,7 @@ import regex
 from babel.core import get_global
 
 from lcrag.errors import UserError, lookup, typed
-from lcrag.rewards.text import INVISIBLE, is_visible
+from lcrag.rewards.text import INVISIBLE, is_visible, normalised
 
 MATHEMATICS = "mathematics"
 MULTIPLE_CHOICE = "multiple_choice"
@@ -373,6 +373,28 @@ def limited(questions: Sequence[Question], limit: int | None, *, seed: int) -> l
 def several_questions(parts: Sequence[Sequence[Question]]) -> list[Question]:
     """Returns the concatenated questions of several data sets."""
     return [question for part in parts for question in part]
+
+
+def overlap(trained: Iterable[Question], held_out: Iterable[Question]) -> list[Question]:
+    """Returns the held-out questions that are also trained on.
+
+    These have a trained question's words, ignoring case and punctuation, in its language, or its id in the same data
+    set and an answer in common with one of its versions, which finds its other languages. A trained question whose
+    language or id is not known has an empty one.
+    """
+    trained, held_out = list(trained), list(held_out)
+    known = dict.fromkeys(text for q in (*trained, *held_out) for text in (q.text, *q.answers))
+    folded = dict(zip(known, normalised(known, "unicode"), strict=True))
+    asked = {(folded[question.text], question.language) for question in trained}
+    answers = {
+        (question.coupling, folded[answer]) for question in trained if question.id for answer in question.answers
+    }
+    return [
+        question
+        for question in held_out
+        if not asked.isdisjoint((folded[question.text], language) for language in (question.language, ""))
+        or any((question.coupling, folded[answer]) in answers for answer in question.answers)
+    ]
 
 
 # --- Tiers of languages ---

@@ -392,6 +392,11 @@ def program_name(program: Callable[..., Any]) -> str:
     return getattr(_function(program), "__name__", type(program).__name__)
 
 
+def comes_with_lcrag(program: Callable[..., Any]) -> bool:
+    """Returns whether a program is one of lcrag's methods, not one's own."""
+    return f"{getattr(_function(program), '__module__', '')}.".startswith("lcrag.")
+
+
 def program_settings(program: Callable[..., Any]) -> dict[str, Any]:
     """Returns the settings with which a program runs: those that gin binds, and its defaults.
 

@@ -17,7 +17,6 @@ import functools
 import hashlib
 import heapq
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
@@ -331,8 +330,11 @@ class RolloutStatistics:
     written_tokens: int = 0  # of the policy's finished generations and completions
 
 
+WAIT_SECONDS = 0.5  # how long a thread waits for others before it looks whether it should end
+
+
 class Abandoned(Exception):
-    """Raised between two passes of a run that another thread has abandoned."""
+    """Raised between two passes of a run that is abandoned."""
 
 
 @typed
@@ -389,13 +391,13 @@ class Runner:
             pass
         return [episode.record(self.sampler.policy_version) for episode in episodes]
 
-    def stream(self, programs: Programs, *, abandoned: threading.Event | None = None) -> Iterator[EpisodeRecord]:
+    def stream(self, programs: Programs, *, between: Callable[[], None] = lambda: None) -> Iterator[EpisodeRecord]:
         """Runs programs, and yields each record as soon as its episode has finished.
 
         Uses every slot of the sampler and leaves them all free. Closing the iterator early abandons the other episodes;
-        another thread sets `abandoned` to end the run between two passes by `Abandoned`.
+        `between` is called between two passes, and while one waits, and may raise what ends the run.
         """
-        for episode in self._serve(self._start(programs), abandoned):
+        for episode in self._serve(self._start(programs), between):
             yield episode.record(self.sampler.policy_version)
 
     def check(self, programs: Programs) -> None:
@@ -427,11 +429,11 @@ class Runner:
             )
 
     def _serve(
-        self, episodes: Sequence[RunningEpisode], abandoned: threading.Event | None = None
+        self, episodes: Sequence[RunningEpisode], between: Callable[[], None] = lambda: None
     ) -> Iterator[RunningEpisode]:
         """Serves started episodes until all have finished, and yields each when it has."""
         self.statistics = RolloutStatistics()
-        run, unfinished = _Run(self), len(episodes)
+        run, unfinished = _Run(self, between), len(episodes)
         try:
             for episode in episodes:
                 run.dispatch(episode)
@@ -441,8 +443,7 @@ class Runner:
                     unfinished -= 1
                 if not unfinished:
                     return
-                if abandoned is not None and abandoned.is_set():
-                    raise Abandoned
+                between()
                 run.do_pass()
         finally:
             for worker in run.workers.values():
@@ -453,8 +454,9 @@ class Runner:
 class _Run:
     """The state of one run: its slots, its host threads, and the episodes that have finished."""
 
-    def __init__(self, runner: Runner):
+    def __init__(self, runner: Runner, between: Callable[[], None]):
         self.runner, self.sampler, self.statistics = runner, runner.sampler, runner.statistics
+        self._between = between
         self.finished: collections.deque[RunningEpisode] = collections.deque()
         self._scheduler = SlotScheduler(self.sampler.slots)
         self._started = time.monotonic()
@@ -518,7 +520,9 @@ class _Run:
         running = [future for worker in self.workers.values() for future in worker.futures]
         if running and (idle or wait_for_all):
             started = time.monotonic()
-            futures.wait(running, return_when=futures.ALL_COMPLETED if wait_for_all else futures.FIRST_COMPLETED)
+            until = futures.ALL_COMPLETED if wait_for_all else futures.FIRST_COMPLETED
+            while not (done := futures.wait(running, WAIT_SECONDS, until))[0] or (wait_for_all and done[1]):
+                self._between()
             self.statistics.retrieval_wait_seconds += time.monotonic() - started
 
         # Programs continue with the answers of host threads. All processes that run these episodes must get the same.

@@ -78,6 +78,15 @@ def frozen_fingerprint(policy: Policy) -> str | None:
     return parameter_fingerprint(frozen) if frozen else None
 
 
+def packed(trajectories: Sequence[Trajectory], layout: Layout, shares: int) -> Batch:
+    """Pack trajectories into as many micro-batches as so many can need, so that steps share a compiled update.
+
+    Empty ones are skipped.
+    """
+    most = layout.micro_batches(-(-len(trajectories) // layout.rows))
+    return pack(trajectories, dataclasses.replace(layout, min_micro_batches=most), shares)
+
+
 def needs_reference(objective: PolicyGradient, critic: Critic | None) -> bool:
     """Return whether learning needs log-probabilities of the reference, the policy that the run started from."""
     return bool(objective.kl_coefficient or (critic is not None and critic.kl_in_reward))
@@ -217,7 +226,7 @@ class Learner:
         parts = max(1, min(self._parts, len(trajectories)))
         batches = []
         for part in range(parts):
-            batch = pack(trajectories[part::parts], self._layout, self._shares)
+            batch = packed(trajectories[part::parts], self._layout, self._shares)
             scores = {}
             if self._reference is not None:
                 scores["reference_log_probabilities"] = self._policy.score(batch, self._reference)
@@ -281,22 +290,14 @@ class SupervisedLearner:
 
     def learn(self, rows: Sequence[Trajectory]) -> dict[str, float]:
         """Make one update and return its metrics."""
-        batch = self._packed(rows)
+        batch = packed(rows, self._layout, self._shares)
         return self._policy.learn(batch) | {"packing/filled": batch.filled}
-
-    def _packed(self, rows: Sequence[Trajectory]) -> Batch:
-        """Pack rows into as many micro-batches as so many rows can need, so that steps share a compiled update.
-
-        Empty ones are skipped.
-        """
-        most = max(-(-len(rows) // self._layout.rows), self._layout.min_micro_batches)
-        return pack(rows, dataclasses.replace(self._layout, min_micro_batches=most), self._shares)
 
     def loss(self, rows: Sequence[Trajectory], rows_per_batch: int) -> float:
         """Compute the supervised loss of all rows together, in nats, as the objective aggregates it."""
         total, count = 0.0, 0
         for start in range(0, len(rows), rows_per_batch):
-            batch = self._packed(rows[start : start + rows_per_batch])
+            batch = packed(rows[start : start + rows_per_batch], self._layout, self._shares)
             with jax.transfer_guard("disallow"):
                 scores = jax.device_get(self._policy.score(batch))
             mask = np.asarray(batch.mask)

@@ -103,6 +103,8 @@ def check_folder(path: Path, command: str, config: str, may_change: Collection[s
     folder is not a run's.
     """
     check_writable(path)
+    if may_change is None and (path / CONFIG).exists():
+        raise UserError(f"{path} holds a run, to whose results {command} would add: choose another --output_dir")
     if may_change is None or not path.exists():
         return
     if (path / LOCK).exists():
@@ -550,6 +552,11 @@ def differences(there: str, here: str, may_change: Collection[str] = (), only_sh
 def expect_used(bindings: Sequence[str]) -> None:
     """Records statements of the command line, `Name.parameter = value`, for `check_used`."""
     _EXPECTED[:] = bindings
+    forget_used()
+
+
+def forget_used() -> None:
+    """Forgets what `mark_used` has marked."""
     _READ.clear()
 
 

@@ -9,7 +9,9 @@ import hashlib
 import os
 import platform
 import re
+import select
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
@@ -144,10 +146,13 @@ def writer_does(work: Callable[[], None]) -> None:
 
 
 # --- Signals ---
+# No handler raises: in the middle of a thread pool or a queue, an exception leaves a lock that other threads wait for.
+# A handler notes the signal, and the command raises it where it can end (`raise_stopped`) or, if it does not get there
+# in time, is ended by a thread: whatever is on disk is whole at any time.
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-PATIENCE_SECONDS = 2.0  # how long a stopped command waits for a thread, which may be compiling or searching
+PATIENCE_SECONDS = 2.0  # how long a signal waits for the command, and a stopped command for a thread
 SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -171,8 +176,7 @@ def handled(handler: Callable[[int, FrameType | None], None] | signal.Handlers, 
     Python handles signals in the main thread only: in other threads the block runs without the handler.
     """
     before = {number: signal.getsignal(number) for number in numbers}
-    main = threading.current_thread() is threading.main_thread()
-    changed = {number: old for number, old in before.items() if main and old not in (signal.SIG_IGN, None)}
+    changed = {number: old for number, old in before.items() if _in_main() and old not in (signal.SIG_IGN, None)}
     try:
         for number in changed:
             signal.signal(number, handler)
@@ -182,13 +186,112 @@ def handled(handler: Callable[[int, FrameType | None], None] | signal.Handlers, 
             signal.signal(number, old)
 
 
-def stopped_by_signals() -> contextlib.AbstractContextManager[None]:
-    """Makes SIGTERM raise `Stopped` within the block, as Ctrl-C raises KeyboardInterrupt by default."""
+def _in_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped(number)
 
-    return handled(stop, signal.SIGTERM)
+class NotedSignals:
+    """Notes SIGTERM and Ctrl-C within its block, without raising anything.
+
+    Attributes:
+      number: The first signal, of this process or of another one that told it; 0: none.
+      held: Whether `raise_stopped` waits for the end of the block, or of what it must finish.
+    """
+
+    def __init__(self, held: bool = False) -> None:
+        self.number, self.held = 0, held
+        self._impatient, self._handled = False, handled(self.note, *SIGNALS)
+
+    def __enter__(self) -> "NotedSignals":
+        self._handled.__enter__()
+        if _in_main():
+            self.number = _noting[-1].number if _noting else 0
+            _noting.append(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self in _noting:
+            _noting.remove(self)
+        self._handled.__exit__(None, None, None)
+
+    def note(self, number: int, frame: FrameType | None = None) -> None:
+        """Handles a signal."""
+        self._impatient = bool(self.number) and number == signal.SIGINT
+        self.number = self.number or number
+
+    def raise_noted(self) -> None:
+        """Raises `Stopped` if a signal came, or KeyboardInterrupt if a Ctrl-C followed it: then nothing is saved."""
+        if self.number:
+            _ending.set()
+            self.held = True  # what is saved now must not be interrupted
+            raise KeyboardInterrupt if self._impatient else Stopped(self.number)
+
+
+_noting: list[NotedSignals] = []  # of the main thread, innermost last
+_ending = threading.Event()  # a signal was raised, and the command ends by itself
+
+
+class HeldSignals(NotedSignals):
+    """Defers signals within its block, except where `let_through` lets them end it."""
+
+    def __init__(self) -> None:
+        super().__init__(held=True)
+
+    @contextlib.contextmanager
+    def let_through(self) -> Iterator[None]:
+        """Lets a signal, including a deferred one, end the block by `Stopped` at a `raise_stopped`, or at its end."""
+        self.held = False
+        try:
+            self.raise_noted()
+            yield
+            self.raise_noted()
+        finally:
+            self.held = True
+
+
+def raise_stopped() -> None:
+    """Raises `Stopped` if a signal came and is not held; commands call it in the main thread, wherever they can end."""
+    if _in_main() and _noting and not _noting[-1].held:
+        _noting[-1].raise_noted()
+
+
+@contextlib.contextmanager
+def stopped_by_signals(end: Callable[[int], None] | None = None) -> Iterator[None]:
+    """Notes signals within the block, which ends by `Stopped` at a `raise_stopped` or at its end.
+
+    `end`, if given, is called with the signal in another thread, if the block neither does so in `PATIENCE_SECONDS` nor
+    holds the signal, and at once after a Ctrl-C that follows another signal.
+    """
+    _ending.clear()
+    with contextlib.ExitStack() as entered:
+        noted = entered.enter_context(NotedSignals())
+        if end is not None and _in_main():
+            # Python calls handlers between two instructions, which may be minutes; this descriptor is written at once.
+            reader, writer = socket.socketpair()
+            entered.enter_context(writer).setblocking(False)
+            entered.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False))
+            threading.Thread(target=_watch, args=(reader, noted, end), name="signals", daemon=True).start()
+        yield
+        noted.raise_noted()
+
+
+def _watch(reader: socket.socket, noted: NotedSignals, end: Callable[[int], None]) -> None:
+    """Calls `end` for the signals whose numbers come from `reader`; see `stopped_by_signals`."""
+    first, ended = 0, False
+    with reader:
+        while not ended:
+            if not select.select([reader], [], [], PATIENCE_SECONDS if first else None)[0]:
+                if not _ending.is_set() and _noting[-1:] == [noted]:
+                    end(first)
+                continue
+            numbers = reader.recv(64)
+            ended = not numbers
+            for number in numbers:
+                # Others, such as a server, may handle signals in the meantime.
+                if getattr(signal.getsignal(number), "__self__", None) in _noting:
+                    if first and number == signal.SIGINT:
+                        end(number)
+                    first = first or number
 
 
 def end_process(status: int) -> None:
@@ -202,48 +305,6 @@ def end_process(status: int) -> None:
                 stream.write(SHOW_CURSOR)  # a live display may have hidden it
             stream.flush()
     os._exit(status)
-
-
-class HeldSignals:
-    """Defers signals within its block; a Ctrl-C after another signal ends the command at once.
-
-    `number` is the first signal, of this process or of another one that told it; 0: none.
-    """
-
-    def __init__(self) -> None:
-        self.number, self._let_through = 0, False
-        self._handled = handled(self._signalled, *SIGNALS)
-
-    def __enter__(self) -> "HeldSignals":
-        self._handled.__enter__()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._handled.__exit__(None, None, None)
-
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
-        impatient = bool(self.number) and number == signal.SIGINT
-        self.number = self.number or number
-        if impatient:
-            raise KeyboardInterrupt
-        if self._let_through:
-            self.raise_held()
-
-    def raise_held(self) -> None:
-        """Raises `Stopped` if a signal came."""
-        if self.number:
-            self._let_through = False  # shutdown must not be interrupted
-            raise Stopped(self.number)
-
-    @contextlib.contextmanager
-    def let_through(self) -> Iterator[None]:
-        """Lets a signal, including a deferred one, end the block at any point by `Stopped`."""
-        self._let_through = True
-        try:
-            self.raise_held()
-            yield
-        finally:
-            self._let_through = False
 
 
 # --- JAX's persistent cache of compilations ---

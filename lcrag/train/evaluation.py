@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 from rich.console import Console
 
-from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question, records_fingerprint
+from lcrag.data.questions import LCRL_LANGUAGES, Question, limited, overlap, records_fingerprint
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.record import record_of
 from lcrag.episodes.runner import allgather_bytes
@@ -55,6 +55,7 @@ from lcrag.train.steps import CALLS, check_rewarded
 
 # Added to the seed once for each inference run: evaluation never repeats the random numbers of a training rollout.
 SEED_OFFSET = 1_000_000
+OVERLAP = "overlap"  # what run.json says of held-out questions that are trained on
 
 
 @gin.register
@@ -64,6 +65,7 @@ class Evaluation:
     """Questions, and how the answers are decoded and scored."""
 
     questions: Sequence[Question]
+    limit: int | None = None  # questions of each language that are asked, chosen by their ids; None: all
     split: str = "held_out"  # name of the split in the rows
     # Name of a way of decoding -> its temperature; 0 is greedy.
     temperatures: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})
@@ -75,13 +77,17 @@ class Evaluation:
     runs: int = 1  # inference runs with different random numbers; greedy decoding has one
     # Name of another policy of the same shape to compare with -> its folder.
     references: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    seen_languages: Sequence[str] = LCRL_TRAINING  # languages of the training data; the others are zero-shot
+    # Languages of the training data, the others are zero-shot; None: those of the questions that are trained on.
+    seen_languages: Sequence[str] | None = None
+    allow_overlap: bool = False  # whether questions may also be trained on or demonstrated, which the report then says
     languages: Sequence[str] = LCRL_LANGUAGES  # all languages, among which an answer's is identified
     # What the numbers show and do not show, for the report.
     reading: str = "One run on one machine; compare methods only over several seeds."
     reward: Reward | None = None  # scores each answer, excluding tool costs, for the metric `reward`
 
     def __post_init__(self):
+        if self.limit is not None:
+            object.__setattr__(self, "questions", limited(self.questions, self.limit, seed=0))
         if self.runs < 1 or (self.max_tokens is not None and self.max_tokens < 1):
             raise UserError("Evaluation.runs and Evaluation.max_tokens must be at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:
@@ -103,7 +109,33 @@ class Evaluation:
         check_rewarded(self.reward, self.questions)
         rollouts.check(self.questions, self.program(rollouts))
         for reference in self.references.values():
-            check_shape(reference, rollouts.policy)
+            check_shape(reference, rollouts.policy.config, rollouts.policy.name)
+
+    def after_training(self, trained: Sequence[Question]) -> tuple["Evaluation", dict[str, Any]]:
+        """Returns the evaluation of a policy that is trained on some questions, and what `run.json` says of these.
+
+        Raises a UserError if it asks some of them, and that is not allowed.
+        """
+        languages = self.seen_languages
+        if languages is None:
+            languages = tuple(dict.fromkeys(question.language for question in trained if question.language)) or None
+        known = dataclasses.replace(self, seen_languages=languages)
+        about: dict[str, Any] = {"seen_languages": known.languages_seen}
+        if both := overlap(trained, self.questions):
+            about[OVERLAP] = f"{len(both)} of {len(self.questions)} held-out questions are also trained on"
+            if not self.allow_overlap:
+                raise UserError(
+                    f"{about[OVERLAP]}, so a result would not be of unseen ones: {both[0].coupling} in"
+                    f" {both[0].language} ({both[0].text[:60]!r}) is the first; evaluate on others, or keep them with"
+                    " Evaluation.allow_overlap = True, and the report says so"
+                )
+        return known, about
+
+    @property
+    def languages_seen(self) -> Sequence[str]:
+        """The languages of the training data; if these are unknown, none of the questions' is called zero-shot."""
+        asked = dict.fromkeys(question.language for question in self.questions)
+        return tuple(asked) if self.seen_languages is None else self.seen_languages
 
     def is_done(self, folder: pathlib.Path, label: str) -> bool:
         """Whether a folder has all answers of the policy with a label, in the eyes of the writing process."""
@@ -171,7 +203,7 @@ class Evaluation:
                     answered,
                     method=method,
                     seed=seed if number == 1 else f"{seed}, run {number}",
-                    seen_languages=self.seen_languages,
+                    seen_languages=self.languages_seen,
                     languages=self.languages,
                     **about,
                 )
@@ -409,6 +441,9 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     about = read_provenance(folder / RUN, "command", "started", "commit", "devices", "packages")
     title = str(read_configured(folder / CONFIG).get("Method.name", "Training run"))
     curves = read_training_log(folder / LOG)
+    if evaluation is not None:
+        seen = about.get("seen_languages", evaluation.seen_languages)
+        evaluation = dataclasses.replace(evaluation, seen_languages=seen)
     results = tables(folder, evaluation, about["seed"]) if evaluation is not None else []
     times = (phase_table({title: [curves]}), wall_time_table(curves))
     results += [table for table in times if table is not None]
@@ -435,6 +470,7 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     parts += [
         "## How to read this",
         evaluation.reading if evaluation else "Nothing was evaluated.",
+        *([f"**{about[OVERLAP]}.**"] if OVERLAP in about else []),
         "## What was run",
         f"```\n{' '.join(about['command'])}\n```",
         "\n".join(f"- {name}: {value}" for name, value in versions.items()),
@@ -462,7 +498,7 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
         [(f"{split}/{subset}", "all") for subset in SUBSETS],
         [(f"{split}/{subset}", "all") for subset in dict.fromkeys(domains_and_tiers) if subset],
     ]
-    settings: dict[str, Any] = {"seen_languages": evaluation.seen_languages, "languages": evaluation.languages}
+    settings: dict[str, Any] = {"seen_languages": evaluation.languages_seen, "languages": evaluation.languages}
     policies = (*((BEFORE,) if evaluation.before else ()), AFTER, *evaluation.references)
     runs = {
         (label, decoding): [read_answers(path) for path in inference_runs(folder, label, decoding)]

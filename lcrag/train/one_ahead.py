@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from lcrag.episodes.runner import WAIT_SECONDS
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner
 from lcrag.policy import compute_parameters, join, split_trainable
@@ -80,7 +81,8 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         """Waits for the episodes of the step that was begun; raises the exception that ended sampling."""
         assert self._sampling is not None
         started = time.monotonic()
-        futures.wait([self._sampling])
+        while not futures.wait([self._sampling], WAIT_SECONDS).done:
+            processes.raise_stopped()
         self._waited["trainer"] += time.monotonic() - started
         sampled = self._sampling.result()
         return sampled if isinstance(sampled, Sampled) else self._sample(step, sampled)

@@ -9,7 +9,7 @@ policy-gradient loss (`lcrag.learning`). Everything a run uses is an argument of
 import contextlib
 import pathlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gin
@@ -68,6 +68,42 @@ MAY_CHANGE = (
 )
 
 
+def check_settings(given: Mapping[str, Any], temperature: float) -> None:
+    """Raises a UserError if arguments of `train`, by name, do not go together; `temperature` is the runner's."""
+    max_rollouts, staleness, evaluate_every = given["max_rollouts"], given["staleness"], given["evaluate_every"]
+    counts = ("steps", "max_rollouts", "updates_per_rollout", "passes_per_rollout", "checkpoint_every")
+    for name in (*counts, "episodes_every", "max_consecutive_skips", "evaluate_every"):
+        if given[name] is not None and given[name] < 1:
+            raise UserError(f"train.{name} is {given[name]}: it must be 1 or more")
+    if max_rollouts > 1 and given["critic"] is not None:
+        raise UserError(
+            f"train.max_rollouts is {max_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
+            " learns from them: set it to 1, or train.critic to None"
+        )
+    if staleness not in (0, 1):
+        raise UserError(f"train.staleness is {staleness}: 0 samples and learns in turn, 1 samples one step ahead")
+    if staleness and given["objective"].importance_cap is None:
+        raise UserError(
+            f"train.staleness is {staleness}, so episodes are of an older policy than the one that learns from them,"
+            " which only a correction makes right: add --gin_file=objective/importance_correction.gin, or set it to 0"
+        )
+    if staleness and jax.process_count() > 1 and given["lanes"].count == 1:
+        raise UserError(
+            f"train.staleness is {staleness}, but {jax.process_count()} processes share one lane, which samples and"
+            f" learns in turn: set Lanes.count to {jax.process_count()} or a multiple, or train.staleness to 0"
+        )
+    if staleness and evaluate_every is not None:
+        raise UserError(
+            f"train.evaluate_every is {evaluate_every}, but with train.staleness = {staleness} the samplers that"
+            " evaluate are sampling the next step: set one of them to its default, None or 0"
+        )
+    if temperature <= 0:
+        raise UserError(
+            f"Runner.temperature is {temperature}, so the policy would sample greedily: learning needs a"
+            " positive one (1.0)"
+        )
+
+
 @gin.configurable
 @typed
 def train(
@@ -110,36 +146,7 @@ def train(
         diverged.
       Stopped: A signal arrived during training; the last finished step is saved.
     """
-    counts = {"steps": steps, "max_rollouts": max_rollouts}
-    counts |= {"updates_per_rollout": updates_per_rollout, "passes_per_rollout": passes_per_rollout}
-    counts |= {"checkpoint_every": checkpoint_every, "episodes_every": episodes_every}
-    counts |= {} if evaluate_every is None else {"evaluate_every": evaluate_every}
-    for name, number in (counts | {"max_consecutive_skips": max_consecutive_skips}).items():
-        if number < 1:
-            raise UserError(f"train.{name} is {number}: it must be 1 or more")
-    if max_rollouts > 1 and critic is not None:
-        raise UserError(
-            f"train.max_rollouts is {max_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
-            " learns from them: set it to 1, or train.critic to None"
-        )
-    if staleness not in (0, 1):
-        raise UserError(f"train.staleness is {staleness}: 0 samples and learns in turn, 1 samples one step ahead")
-    if staleness and objective.importance_cap is None:
-        raise UserError(
-            f"train.staleness is {staleness}, so episodes are of an older policy than the one that learns from them,"
-            " which only a correction makes right: add --gin_file=objective/importance_correction.gin, or set it to 0"
-        )
-    if staleness and jax.process_count() > 1 and lanes.count == 1:
-        raise UserError(
-            f"train.staleness is {staleness}, but {jax.process_count()} processes share one lane, which samples and"
-            f" learns in turn: set Lanes.count to {jax.process_count()} or a multiple, or train.staleness to 0"
-        )
-
-    if staleness and evaluate_every is not None:
-        raise UserError(
-            f"train.evaluate_every is {evaluate_every}, but with train.staleness = {staleness} the samplers that"
-            " evaluate are sampling the next step: set one of them to its default, None or 0"
-        )
+    given = locals()
 
     # --- The questions of every step: a function of (seed, step), so that a continued run draws the same.
     questions = share_of(questions, question_share, seed=seed)
@@ -154,19 +161,16 @@ def train(
     check_rewarded(method.reward, questions)
     rollouts = Rollouts(lanes, policy, collections, method, seed)
     runner = rollouts.runner
-    if runner.temperature <= 0:
-        raise UserError(
-            f"Runner.temperature is {runner.temperature}, so the policy would sample greedily: learning needs a"
-            " positive one (1.0)"
-        )
+    check_settings(given, runner.temperature)
     check_rows(layout, runner.sampler.context, policy.mesh)
     rollouts.check(questions)
-    asked = list(questions)
+    asked, trained_on = list(questions), dict[str, Any]()
     if evaluation is not None:
+        evaluation, trained_on = evaluation.after_training(questions)
         evaluation.check(rollouts)
         asked += evaluation.questions
     hashes = content_hashes(policy, collections, asked, {**method.models, **runner.completers})
-    about = provenance(seed=seed, hashes=hashes)
+    about = provenance(seed=seed, hashes=hashes) | trained_on
 
     # --- How a step is sampled; the learner, the display and the first step, which these functions use, are made below.
     def sample(step: int, begun: Rollout | None = None) -> Sampled:

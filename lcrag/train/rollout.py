@@ -24,12 +24,13 @@ from jaxtyping import Bool, PyTree
 
 from lcrag.data.questions import Coupled, Question, fault_of
 from lcrag.episodes import EpisodeRecord, Programs, Runner
-from lcrag.episodes.runner import allgather_bytes, is_collective, without_collectives
+from lcrag.episodes.runner import WAIT_SECONDS, Abandoned, allgather_bytes, is_collective, without_collectives
 from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
 from lcrag.policy.parameters import hand_over, lane_config, lane_meshes
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs.display import ProgressDisplay
+from lcrag.runs.processes import raise_stopped
 from lcrag.sampling import Sampler, SamplerStatistics, SlotSampler
 from lcrag.train.method import Episode, GroupStatistics, Method, ProgramOf, kept_for_update
 from lcrag.train.steps import check_models
@@ -136,26 +137,8 @@ class Rollouts:
         return next(iter(self.runners.values()))
 
     def check(self, questions: Iterable[Question], program: ProgramOf | None = None) -> None:
-        """Checks questions before their episodes are run.
-
-        There must be questions, collections in their languages and the tools that their programs offer, and the prompts
-        must fit the context. `program` builds the program of a question, by default the method's.
-        """
-        questions = list(questions)
-        if not questions:
-            raise UserError("there is no question to ask: name another split, other languages or other files")
-        for question in questions:
-            if fault := fault_of(question.text):
-                raise UserError(
-                    f"the question {question.coupling} in {question.language} {fault}: {question.text[:60]!r}"
-                )
-        missing = sorted({question.language for question in questions} - set(self.languages))
-        if missing and self.method.native_collections:
-            raise UserError(
-                f"there are questions in {', '.join(missing)} but collections only in {', '.join(self.languages)}:"
-                " build the missing ones or ask in fewer languages"
-            )
-        self.runner.check([(question, (program or self.program)(question), 0) for question in questions])
+        """Checks questions before their episodes are run; see `check_questions`."""
+        check_questions(questions, self.method, self.languages, self.runner, program)
 
     def _handed_over(self, params: PyTree) -> dict[int, PyTree]:
         """Returns copies of the parameters for this process's lanes; all processes call it together."""
@@ -182,6 +165,12 @@ class Rollouts:
     def abandon(self) -> None:
         """Stops the rollout that another thread samples, before its next block, and every later rollout."""
         self._abandoned.set()
+
+    def _between(self) -> None:
+        """Ends the sampling between two passes: after a signal, or because the rollout is abandoned."""
+        raise_stopped()
+        if self._abandoned.is_set():
+            raise Abandoned
 
     def begin(self, groups: Sequence[Coupled], first_number: int, *, step: int) -> Rollout:
         """Returns the rollout of groups to learn from.
@@ -225,7 +214,7 @@ class Rollouts:
             before = dataclasses.replace(sampler.statistics)
             runner = self._running[lane] = dataclasses.replace(self.runners[lane], **settings)
             records: list[EpisodeRecord] = []
-            for record in runner.stream(shares[lane], abandoned=self._abandoned):
+            for record in runner.stream(shares[lane], between=self._between):
                 records.append(record)
                 yield record
             records.sort(key=lambda record: record.episode)
@@ -261,7 +250,11 @@ class Rollouts:
                 pool.submit(run, lane).add_done_callback(events.put)
             running = len(self.runners)
             while running:
-                event = events.get()
+                try:
+                    event = events.get(timeout=WAIT_SECONDS)
+                except queue.Empty:
+                    raise_stopped()
+                    continue
                 if isinstance(event, EpisodeRecord):
                     yield event
                 else:
@@ -289,6 +282,33 @@ class Rollouts:
         elif rollout.failure is not None:
             raise rollout.failure
         return sorted(itertools.chain(*results), key=lambda result: result.lane)
+
+
+def check_questions(
+    questions: Iterable[Question],
+    method: Method,
+    languages: Sequence[str],
+    runner: Runner,
+    program: ProgramOf | None = None,
+) -> None:
+    """Checks questions before their episodes are run.
+
+    There must be questions, collections in their languages and the tools that their programs offer, and the prompts
+    must fit the context. `program` builds the program of a question, by default the method's.
+    """
+    questions, program = list(questions), program or method.program_for(languages)
+    if not questions:
+        raise UserError("there is no question to ask: name another split, other languages or other files")
+    for question in questions:
+        if fault := fault_of(question.text):
+            raise UserError(f"the question {question.coupling} in {question.language} {fault}: {question.text[:60]!r}")
+    missing = sorted({question.language for question in questions} - set(languages))
+    if missing and method.native_collections:
+        raise UserError(
+            f"there are questions in {', '.join(missing)} but collections only in {', '.join(languages)}:"
+            " build the missing ones or ask in fewer languages"
+        )
+    runner.check([(question, program(question), 0) for question in questions])
 
 
 def assign_lanes(groups: Sequence[Coupled], count: int) -> list[int]:

@@ -111,17 +111,18 @@ def sft(
     optimizer = optimizer.with_updates(1, steps)
     drawn = functools.partial(rows_of_step, len(table), seed=seed, size=rows_per_step)
 
-    rollouts = None  # of the evaluation
+    rollouts, trained_on = None, dict[str, Any]()  # of the evaluation
     if evaluation is not None:
         if method is None or collections is None or lanes is None:
             raise UserError(
                 "sft.evaluation needs a program: set sft.method, .collections and .lanes, or sft.evaluation to None"
             )
+        evaluation, trained_on = evaluation.after_training(context.demonstrated)
         rollouts = Rollouts(lanes, policy, collections, method, seed)
         evaluation.check(rollouts)
     hashes = content_hashes(policy, collections, evaluation.questions if evaluation else ())
     hashes |= {"rows": rows_fingerprint(table), "validation_rows": rows_fingerprint(validation)}
-    about, config = provenance(seed=seed, hashes=hashes), operative_config()
+    about, config = provenance(seed=seed, hashes=hashes) | trained_on, operative_config()
     with (
         open_run(output_dir, config=config, about=about, may_change=MAY_CHANGE) as run,
         Checkpoints(run.checkpoints, base=frozen_fingerprint(policy)) as checkpoints,

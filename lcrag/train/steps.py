@@ -128,7 +128,7 @@ class StepCheckpoints:
         finally:
             self._signals.__exit__()
         if error is None:
-            self._signals.raise_held()  # a signal to this process alone, after the last agreement
+            self._signals.raise_noted()  # a signal to this process alone, after the last agreement
 
     def interruptible(self) -> contextlib.AbstractContextManager[None]:
         """Returns a block that a signal can end at any point by `Stopped`; it must not change the state.
@@ -151,7 +151,7 @@ class StepCheckpoints:
             number = int(multihost_utils.process_allgather(np.int32(number)).max())
         if number:
             self._signals.number = number  # which any of the processes may have received
-            self._signals.raise_held()
+            self._signals.raise_noted()
 
     def _save(self, validation_loss: float | None = None) -> None:
         if self._done > self._saved:

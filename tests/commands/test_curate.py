@@ -27,13 +27,14 @@ from support.pretended_collections import PretendedCollections
 from lcrag import main
 from lcrag.atlas import build_world
 from lcrag.atlas.world import comparison_questions, conjunction_questions
+from lcrag.commands.curate import curated as compared
 from lcrag.commands.curate import demonstrations, golden_plans, selection
 from lcrag.curation.playing import WritingTeacher, endpoint_teacher, play
 from lcrag.data.questions import Question
 from lcrag.data.rows import jsonl_questions
 from lcrag.episodes import Chat
 from lcrag.episodes.running_episode import ContextTokenizer
-from lcrag.errors import UserError
+from lcrag.errors import AbsentError, UserError
 from lcrag.methods.globalrag.golden import golden_trajectory, plan_teacher
 from lcrag.methods.globalrag.plans import golden_plans as plans_in
 from lcrag.methods.rag_r1.curation import KINDS, oracle_teacher
@@ -41,6 +42,7 @@ from lcrag.methods.rag_r1.program import rag_r1
 from lcrag.methods.translate_r1.pipeline import ModelRequest
 from lcrag.policy import initialise, load_tokenizer, save_hugging_face
 from lcrag.rewards import token_f1
+from lcrag.train.evaluation import Evaluation
 
 WORLD = build_world(0)
 SMALL = dataclasses.replace(WORLD, facts=WORLD.facts[:5], chains=())  # its fingerprint takes no time
@@ -627,3 +629,17 @@ def test_a_checkpoint_on_this_machine_that_cannot_translate(source, tmp_path):
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["languages"][0]["removed"]["forward translation"] == {"no output": 1}
     assert report["requests"] == {"translator": 1}
+
+
+def test_questions_of_the_evaluation_are_not_curated_unless_it_allows_that():
+    questions = [Question(id=id, dataset="d", language="en", text=f"{id}?", answers=("a",)) for id in "12"]
+
+    def absent():
+        raise AbsentError("there is no file")
+
+    assert compared(questions) == compared(questions[:1], lambda: Evaluation(questions=questions[1:])) == {}
+    with pytest.raises(UserError, match="1 of 2 held-out questions are also trained on"):
+        compared(questions[:1], lambda: Evaluation(questions=questions))
+    allowed = compared(questions[:1], lambda: Evaluation(questions=questions, allow_overlap=True))
+    assert "1 of 2" in allowed["overlap"]
+    assert "not compared" in compared(questions, absent)["overlap"]

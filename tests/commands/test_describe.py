@@ -1,14 +1,35 @@
 """`lcrag describe`: what would run, without weights; its figures are those of the command itself."""
 
 import json
+import shutil
+import types
 
 import gin
+import jax
 import pytest
 
-from lcrag.commands.describe import PAPERS, SILENT, description, plain, shown, source_text, stated, value_of
+from lcrag.commands.compile import AbstractRun, lower
+from lcrag.commands.describe import (
+    PAPERS,
+    SILENT,
+    budgets,
+    description,
+    plain,
+    prepare,
+    shown,
+    source_text,
+    stated,
+    value_of,
+)
 from lcrag.config import configure
+from lcrag.episodes import Observe
 from lcrag.errors import UserError
+from lcrag.files import WEIGHTS
+from lcrag.learning import PolicyGradient
 from lcrag.main import run
+from lcrag.policy import make_mesh
+from lcrag.retrieval.collections import META
+from lcrag.train.method import Method
 
 PLATFORM = "platform/h100_8.gin"
 FOLDERS = {"LcRL": "lcrl", "R-Search": "r_search", "RAG-R1": "rag_r1", "GlobalRAG": "globalrag"}
@@ -183,7 +204,7 @@ def test_the_judge_of_translate_r1_is_a_difference_until_it_is_named_and_its_dom
     own = [f"{part}/jsonl_questions.files = ({str(tmp_path / 'own.jsonl')!r},)" for part in ("train", "held_out")]
     with pytest.raises(UserError, match="domain summarisation, which a judge scores"):
         of_paper("Translate-R1", bindings=own)
-    own.append("train.questions_per_step = 1")
+    own += ["train.questions_per_step = 1", "Evaluation.allow_overlap = True"]
     of_paper("Translate-R1", "judge/endpoint.gin", bindings=[*judge, *own])
     found = of_paper("Translate-R1", bindings=[*own, "domain_reward.stand_in = True"])["differences"]
     assert "domain_reward.stand_in" in [row["setting"] for row in found]
@@ -230,3 +251,115 @@ def test_what_differs_from_the_paper_is_listed():
     assert (row["paper"], row["value"], row["why"]) == (256, 12, "")
     assert "train.steps" not in by_name
     assert by_name["ENCODER"]["why"]
+
+
+# --- What the command would refuse is refused before anything is loaded.
+
+
+def question(number, language="en", text="Question {}?"):
+    return {"id": str(number), "language": language, "question": text.format(number), "answers": ["a", "b"]}
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Writes questions of one's own; returns the files and bindings of an experiment on the atlas that asks them."""
+
+    def written(trained, held_out):
+        sides, bindings = {"train": trained, "held_out": held_out}, ["train.questions_per_step = 2"]
+        for side, rows in sides.items():
+            path = tmp_path / f"{side}.jsonl"
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            bindings.append(f"{side}/jsonl_questions.files = ({str(path)!r},)")
+        return bindings
+
+    return written
+
+
+OWN = ("lcrl/atlas.gin", "data/jsonl.gin")
+SEVERAL = [question(number, code) for number in range(4) for code in ("en", "fi")]
+HELD_OUT = [question(number, text="Is {} held out?") for number in range(9, 12)]
+
+
+def command_line(command, files, bindings, *options):
+    return [command, *(f"--gin_file={name}" for name in files), *(f"--gin.{each}" for each in bindings), *options]
+
+
+@pytest.mark.parametrize("command", ["describe", "train"])
+@pytest.mark.parametrize(
+    ("trained", "held_out", "bindings", "said"),
+    [
+        (SEVERAL, SEVERAL, (), "8 of 8 held-out questions are also trained on"),
+        (SEVERAL, HELD_OUT, ("load_collections.folder = {tmp}", "COLLECTIONS = @load_collections()"), "only in en"),
+        (SEVERAL, HELD_OUT, ("policy.folder = {tmp}",), "no tokenizer in"),
+        (SEVERAL, HELD_OUT, ("Sampler.context = 20",), "holds 20"),
+        (SEVERAL, HELD_OUT, ("Runner.temperature = 0.0",), "learning needs a positive one"),
+        (SEVERAL, HELD_OUT, ("train.staleness = 1",), "only a correction makes right"),
+        ([*SEVERAL, {"id": "8"}], HELD_OUT, (), "line 9"),
+    ],
+)
+def test_what_train_refuses_is_refused_before_a_model_is_loaded(
+    command, trained, held_out, bindings, said, own, tmp_path, capsys, monkeypatch
+):
+    def loaded(*_, **__):
+        raise AssertionError("a model was loaded")
+
+    for name in ("lcrag.train.steps.load_hugging_face", "lcrag.retrieval.collections.load_encoder"):
+        monkeypatch.setattr(name, loaded)
+    shutil.copy(WEIGHTS / "cold_start" / "config.json", tmp_path / "config.json")
+    (tmp_path / "en").mkdir()
+    meta = {"language": "en", "count": 1, "dimensions": 8, "fingerprint": "", "encoder": "", "index": {}}
+    monkeypatch.setattr("lcrag.commands.describe.read_meta", lambda _: types.SimpleNamespace(**meta))
+    (tmp_path / "en" / META).write_text("{}")
+    made = [*own(trained, held_out), *(each.format(tmp=repr(str(tmp_path))) for each in bindings)]
+    words = ["train"] if command == "describe" else [f"--output_dir={tmp_path / 'out'}"]
+    assert run(command_line(command, OWN, made, *words)) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_overlap_can_be_allowed_and_languages_are_those_that_are_trained(own):
+    read(*OWN, bindings=[*own(SEVERAL, SEVERAL), "Evaluation.allow_overlap = True"])
+    plan = prepare("train")
+    evaluation, about = plan.given["evaluation"].after_training(plan.given["questions"])
+    assert about["overlap"].startswith("8 of 8")
+    assert set(about["seen_languages"]) == {"en", "fi"} == set(evaluation.languages_seen)
+
+
+@pytest.mark.parametrize(
+    "row", [{"question": "Question 1?", "language": "en"}, {"opening": ["Question: question 1\n"]}]
+)
+def test_rows_of_demonstrations_that_ask_a_held_out_question_are_refused(row, own, tmp_path):
+    turns = [{"by": "policy", "text": "<answer> a</answer>"}]
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "P", "turns": turns} | row) + "\n")
+    files = (*OWN, "baselines/sft.gin", "data/demonstrations.gin")
+    bindings = [f"demonstration_files.files = ({str(tmp_path / 'rows.jsonl')!r},)"]
+    with pytest.raises(UserError, match="[12] of 8 held-out questions"):
+        described("sft", *files, bindings=[*own(HELD_OUT, SEVERAL), *bindings])
+    described("sft", *files, bindings=[*own(SEVERAL, HELD_OUT), *bindings])
+
+
+def test_nothing_is_claimed_of_a_program_of_ones_own(capsys):
+    def look_up(question, languages, *, passages: int = 2):
+        yield Observe(question.text)
+
+    method = Method(name="own", program=look_up, reward=lambda episodes: {})
+    found = budgets(method, generation=10, context=100, prompt=5)
+    assert [found[name] for name in ("searches", "longest_tokens", "fits_context")] == [None] * 3
+
+
+@pytest.mark.parametrize(("command", "remat"), [("train", "none"), ("train", "full"), ("sft", "none")])
+def test_the_bound_of_the_memory_holds_by_xlas_own_account(command, remat):
+    files = ("lcrl/atlas_sft.gin" if command == "sft" else "lcrl/atlas.gin",)
+    found = described(command, *files, bindings=[f"Computation.remat = '{remat}'", "mesh.data = 1"])["memory"]
+    plan = prepare(command)
+    run = AbstractRun(
+        plan.config,
+        make_mesh(devices=jax.devices()[:1]),
+        plan.lanes,
+        objective=PolicyGradient(),
+        optimizer=plan.given["optimizer"],
+        layout=plan.given["layout"],
+    )
+    temporaries = lower(run, "update")[0].compile().memory_analysis().temp_size_in_bytes
+    assert temporaries <= sum(found["update_bytes"].values()) <= 4 * temporaries
+    assert found["peak_bytes"] == found["device_bytes"] + sum(found["update_bytes"].values())
+    assert found["fits_machine"]

@@ -73,7 +73,7 @@ MISTAKES = [
     ),
     (
         f"evaluate {QUICKSTART} --gin.policy.folder='nowhere' --gin.Evaluation.questions=@a/xquad_questions()"
-        f" --gin.a/xquad_questions.folder='gone' {OUTPUT}",
+        f" --gin.a/xquad_questions.folder='gone' --gin.a/xquad_questions.split='test' {OUTPUT}",
         "there is no folder gone with the files of xquad",
     ),
     (f"sft {QUICKSTART} --gin.policy.folder='nowhere' --gin.train.steps=3 {OUTPUT}", "train.steps has no effect"),

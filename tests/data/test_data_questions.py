@@ -21,6 +21,7 @@ from lcrag.data.questions import (
     known_languages,
     language_of,
     limited,
+    overlap,
     rows_of_step,
     script_of,
     scripts_of,
@@ -202,3 +203,35 @@ def test_the_scripts_of_codes_with_more_subtags(code, scripts, everywhere):
 @pytest.mark.parametrize("text", ["Who?", "Who？", "من؟", "ማን፧", "Ποιος;", "ո՞վ՞", "Who?\u200f", "Who? ", "ឈ្មោះអ្វី ?"])
 def test_a_question_mark_of_any_script_is_enough(text):
     assert with_question_mark(text) == text.strip()
+
+
+def asked(id, language, text, *answers, dataset="own"):
+    return Question(id=id, dataset=dataset, language=language, text=text, answers=answers)
+
+
+TRAINED = [
+    asked("1", "en", "Where is Chad?", "in Africa", "Africa"),
+    asked("2", "fi", "Missä on Tšad?", "Afrikassa", "Africa"),
+    asked("", "", "A line of a prompt whose language is not known", dataset=""),
+]
+
+
+@pytest.mark.parametrize(
+    ("held_out", "found"),
+    [
+        (asked("9", "en", "where is  CHAD", "here", dataset="other"), True),  # its words, whatever its id and data set
+        (asked("9", "de", "Where is Chad?", "here", dataset="other"), False),  # in another language
+        (asked("2", "ru", "Где Чад?", "в Африке", "AFRICA"), True),  # another language of a trained question
+        (asked("2", "ru", "Где Чад?", "в Африке"), False),  # an id that two files have by chance
+        (asked("2", "ru", "Где Чад?", "Africa", dataset="other"), False),
+        (asked("9", "sw", "a line of a prompt, whose language is not known!", "x"), True),
+    ],
+)
+def test_questions_that_are_trained_on_too_are_found(held_out, found):
+    assert overlap(TRAINED, [held_out, asked("7", "en", "Another one?", "Africa")]) == [held_out] * found
+
+
+@given(st.lists(st.sampled_from(QUESTIONS), max_size=9), st.lists(st.sampled_from(QUESTIONS), max_size=9))
+def test_what_both_ask_overlaps_and_nothing_overlaps_nothing(trained, held_out):
+    assert [each for each in held_out if each in trained and each not in overlap(trained, held_out)] == []
+    assert overlap([], held_out) == overlap(trained, []) == []

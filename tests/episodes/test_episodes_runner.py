@@ -83,7 +83,12 @@ def test_records_are_yielded_as_episodes_finish():
 
 def test_an_abandoned_run_leaves_the_sampler_usable():
     r, abandoned = runner(fickle), threading.Event()
-    stream = r.stream(lcrl_programs(24), abandoned=abandoned)
+
+    def between():
+        if abandoned.is_set():
+            raise Abandoned
+
+    stream = r.stream(lcrl_programs(24), between=between)
     next(stream)
     abandoned.set()
     with pytest.raises(Abandoned):
@@ -100,6 +105,24 @@ def test_the_wait_for_searches_is_measured():
     started = time.monotonic()
     r.run(lcrl_programs(2))
     assert 0.05 <= r.statistics.retrieval_wait_seconds <= time.monotonic() - started
+
+
+def test_a_run_that_waits_for_a_search_can_be_ended():
+    r, searching = runner(fickle, slots=4), threading.Event()
+
+    def between():
+        if searching.is_set():
+            raise Abandoned
+
+    def search(*_):
+        searching.set()
+        time.sleep(60)
+
+    r.search = search
+    before = time.monotonic()
+    with pytest.raises(Abandoned):
+        list(r.stream(lcrl_programs(24), between=between))
+    assert time.monotonic() - before < 30
 
 
 def test_each_token_knows_who_wrote_it():

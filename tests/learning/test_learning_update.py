@@ -31,7 +31,7 @@ from lcrag.learning import (
     make_update,
     pack,
 )
-from lcrag.learning.learners import policy_update
+from lcrag.learning.learners import packed, policy_update
 from lcrag.learning.sequence_packing import arrange, first_fit_decreasing
 from lcrag.learning.update import make_gradients, place_batch
 from lcrag.policy import make_mesh
@@ -180,6 +180,20 @@ def test_packing_and_accumulation_are_only_a_layout(objective):
     equal(gradients(new_params(), packed), expected, rtol=1e-5, atol=1e-6)
     assert min(two_lengths.used) > 0
     equal(gradients(new_params(), two_lengths), expected, rtol=1e-5, atol=1e-6)
+
+
+@given(st.integers(1, 9), st.integers(1, 3), st.sampled_from((None, 6)), st.integers(0, 2**31))
+def test_as_many_episodes_have_one_shape_however_well_they_pack(count, rows, short, seed):
+    """The update would be compiled again for each number of micro-batches."""
+    layout = Layout(rows=rows, row_lengths=(12,), short_row_length=short, policy_shares=(1.0,), min_episodes=16)
+    lengths = np.random.default_rng(seed).integers(2, 13, size=(2, count))
+    batches = [
+        packed([Trajectory(np.ones(n, np.int32), np.arange(n) > 0, np.zeros(n)) for n in each], layout, 1)
+        for each in lengths
+    ]
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(batch)] for batch in batches]
+    assert shapes[0] == shapes[1]
+    assert sum(batches[0].used) <= len(batches[0].mask)
 
 
 def test_the_entropy_bonus_is_aggregated_like_the_loss():

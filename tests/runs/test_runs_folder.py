@@ -411,3 +411,10 @@ def test_names_and_paths_are_printed_as_they_are(capsys):
     assert "runs/[red]/x[/y]" in shown
     assert "runs/[bold]/[/]" in shown
     assert "a[/b] [red]" in shown
+
+
+def test_an_evaluation_adds_nothing_to_the_results_of_a_run(tmp_path):
+    check_folder(tmp_path, "evaluate", "", None)
+    (tmp_path / "config.gin").write_text("train.seed = 0\n")
+    with pytest.raises(UserError, match="holds a run"):
+        check_folder(tmp_path, "evaluate", "", None)

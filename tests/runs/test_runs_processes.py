@@ -1,10 +1,12 @@
 """Signals, the compilation cache, and how little is imported."""
 
+import concurrent.futures
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -19,6 +21,7 @@ from lcrag.runs.processes import (
     Stopped,
     exit_status,
     join,
+    raise_stopped,
     set_compilation_cache,
     stopped_by_signals,
 )
@@ -31,11 +34,26 @@ def handlers_are_restored():
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
-def test_sigterm_ends_a_block_at_once_as_ctrl_c_does():
-    for number, error, status in ((signal.SIGTERM, Stopped, 143), (signal.SIGINT, KeyboardInterrupt, 130)):
-        with pytest.raises(error) as stopped, stopped_by_signals():
-            signal.raise_signal(number)
-        assert exit_status(stopped.value) == status
+@pytest.mark.parametrize("number", SIGNALS)
+def test_no_handler_raises_and_a_block_ends_where_it_can(number):
+    done = []
+    with pytest.raises(Stopped) as stopped, stopped_by_signals():
+        raise_stopped()
+        signal.raise_signal(number)
+        done.append("in the middle of a lock")
+        raise_stopped()
+        done.append("never")
+    assert exit_status(stopped.value) == 128 + number
+    with pytest.raises(Stopped), stopped_by_signals():
+        signal.raise_signal(number)
+        done.append("at the end")
+    assert done == ["in the middle of a lock", "at the end"]
+
+
+def test_another_thread_raises_nothing():
+    with pytest.raises(Stopped), stopped_by_signals(), concurrent.futures.ThreadPoolExecutor(1) as pool:
+        signal.raise_signal(signal.SIGTERM)
+        pool.submit(raise_stopped).result()
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -43,12 +61,13 @@ def test_a_signal_is_deferred(number):
     with HeldSignals() as held:
         signal.raise_signal(number)
         signal.raise_signal(signal.SIGTERM)
+        raise_stopped()
         assert held.number == number
         with pytest.raises(Stopped) as stopped, held.let_through():
             raise AssertionError("a deferred signal ends the next block before it begins")
     assert exit_status(stopped.value) == 128 + number
     with pytest.raises(Stopped):
-        held.raise_held()
+        held.raise_noted()
 
 
 def test_a_signal_is_let_through_where_it_may_be():
@@ -58,18 +77,58 @@ def test_a_signal_is_let_through_where_it_may_be():
             done.append("undisturbed")
         with pytest.raises(Stopped), held.let_through():
             signal.raise_signal(signal.SIGTERM)
+            raise_stopped()
             done.append("never")
         signal.raise_signal(signal.SIGTERM)  # shutdown is not disturbed
+        raise_stopped()
     assert done == ["undisturbed"]
 
 
+def test_a_signal_before_a_held_block_is_known_in_it():
+    with pytest.raises(Stopped), stopped_by_signals():
+        signal.raise_signal(signal.SIGTERM)
+        with HeldSignals() as held:
+            assert held.number == signal.SIGTERM
+            held.raise_noted()
+
+
 @pytest.mark.parametrize("first", SIGNALS)
-def test_ctrl_c_after_another_signal_waits_for_nothing(first):
-    with HeldSignals():
+def test_ctrl_c_after_another_signal_saves_nothing(first):
+    with HeldSignals() as held:
         signal.raise_signal(first)
+        signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt) as interrupted:
-            signal.raise_signal(signal.SIGINT)
+            held.raise_noted()
     assert not isinstance(interrupted.value, Stopped)
+
+
+# A command in a process of its own: what it does until a signal comes.
+BUSY = {
+    "waits for a thread": "stack.enter_context(futures.ThreadPoolExecutor(1)).submit(time.sleep, 60).result()",
+    "computes in one instruction": "hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)",
+    "holds the signal": "stack.enter_context(HeldSignals()); say(); time.sleep(60); time.sleep(60)",
+}
+
+
+@pytest.mark.parametrize(("busy", "signals"), [*((name, (15,)) for name in list(BUSY)[:2]), (list(BUSY)[2], (15, 2))])
+def test_a_command_that_does_not_get_to_a_signal_is_ended(busy, signals):
+    code = (
+        "import contextlib, hashlib, time, concurrent.futures as futures\n"
+        "from lcrag.runs.processes import HeldSignals, end_process, stopped_by_signals\n"
+        "say = lambda: print('begun', flush=True)\n"
+        "with stopped_by_signals(lambda number: end_process(128 + number)), contextlib.ExitStack() as stack:\n"
+        f"    say()\n    {BUSY[busy]}\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        time.sleep(0.5)
+        for number in signals:
+            process.send_signal(number)
+            time.sleep(0.5)
+        killing = threading.Timer(60, process.kill)
+        killing.start()
+        assert process.wait() == 128 + signals[-1]
+        killing.cancel()
 
 
 def test_a_signal_that_the_process_was_started_to_ignore_stays_ignored():

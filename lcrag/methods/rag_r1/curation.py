@@ -30,7 +30,7 @@ KINDS = (
     *("completion", "episode"),
 )
 WRONG_AT_FIRST, RIGHT_AT_FIRST = "wrong at first", "right at first"
-_OPENING = ("dataset", "question_id", "language", "prompt", "system", "opening")
+_OPENING = ("dataset", "question_id", "language", "question", "golds", "prompt", "system", "opening")
 
 
 def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:

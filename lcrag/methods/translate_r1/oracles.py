@@ -175,6 +175,7 @@ def comprehension_demonstrations(
       end_of_sequence: Whether to train on an end-of-sequence token after the answer.
     """
     program, search = row_context.played()
+    row_context.demonstrated.extend(questions)
     encoder = row_context.encoder(end_of_sequence)
     tasks = ComprehensionTasks(world())
 
