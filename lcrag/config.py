@@ -25,7 +25,7 @@ import gin
 
 from lcrag.errors import TRAIL, UserError, check_type, closest, one_line
 from lcrag.files import is_remote
-from lcrag.runs.folder import expect_used
+from lcrag.runs.folder import Macro, expect_used, parse_statements
 
 PACKAGE = Path(__file__).resolve().parent
 NO_VALUE = re.compile(
@@ -271,11 +271,11 @@ def _as_sentence(place: str) -> Iterator[None]:
             what = f"{error.filename} begins with a byte order mark, which gin does not read: save it without one"
         elif isinstance(error, SyntaxError) and str(error.filename).endswith(".py"):  # a module that a file imports
             where, what = f"{error.filename}:{error.lineno}", f"Python does not read this line: {error.msg}"
-        elif isinstance(error, SyntaxError) or "literal" in what:
-            what = (
-                re.sub(": <ast.*>", "", what)
-                + "; a text needs quotes (NAME.parameter='\"text\"' in a shell), True, False and None a capital"
-            )
+        elif isinstance(error, SyntaxError):
+            if place.startswith("--gin_file") and error.filename:
+                where = f"{error.filename}:{error.lineno}"
+            what = re.sub("(?s:.*)Failed to parse token ('.*')(?s:.*)", r"\1 is no value", error.msg).rstrip(".")
+            what += "; a text needs quotes (NAME.parameter='\"text\"' in a shell), True, False and None a capital"
         elif isinstance(error, TypeError) and "PathLike" in what:  # gin looks for files in Python's packages too
             what = (
                 "a folder named like one of gin's, such as lcrl/, lies on Python's path, where gin takes it for a"
@@ -292,9 +292,16 @@ def _begins_with_mark(name: str | None) -> bool:
 
 @contextlib.contextmanager
 def missing_as_sentence() -> Iterator[None]:
-    """Turns the exception for a parameter of a configurable without a value into a UserError."""
+    """Turns the exception for a parameter without a value into a UserError; names the macro of a refused value."""
     try:
         yield
+    except UserError as error:
+        refused = re.match(r"(?:\w+/)*(\w+\.\w+)(?= is )", str(error))
+        values = parse_statements(gin.config_str()) if refused else {}
+        macros = [value for key, value in values.items() if refused and key.rpartition("/")[2] == refused[1]]
+        if refused is None or not macros or not isinstance(macros[0], Macro):
+            raise
+        raise UserError(f"{refused[0]}, which {macros[0]} sets,{str(error)[refused.end() :]}") from error
     except (TypeError, RuntimeError) as error:
         message = str(error)
         found = NO_VALUE.search(message)

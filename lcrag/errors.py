@@ -1,10 +1,12 @@
 """The exception for a user's mistake, which becomes one line without a traceback."""
 
 import difflib
+import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 from beartype import BeartypeConf, beartype
 
@@ -63,13 +65,36 @@ _TYPES = BeartypeConf(is_color=False, is_pep484_tower=True, violation_type=UserE
 
 
 def typed(decorated: Decorated) -> Decorated:
-    """Decorates what gin files bind: a value of a wrong type is a user's mistake. An int is a float."""
+    """Decorates what gin files bind: a value of a wrong type is a user's mistake. An int is a float.
+
+    One text is given where a sequence of texts is meant, as a sequence of itself.
+    """
     checked: Any = beartype(conf=_TYPES)(decorated)
-    checked.checks_types = True
-    # gin reads parameters and defaults from the outermost function, where beartype adds hidden ones of its own.
     called: Any = checked.__init__ if inspect.isclass(checked) else checked
+    # gin reads parameters and defaults from the outermost function, where beartype adds hidden ones of its own.
     called.__signature__ = inspect.signature(inspect.unwrap(called))
+    if texts := [each.name for each in called.__signature__.parameters.values() if takes_texts(each.annotation)]:
+
+        @functools.wraps(called)
+        def listing(*arguments: Any, **named: Any) -> Any:
+            alone = {name: (named[name],) for name in texts if isinstance(named.get(name), str)}
+            return called(*arguments, **named | alone)
+
+        if inspect.isclass(checked):
+            checked.__init__ = listing
+        else:
+            checked = listing
+    checked.checks_types = True
     return checked
+
+
+def takes_texts(hint: Any) -> bool:
+    """Whether a type hint is of a sequence of texts, or of paths as texts, and not of one text."""
+    kinds = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return str not in kinds and any(
+        get_origin(kind) in (Sequence, Collection, tuple) and str in (item := get_args(kind)[0], *get_args(item))
+        for kind in kinds
+    )
 
 
 def lookup(options: Mapping[str, Option], name: str, what: str) -> Option:

@@ -302,6 +302,8 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
 # --- Results of a run ---
 
 PLACE_NAMES = {"all": "all languages", "seen": "training languages", "zero_shot": "zero-shot"}
+LINES = 20  # of a summary
+FEW_ANSWERED = 0.9  # a summary says why less are answered
 INTERVAL = "±: half of the 95 % interval over questions."
 
 
@@ -337,19 +339,11 @@ def comparison_table(
         texts = ["–" if row is None else value_text(row, interval=False) for row in sides(place, metric)]
         return Cell(" → ".join(texts) if any(sides(place, metric)) else "–")
 
-    def difference(place: Place) -> Cell:
-        paired = differences.get((place, first))
-        if paired is None:
-            return Cell("–")
-        value, half = paired.value, paired.half
-        tone: Tone = "better" if value > half else "worse" if value < -half else "level"
-        return Cell(f"{'-' if value < 0 else '+'}{_number(abs(value))}{_half(half)}", tone)
-
     def line(place: Place) -> tuple[Cell, ...]:
         return (
             Cell(place_name(place)),
             change(place, first),
-            difference(place),
+            _difference(differences.get((place, first))),
             *(Cell(value_text(index.get((method, place, first)))) for method in references),
             *(change(place, metric) for metric in others),
         )
@@ -361,6 +355,50 @@ def comparison_table(
         header=("", names[0], "difference", *references, *names[1:]),
         sections=tuple(tuple(line(place) for place in section) for section in known if section),
         note=f"{before} → {after}. {INTERVAL} Marked where a difference's excludes 0.{judged_note(metrics)}",
+    )
+
+
+def _difference(paired: Estimate | None) -> Cell:
+    """The cell of a difference, coloured where its interval excludes 0."""
+    if paired is None:
+        return Cell("–")
+    value, half = paired.value, paired.half
+    tone: Tone = "better" if value > half else "worse" if value < -half else "level"
+    return Cell(f"{'-' if value < 0 else '+'}{_number(abs(value))}{_half(half)}", tone)
+
+
+def summary_table(
+    title: str, sections: Mapping[str, Mapping[str, Mapping[str, Row | Estimate]]], metrics: Sequence[str]
+) -> Table:
+    """Returns a table for 80 columns and one screen, with a line for each metric.
+
+    Args:
+      sections: Title of a section -> column -> metric -> a result, or a difference. Four columns are shown.
+      metrics: Of many sections only the first ones are shown.
+    """
+    columns = list(dict.fromkeys(column for section in sections.values() for column in section))[:4]
+    lines: dict[str, list[tuple[Cell, ...]]] = {}
+    note = INTERVAL
+    for name, section in sections.items():
+        for column, results in section.items():
+            rows = {metric: result for metric, result in results.items() if isinstance(result, Row)}
+            if "answered" in rows and rows["answered"].value < FEW_ANSWERED:
+                note += f" {name}, {column}: {unanswered_note(rows)}"
+        known = [metric for metric in metrics if any(metric in column for column in section.values())]
+        lines[name] = []
+        for metric in known[: max(1, LINES // len(sections))]:
+            values = [section.get(column, {}).get(metric) for column in columns]
+            texts = (
+                _difference(each) if isinstance(each, Estimate) else Cell(value_text(each).partition(" (")[0])
+                for each in values
+            )
+            lines[name].append((Cell(METRIC_NAMES[metric]), *texts))
+    return Table(
+        title=title,
+        header=("", *columns),
+        sections=tuple(map(tuple, lines.values())),
+        section_titles=tuple(lines),
+        note=note,
     )
 
 

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import pathlib
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, closing, opening
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import (
     Answered,
+    Estimate,
     Row,
     Table,
     compare,
@@ -31,6 +33,7 @@ from lcrag.evaluation import (
     read_training_log,
     replace_rows,
     step_size,
+    summary_table,
     to_markdown,
     to_rich,
 )
@@ -44,7 +47,7 @@ from lcrag.rewards import Reward
 from lcrag.rewards.text import is_visible
 from lcrag.runs import is_writer, read_configured, write_json_lines
 from lcrag.runs.display import make_console, progress_display
-from lcrag.runs.folder import CONFIG, RUN, read_provenance
+from lcrag.runs.folder import CONFIG, RUN, read_provenance, stored
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
 from lcrag.train.rollout import Rollouts, in_order
@@ -145,6 +148,10 @@ class Evaluation:
         if params is not None:
             rollouts.set_params(params)
             identity = f"{parameter_fingerprint(params)} {records_fingerprint(self.questions)}"
+        console = console or make_console()
+        when = {BEFORE: "before training", AFTER: "after training"}.get(label, label)
+        asked = f"{len(self.questions):,} question{'s' if len(self.questions) > 1 else ''}"
+        console.print(f"evaluating {when}: {asked}, {' and '.join(self.temperatures)}", highlight=False, soft_wrap=True)
         rows: list[Row] = []
         saved: list[pathlib.Path] = []
         about = {"model": name or rollouts.policy.name, "split": self.split}
@@ -157,7 +164,7 @@ class Evaluation:
                 answered, episodes, seconds = self._ask(
                     rollouts,
                     method,
-                    console or make_console(),
+                    console,
                     saved[-1] if identity else None,
                     identity,
                     temperature=temperature,
@@ -369,6 +376,11 @@ def add_rows(folder: pathlib.Path, rows: Sequence[Row]) -> None:
 METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
 PAPERS = "c3_recall_bergen"  # LcRL's tables; before and after are compared by the c3 recall that is rewarded
 REWARDED = ("reward", "tool_rate", "tool_calls")  # instead of METRICS, if answers are rewarded by their domains
+# What a run prints at its end.
+SUMMARY = (
+    *(PAPERS, "c3_recall", "flexible_exact_match", "squad_exact_match", "correct_language", "searches", "answered"),
+    *("failed", "unscored"),
+)
 COSTS = (
     *("squad_exact_match", "squad_f1", "mixed_f1", "retrieval_rounds"),
     *("sampled_tokens", "total_tokens", "score_per_log_token"),
@@ -404,17 +416,15 @@ def _writer_finds(paths: Iterable[pathlib.Path]) -> bool:
 
 
 def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:
-    """Prints the tables of a finished run and writes `report.md` with training curves, in the writing process only."""
+    """Writes `report.md` of a finished run with training curves and prints its summary, in the writing process only."""
     if not is_writer():
         return
     about = read_provenance(folder / RUN, "command", "started", "commit", "devices", "packages")
     title = str(read_configured(folder / CONFIG).get("Method.name", "Training run"))
     curves = read_training_log(folder / LOG)
-    results = tables(folder, evaluation, about["seed"]) if evaluation is not None else []
+    summary, results = tables(folder, evaluation, about["seed"], title) if evaluation is not None else (None, [])
     times = (phase_table({title: [curves]}), wall_time_table(curves))
     results += [table for table in times if table is not None]
-    for table in results:
-        console.print(to_rich(table))
     size = step_size(curves)
     commit, devices = about["commit"] or "not in a repository", ", ".join(about["devices"])
     versions = {"commit": commit, **about["packages"], "devices": devices}
@@ -441,15 +451,42 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     ]
     path = folder / REPORT
     write_text(path, "\n\n".join(part.strip("\n") for part in parts) + "\n")
-    console.print(f"The report is in {path}")
+    print_end(console, summary, folder)
 
 
-def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Table]:
-    """Returns the tables of a run: before and after training by decoding, then results, costs and plans by policy.
+def print_end(console: Console, summary: Table | None, folder: pathlib.Path) -> None:
+    """Prints what a command ends with: its summary in 80 columns, where the report is, and what to look at next."""
+    if summary is not None:
+        console.print(to_rich(summary), width=min(80, console.width))
+    console.print(f"The report is in {stored(folder / REPORT)}", highlight=False, soft_wrap=True)
+    if any((folder / "episodes").glob("*.jsonl")):
+        place = shlex.quote(str(stored(folder)))
+        console.print(f"next: lcrag view {place}", highlight=False, soft_wrap=True)
 
-    Without an evaluation before training there is nothing to compare, and the first tables are left out.
+
+def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int, name: str) -> tuple[Table, list[Table]]:
+    """Returns the summary of a run with a name, and the tables of its report, see `_tables`, for every data set."""
+    sections: dict[str, dict[str, Mapping[str, Row | Estimate]]] = {}
+    made: list[Table] = []
+    datasets = list(dict.fromkeys(question.dataset for question in evaluation.questions))
+    for dataset in datasets:
+        parts, results = _tables(folder, evaluation, seed, dataset)
+        of = f"{dataset}, " if len(datasets) > 1 else ""
+        sections |= {f"{of}{decoding}": columns for decoding, columns in parts.items()}
+        made += [dataclasses.replace(table, title=f"{of}{table.title}") for table in results]
+    title = f"{name}: held-out questions of {', '.join(datasets)}, all languages"
+    return summary_table(title, sections, SUMMARY if evaluation.reward is None else ("answered", *REWARDED)), made
+
+
+def _tables(
+    folder: pathlib.Path, evaluation: Evaluation, seed: int, dataset: str
+) -> tuple[dict[str, dict[str, Mapping[str, Row | Estimate]]], list[Table]]:
+    """Returns what the summary says of a data set (decoding -> column -> metric -> value), and its tables.
+
+    These are before and after training by decoding, then results, costs and plans by policy. Without an evaluation
+    before training there is nothing to compare, and the first tables are left out.
     """
-    split, questions = evaluation.split, evaluation.questions
+    split, questions = evaluation.split, [each for each in evaluation.questions if each.dataset == dataset]
     metrics = METRICS if evaluation.reward is None else REWARDED
     domains_and_tiers = [
         *(question.domain for question in questions),
@@ -465,7 +502,10 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
     settings: dict[str, Any] = {"seen_languages": evaluation.seen_languages, "languages": evaluation.languages}
     policies = (*((BEFORE,) if evaluation.before else ()), AFTER, *evaluation.references)
     runs = {
-        (label, decoding): [read_answers(path) for path in inference_runs(folder, label, decoding)]
+        (label, decoding): [
+            [answer for answer in read_answers(path) if answer.dataset == dataset]
+            for path in inference_runs(folder, label, decoding)
+        ]
         for decoding in evaluation.temperatures
         for label in policies
     }
@@ -476,6 +516,10 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
         for key, name in names.items()
         for row in metric_rows(answers[key], method=name, model="", split=split, seed=seed, **settings)
     ]
+    differences = {
+        decoding: compare(answers[BEFORE, decoding], answers[AFTER, decoding], split=split, **settings)
+        for decoding in (evaluation.temperatures if evaluation.before else ())
+    }
     compared = [
         comparison_table(
             rows,
@@ -485,10 +529,25 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
             before=names[BEFORE, decoding],
             after=names[AFTER, decoding],
             references=[names[label, decoding] for label in evaluation.references],
-            differences=compare(answers[BEFORE, decoding], answers[AFTER, decoding], split=split, **settings),
+            differences=paired,
         )
-        for decoding in (evaluation.temperatures if evaluation.before else ())
+        for decoding, paired in differences.items()
     ]
+    columns: dict[str, dict[str, Mapping[str, Row | Estimate]]] = {}
+    for decoding in evaluation.temperatures:
+        shown = columns[decoding] = {
+            label: {
+                row.metric: row
+                for row in rows
+                if (row.method, row.split, row.language) == (names[label, decoding], split, "all")
+            }
+            for label in policies
+        }
+        if decoding in differences:
+            paired = {
+                metric: found for (place, metric), found in differences[decoding].items() if place == (split, "all")
+            }
+            columns[decoding] = {BEFORE: shown[BEFORE], AFTER: shown[AFTER], "difference": paired} | shown
     every = ("answered", *(() if evaluation.reward is not None else (PAPERS,)), *metrics)
     by_policy = [
         method_table(rows, f"{title}, all languages", list(names.values()), columns, (split, "all"))
@@ -496,4 +555,4 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
     ]
     plans = {names[key]: [plan_diversity(answers[key])] for key, answered in runs.items() if len(answered) > 1}
     diversity = diversity_table(plans, "Plans of right answers")
-    return [*compared, *by_policy, *([] if diversity is None else [diversity])]
+    return columns, [*compared, *by_policy, *([] if diversity is None else [diversity])]
