@@ -7,5 +7,6 @@ set -euo pipefail
 case $1 in /*) folder=$1 ;; *) folder=$PWD/$1 ;; esac
 cd "$(dirname "$0")/.."
 source launch/environment.sh
-prepare_environment
+prepare_environment ""
+echo "Fetching 190 MB and writing 1 GB into $folder: about a minute"
 .venv/bin/python launch/real_weights.py "$folder"

@@ -158,12 +158,12 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
     gin.clear_config()
     parsed = []
     for name in gin_files:
-        with _as_sentence(f"--gin_file={name}"):
+        with as_sentence(f"--gin_file={name}"):
             parsed.append(gin.parse_config_file(name))
     for binding in bindings:
-        with _as_sentence(f"--gin.{binding.replace(' = ', '=', 1)}"):
+        with as_sentence(f"--gin.{binding.replace(' = ', '=', 1)}"):
             gin.parse_config(binding)
-    with _as_sentence("the configuration"):
+    with as_sentence("the configuration"):
         gin.finalize()
     expect_used(must_be_used)
 
@@ -236,7 +236,7 @@ def check_types(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:
 
 
 @contextlib.contextmanager
-def _as_sentence(place: str) -> Iterator[None]:
+def as_sentence(place: str) -> Iterator[None]:
     """Turns gin's exceptions into a UserError that names the file and line, or the binding."""
     logging.disable(logging.ERROR)  # gin logs every place where it has not found a file
     try:

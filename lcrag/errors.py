@@ -4,9 +4,8 @@ import difflib
 import functools
 import inspect
 import re
-import types
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from beartype import BeartypeConf, beartype
 
@@ -20,6 +19,7 @@ WRONG_TYPE = re.compile(
     r" .*, as (?P<why>.*)"
 )
 CLASS = re.compile(r'<(?:class|protocol ABC) "[\w.]*?(\w+)">')  # as beartype writes it
+TEXTS = re.compile(r"collections\.abc\.(Sequence|Collection)\[str\b")  # a type hint of several texts
 TRAIL = "\n  In call to configurable"  # gin appends the calls that led to an exception
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 # What XLA says without memory; CUDA's libraries, which ask for their own, do not give the reason.
@@ -73,28 +73,21 @@ def typed(decorated: Decorated) -> Decorated:
     called: Any = checked.__init__ if inspect.isclass(checked) else checked
     # gin reads parameters and defaults from the outermost function, where beartype adds hidden ones of its own.
     called.__signature__ = inspect.signature(inspect.unwrap(called))
-    if texts := [each.name for each in called.__signature__.parameters.values() if takes_texts(each.annotation)]:
+    texts = [name for name, each in called.__signature__.parameters.items() if TEXTS.match(str(each.annotation))]
+    if texts:
 
         @functools.wraps(called)
         def listing(*arguments: Any, **named: Any) -> Any:
             alone = {name: (named[name],) for name in texts if isinstance(named.get(name), str)}
             return called(*arguments, **named | alone)
 
+        of_class: Any = checked
         if inspect.isclass(checked):
-            checked.__init__ = listing
+            of_class.__init__ = listing
         else:
             checked = listing
     checked.checks_types = True
     return checked
-
-
-def takes_texts(hint: Any) -> bool:
-    """Whether a type hint is of a sequence of texts, or of paths as texts, and not of one text."""
-    kinds = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    return str not in kinds and any(
-        get_origin(kind) in (Sequence, Collection, tuple) and str in (item := get_args(kind)[0], *get_args(item))
-        for kind in kinds
-    )
 
 
 def lookup(options: Mapping[str, Option], name: str, what: str) -> Option:
@@ -113,9 +106,9 @@ def lookup(options: Mapping[str, Option], name: str, what: str) -> Option:
     return options[name]
 
 
-def closest(name: str, names: Iterable[str]) -> str:
+def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """Returns a clause that suggests the most similar name; empty if none is similar."""
-    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f"; did you mean {matches[0]}?" if matches else ""
 
 

@@ -6,15 +6,7 @@ from collections.abc import Sequence
 import gin
 
 from lcrag.errors import UserError, typed
-from lcrag.evaluation import (
-    METRIC_NAMES,
-    Row,
-    mean_over_seeds,
-    place_tables,
-    read_rows,
-    summary_table,
-    to_markdown,
-)
+from lcrag.evaluation import METRIC_NAMES, place_tables, read_rows, summary_table, to_markdown
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import differences, is_writer, operative_config, provenance, write_json, write_text, writer_does
@@ -84,16 +76,8 @@ def evaluate(
     writer_does(claim_name)
     console = make_console()
     rows = evaluation.run(output_dir, name, rollouts, policy.params, seed=seed, console=console)
-    if not is_writer():
-        return
-    results = place_tables(read_rows(output_dir / EVALUATION), metrics)
-    title = f"Evaluations in {output_dir.absolute().name}"
-    write_text(output_dir / REPORT, "\n\n".join([f"# {title}", *map(to_markdown, results)]))
-    sections: dict[str, dict[str, dict[str, Row]]] = {}
-    for row in mean_over_seeds(rows):
-        if (row.split, row.language) == (evaluation.split, "all"):
-            section = sections.setdefault(row.dataset, {})
-            section.setdefault(row.method.rpartition(", ")[2], {})[row.metric] = row
-    print_end(
-        console, summary_table(f"{name}: {evaluation.split} questions, all languages", sections, metrics), output_dir
-    )
+    if is_writer():
+        results = place_tables(read_rows(output_dir / EVALUATION), metrics)
+        write_text(output_dir / REPORT, "\n".join(["# Evaluation", *map(to_markdown, results)]))
+        summary = summary_table(rows, f"{name}: {evaluation.split} questions, all languages", metrics, brief=True)
+        print_end(console, summary, output_dir)

@@ -64,8 +64,6 @@ def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
         names = [name for name in metrics if name.startswith(f"{prefix}/") and name not in whole]
         return "  ".join(f"{name.removeprefix(f'{prefix}/')} {metrics[name]:.{digits}f}" for name in names)
 
-    rates = [name for name in metrics if name.startswith("flops_per_second/")]
-    teraflops = "  ".join(f"{name.partition('/')[2]} {metrics[name] / 1e12:.4g}" for name in rates)
     used, peak = (size_text(metrics.get(f"device/{name}")) for name in ("memory_bytes", "memory_peak_bytes"))
     rows = {
         "reward": " -> ".join(dict.fromkeys(filter(None, (number("reward/first"), number("reward/total"))))),
@@ -75,10 +73,8 @@ def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
         "searches per episode": number("episode/searches"),
         "episodes finished": number("episode/finished"),
         "tokens per second": number("tokens_per_second/sampled", 0) or number("tokens_per_second/trained", 0),
-        "slot occupancy": number("slots/occupancy"),
         "seconds by phase": group("seconds", 2),
         "model FLOPs utilisation": group("mfu", 3),
-        "TFLOP/s": "" if any(name.startswith("mfu/") for name in metrics) else teraflops,
         "device memory": used and f"{used}, peak {peak}",
         "retrieval failures": number("episode/retrieval_failures") if metrics.get("episode/retrieval_failures") else "",
         "skipped updates": number("update/skipped", 0) if metrics.get("update/skipped") else "",

@@ -24,12 +24,10 @@ from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, closing, opening
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import (
     Answered,
-    Estimate,
     Row,
     Table,
     compare,
     comparison_table,
-    method_table,
     read_training_log,
     replace_rows,
     step_size,
@@ -374,15 +372,22 @@ def add_rows(folder: pathlib.Path, rows: Sequence[Row]) -> None:
 
 
 METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
-PAPERS = "c3_recall_bergen"  # LcRL's tables; before and after are compared by the c3 recall that is rewarded
 REWARDED = ("reward", "tool_rate", "tool_calls")  # instead of METRICS, if answers are rewarded by their domains
-# What a run prints at its end.
+# What a run prints at its end, first LcRL's tables' c3 recall; before and after are compared by the rewarded one.
 SUMMARY = (
-    *(PAPERS, "c3_recall", "flexible_exact_match", "squad_exact_match", "correct_language", "searches", "answered"),
+    *(
+        "c3_recall_bergen",
+        "c3_recall",
+        "flexible_exact_match",
+        "squad_exact_match",
+        "correct_language",
+        "searches",
+        "answered",
+    ),
     *("failed", "unscored"),
 )
 COSTS = (
-    *("squad_exact_match", "squad_f1", "mixed_f1", "retrieval_rounds"),
+    *("squad_f1", "mixed_f1", "retrieval_rounds"),
     *("sampled_tokens", "total_tokens", "score_per_log_token"),
     *("answer_retrieved", "answer_shown", "failures_without_passage"),
 )
@@ -465,47 +470,16 @@ def print_end(console: Console, summary: Table | None, folder: pathlib.Path) -> 
 
 
 def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int, name: str) -> tuple[Table, list[Table]]:
-    """Returns the summary of a run with a name, and the tables of its report, see `_tables`, for every data set."""
-    sections: dict[str, dict[str, Mapping[str, Row | Estimate]]] = {}
-    made: list[Table] = []
-    datasets = list(dict.fromkeys(question.dataset for question in evaluation.questions))
-    for dataset in datasets:
-        parts, results = _tables(folder, evaluation, seed, dataset)
-        of = f"{dataset}, " if len(datasets) > 1 else ""
-        sections |= {f"{of}{decoding}": columns for decoding, columns in parts.items()}
-        made += [dataclasses.replace(table, title=f"{of}{table.title}") for table in results]
-    title = f"{name}: held-out questions of {', '.join(datasets)}, all languages"
-    return summary_table(title, sections, SUMMARY if evaluation.reward is None else ("answered", *REWARDED)), made
+    """Returns the summary of a run with a name, and the tables of its report.
 
-
-def _tables(
-    folder: pathlib.Path, evaluation: Evaluation, seed: int, dataset: str
-) -> tuple[dict[str, dict[str, Mapping[str, Row | Estimate]]], list[Table]]:
-    """Returns what the summary says of a data set (decoding -> column -> metric -> value), and its tables.
-
-    These are before and after training by decoding, then results, costs and plans by policy. Without an evaluation
-    before training there is nothing to compare, and the first tables are left out.
+    These are before and after training by data set and decoding, then the results and costs of every policy, and plans.
+    Without an evaluation before training there is nothing to compare, and the first tables are left out.
     """
-    split, questions = evaluation.split, [each for each in evaluation.questions if each.dataset == dataset]
-    metrics = METRICS if evaluation.reward is None else REWARDED
-    domains_and_tiers = [
-        *(question.domain for question in questions),
-        *(question.tier for question in questions),
-        *(f"{question.domain}/{question.tier}" for question in questions if question.domain and question.tier),
-    ]
-    sections = [
-        [(split, name) for name in ("all", "seen", "zero_shot")],
-        [(split, code) for code in evaluation.languages],
-        [(f"{split}/{subset}", "all") for subset in SUBSETS],
-        [(f"{split}/{subset}", "all") for subset in dict.fromkeys(domains_and_tiers) if subset],
-    ]
+    split = evaluation.split
     settings: dict[str, Any] = {"seen_languages": evaluation.seen_languages, "languages": evaluation.languages}
     policies = (*((BEFORE,) if evaluation.before else ()), AFTER, *evaluation.references)
     runs = {
-        (label, decoding): [
-            [answer for answer in read_answers(path) if answer.dataset == dataset]
-            for path in inference_runs(folder, label, decoding)
-        ]
+        (label, decoding): [read_answers(path) for path in inference_runs(folder, label, decoding)]
         for decoding in evaluation.temperatures
         for label in policies
     }
@@ -516,43 +490,38 @@ def _tables(
         for key, name in names.items()
         for row in metric_rows(answers[key], method=name, model="", split=split, seed=seed, **settings)
     ]
-    differences = {
-        decoding: compare(answers[BEFORE, decoding], answers[AFTER, decoding], split=split, **settings)
-        for decoding in (evaluation.temperatures if evaluation.before else ())
-    }
-    compared = [
-        comparison_table(
-            rows,
-            f"Held-out questions, {decoding}",
-            sections,
-            metrics,
-            before=names[BEFORE, decoding],
-            after=names[AFTER, decoding],
-            references=[names[label, decoding] for label in evaluation.references],
-            differences=paired,
-        )
-        for decoding, paired in differences.items()
-    ]
-    columns: dict[str, dict[str, Mapping[str, Row | Estimate]]] = {}
-    for decoding in evaluation.temperatures:
-        shown = columns[decoding] = {
-            label: {
-                row.metric: row
-                for row in rows
-                if (row.method, row.split, row.language) == (names[label, decoding], split, "all")
-            }
-            for label in policies
-        }
-        if decoding in differences:
-            paired = {
-                metric: found for (place, metric), found in differences[decoding].items() if place == (split, "all")
-            }
-            columns[decoding] = {BEFORE: shown[BEFORE], AFTER: shown[AFTER], "difference": paired} | shown
-    every = ("answered", *(() if evaluation.reward is not None else (PAPERS,)), *metrics)
-    by_policy = [
-        method_table(rows, f"{title}, all languages", list(names.values()), columns, (split, "all"))
-        for title, columns in (("Every policy", every), ("What searches find and answers cost", COSTS))
-    ]
+    by_dataset: dict[str, list[Question]] = {}
+    for question in evaluation.questions:
+        by_dataset.setdefault(question.dataset, []).append(question)
+    compared, differences = [], {}
+    for dataset, questions in by_dataset.items():
+        parts = [*(question.domain for question in questions), *(question.tier for question in questions)]
+        parts += [f"{question.domain}/{question.tier}" for question in questions if question.domain and question.tier]
+        sections = [
+            [(split, name) for name in ("all", "seen", "zero_shot")],
+            [(split, code) for code in evaluation.languages],
+            [(f"{split}/{subset}", "all") for subset in SUBSETS],
+            [(f"{split}/{subset}", "all") for subset in dict.fromkeys(parts) if subset],
+        ]
+        for decoding in evaluation.temperatures if evaluation.before else ():
+            sides = [[each for each in answers[key, decoding] if each.dataset == dataset] for key in (BEFORE, AFTER)]
+            differences[dataset, decoding] = compare(*sides, split=split, **settings)
+            compared.append(
+                comparison_table(
+                    [row for row in rows if row.dataset == dataset],
+                    f"{f'{dataset}: ' if len(by_dataset) > 1 else ''}Held-out questions, {decoding}",
+                    sections,
+                    METRICS if evaluation.reward is None else REWARDED,
+                    before=names[BEFORE, decoding],
+                    after=names[AFTER, decoding],
+                    references=[names[label, decoding] for label in evaluation.references],
+                    differences=differences[dataset, decoding],
+                )
+            )
+    title = f"{name}: held-out questions of {', '.join(by_dataset)}, all languages"
+    metrics = SUMMARY if evaluation.reward is None else ("answered", *REWARDED)
+    summary = summary_table(rows, title, metrics, differences=differences, brief=True)
+    whole = summary_table(rows, "Every policy", [*metrics, *COSTS], differences=differences)
     plans = {names[key]: [plan_diversity(answers[key])] for key, answered in runs.items() if len(answered) > 1}
     diversity = diversity_table(plans, "Plans of right answers")
-    return columns, [*compared, *by_policy, *([] if diversity is None else [diversity])]
+    return summary, [*compared, whole, *([] if diversity is None else [diversity])]
