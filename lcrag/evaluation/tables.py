@@ -402,7 +402,7 @@ def summary_table(
             if differences:  # but not of metrics that score other answers before than after
                 place = next(row.split for row in section[policies[0]].values()), "all"
                 cells.insert(2, _difference(None if metric in COUNTED else differences[key].get((place, metric))))
-            if any(values):
+            if any(row is not None and not math.isnan(row.value) for row in values):
                 sections[name].append((Cell(METRIC_NAMES[metric]), *cells))
         for policy in policies:
             answered = section.get(policy, {}).get("answered")

@@ -222,7 +222,7 @@ class ProgressDisplay:
                 self._first_reward = metrics["reward/total"] if self._first_reward is None else self._first_reward
                 self._metrics["reward/first"] = self._first_reward
             if not self._console.is_terminal:
-                parts = [f"{label} {text}" for label, text in _summary(metrics).items()]
+                parts = [f"{label} {text}" for label, text in _summary(self._metrics).items()]
                 self.say("; ".join(filter(None, [self._count(), *parts, self._left()])))
 
     def phase(self, name: str, done: int = 0, total: int = 0) -> None:

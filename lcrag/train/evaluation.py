@@ -472,8 +472,8 @@ def print_end(console: Console, summary: Table | None, folder: pathlib.Path) -> 
 def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int, name: str) -> tuple[Table, list[Table]]:
     """Returns the summary of a run with a name, and the tables of its report.
 
-    These are before and after training by data set and decoding, then the results and costs of every policy, and plans.
-    Without an evaluation before training there is nothing to compare, and the first tables are left out.
+    These are the results and costs of every policy, then before and after training by data set and decoding, and plans.
+    Without an evaluation before training there is nothing to compare.
     """
     split = evaluation.split
     settings: dict[str, Any] = {"seen_languages": evaluation.seen_languages, "languages": evaluation.languages}
@@ -524,4 +524,4 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int, name: str) -
     whole = summary_table(rows, "Every policy", [*metrics, *COSTS], differences=differences)
     plans = {names[key]: [plan_diversity(answers[key])] for key, answered in runs.items() if len(answered) > 1}
     diversity = diversity_table(plans, "Plans of right answers")
-    return summary, [*compared, whole, *([] if diversity is None else [diversity])]
+    return summary, [whole, *compared, *([] if diversity is None else [diversity])]
