@@ -71,21 +71,21 @@ def typed(decorated: Decorated) -> Decorated:
     """
     checked: Any = beartype(conf=_TYPES)(decorated)
     called: Any = checked.__init__ if inspect.isclass(checked) else checked
+    signature = inspect.signature(inspect.unwrap(called))
+    texts = [name for name, each in signature.parameters.items() if TEXTS.match(str(each.annotation))]
+
+    @functools.wraps(called)
+    def listing(*arguments: Any, **named: Any) -> Any:
+        alone = {name: (named[name],) for name in texts if isinstance(named.get(name), str)}
+        return called(*arguments, **named | alone)
+
     # gin reads parameters and defaults from the outermost function, where beartype adds hidden ones of its own.
-    called.__signature__ = inspect.signature(inspect.unwrap(called))
-    texts = [name for name, each in called.__signature__.parameters.items() if TEXTS.match(str(each.annotation))]
-    if texts:
-
-        @functools.wraps(called)
-        def listing(*arguments: Any, **named: Any) -> Any:
-            alone = {name: (named[name],) for name in texts if isinstance(named.get(name), str)}
-            return called(*arguments, **named | alone)
-
-        of_class: Any = checked
-        if inspect.isclass(checked):
-            of_class.__init__ = listing
-        else:
-            checked = listing
+    outermost: Any = listing
+    outermost.__signature__ = signature
+    if inspect.isclass(checked):
+        type.__setattr__(checked, "__init__", listing)
+    else:
+        checked = outermost
     checked.checks_types = True
     return checked
 

@@ -242,10 +242,11 @@ def test_a_terminal_gets_wrapped_descriptions(columns, capsys, monkeypatch):
     assert {len(line) - len(line.lstrip()) for line in text.splitlines()} == {2, indent}
 
 
-@pytest.mark.parametrize("name", ["", *main.COMMANDS])
-def test_no_line_of_a_help_text_is_longer_than_100_columns(name, capsys):
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_no_line_of_a_help_text_is_longer_than_100_columns(name, capsys, monkeypatch):
+    monkeypatch.setattr(main, "COMMANDS", COMMANDS)
     assert main.run([*filter(None, [name]), "--help"]) == 0
     text = capsys.readouterr().out
     longest = max(text.splitlines(), key=len)
     assert len(longest) <= 100 or " " not in longest.strip()
-    assert main.COMMANDS[name].summary in text if name else "usage" in text
+    assert COMMANDS[name].summary in " ".join(text.split()) if name else "usage" in text

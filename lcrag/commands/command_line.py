@@ -370,7 +370,7 @@ def _wrapped(text: str) -> str:
     for line in text.splitlines():
         label = re.match(r" +\S+ {2,}|usage: lcrag \S+ | *", line) or [""]
         wrapped = textwrap.TextWrapper(max(columns, len(label[0]) + 30), subsequent_indent=" " * len(label[0]))
-        wrapped.break_long_words = wrapped.break_on_hyphens = False
+        wrapped.break_on_hyphens = False
         lines.append(line if len(line) <= columns else wrapped.fill(line))
     return "\n".join(lines)
 
@@ -396,7 +396,11 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
     elif own:
         sections.append(f"options:{options}")
     if complete := experiments(name, command.marks):
-        sections.append(f"experiments that come with lcrag:\n{described(complete)}")
+        lines = (
+            line if len(line) <= 100 else f"{line[:97].rpartition(' ')[0]} ..."
+            for line in described(complete).splitlines()
+        )
+        sections.append("\n".join(["experiments that come with lcrag; `lcrag list` says all of each:", *lines]))
     if not (command.of_run or listed or (own and not takes_gin)):
         counts = Counter(name.partition("/")[0] for name in packaged_names() if "/" in name)
         folders = ", ".join(f"{folder}/ ({count})" for folder, count in counts.items())

@@ -31,16 +31,8 @@ def evaluate(
     evaluation: Evaluation,
     label: str | None = None,
     metrics: Sequence[str] = (
-        "answered",
-        "c3_recall_bergen",
-        "c3_recall",
-        "flexible_exact_match",
-        "exact_match",
-        "mixed_f1",
-        "correct_language",
-        "searches",
-        "answer_retrieved",
-        "answer_shown",
+        *("answered", "c3_recall_bergen", "c3_recall", "flexible_exact_match", "exact_match", "mixed_f1"),
+        *("correct_language", "searches", "answer_retrieved", "answer_shown"),
     ),
 ) -> None:
     """Evaluates a policy without training; writes `evaluation.json`, answers, episodes and `report.md`.

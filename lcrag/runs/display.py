@@ -74,7 +74,6 @@ def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
         "episodes finished": number("episode/finished"),
         "tokens per second": number("tokens_per_second/sampled", 0) or number("tokens_per_second/trained", 0),
         "seconds by phase": group("seconds", 2),
-        "model FLOPs utilisation": group("mfu", 3),
         "device memory": used and f"{used}, peak {peak}",
         "retrieval failures": number("episode/retrieval_failures") if metrics.get("episode/retrieval_failures") else "",
         "skipped updates": number("update/skipped", 0) if metrics.get("update/skipped") else "",

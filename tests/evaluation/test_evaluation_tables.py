@@ -2,8 +2,10 @@
 
 import dataclasses
 import io
+import json
 import math
 import pathlib
+import runpy
 
 import numpy as np
 import pytest
@@ -185,6 +187,15 @@ def test_the_terminal_shows_every_cell():
         text = " ".join(console.export_text().split())
         assert all(f"{cell.text}{cell.mark}" in text for section in table.sections for line in section for cell in line)
         assert " ".join(table.note.split()) in text
+
+
+def test_the_picture_of_the_front_page_is_drawn_from_a_run(tmp_path):
+    names = ("reward/total", "episode/searches_native_holds", "episode/searches_native_missing")
+    steps = [{"step": n, **dict.fromkeys(names, n / 5)} for n in range(5)]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(step)}\n" for step in steps))
+    script = pathlib.Path(__file__).parents[2] / "benchmarks" / "front_page.py"
+    runpy.run_path(str(script))["draw"](tmp_path, tmp_path / "learning.png")
+    assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_log_without_rewards_has_no_figure(tmp_path):
