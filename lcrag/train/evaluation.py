@@ -462,7 +462,9 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
 def print_end(console: Console, summary: Table | None, folder: pathlib.Path) -> None:
     """Prints what a command ends with: its summary in 80 columns, where the report is, and what to look at next."""
     if summary is not None:
-        console.print(to_rich(summary), width=min(80, console.width))
+        width = min(80, console.width)  # of title and note too, which a table wraps to its own
+        parts = summary.title, to_rich(dataclasses.replace(summary, title="", note="")), summary.note
+        console.print(*parts, sep="\n", width=width, highlight=False)
     console.print(f"The report is in {stored(folder / REPORT)}", highlight=False, soft_wrap=True)
     if any((folder / "episodes").glob("*.jsonl")):
         place = shlex.quote(str(stored(folder)))
