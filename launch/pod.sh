@@ -5,8 +5,12 @@
 #   NAME=lcrag  RUNTIME=v2-alpha-tpuv5-lite  CREATE='--spot'  further options of the request  RESTARTS=20
 # The slice is left running at the end, and costs money: the last line says how to delete it.
 set -euo pipefail
+usage="usage: ZONE=us-west4-a ACCELERATOR=v5litepod-16 bash launch/pod.sh COMMAND ..."
+if [ $# = 0 ] || [ -z "${ZONE:-}" ] || [ -z "${ACCELERATOR:-}" ]; then
+  echo "$usage" >&2
+  exit 2
+fi
 cd "$(dirname "$0")/.."
-: "${ZONE:?set ZONE, such as us-west4-a}" "${ACCELERATOR:?set ACCELERATOR, such as v5litepod-16}"
 name=${NAME:-lcrag} logs=${LOGS:-logs}
 queued=(gcloud compute tpus queued-resources) tpu=(gcloud compute tpus tpu-vm)
 mkdir -p "$logs"
@@ -24,6 +28,7 @@ ready() {  # returns when the slice is there and lcrag is installed
     case $(state) in FAILED | SUSPENDED) echo "lcrag: error: the request $name was refused" >&2; exit 2 ;; esac
     sleep 20
   done
+  echo "Installing lcrag on the hosts of $name: 2 to 5 minutes"
   git archive --format=tar.gz --output="$logs/lcrag.tar.gz" HEAD
   "${tpu[@]}" scp "$logs/lcrag.tar.gz" "$name:lcrag.tar.gz" --zone="$ZONE" --worker=all --quiet
   "${tpu[@]}" ssh "$name" --zone="$ZONE" --worker=all --quiet --command="mkdir -p lcrag && tar -xzf lcrag.tar.gz -C lcrag \

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source launch/environment.sh
-prepare_environment
+prepare_environment ""
 
 folder=runs/quickstart
 number=2
@@ -17,5 +17,7 @@ done
 if [ -e "$folder/config.gin" ]; then
   echo "Continuing the run in $folder"
 fi
+echo "Training takes 6 to 12 minutes on two cores, the first of which compile"
 # A later --output_dir replaces this one.
 .venv/bin/lcrag train --gin_file=quickstart.gin --output_dir="$folder" "$@"
+echo "For the command lcrag in this shell: source .venv/bin/activate"

@@ -15,5 +15,7 @@ esac
 case $1 in /*) folder=$1 ;; *) folder=$PWD/$1 ;; esac
 cd "$(dirname "$0")/.."
 source launch/environment.sh
-prepare_environment
-.venv/bin/python launch/real_weights.py "$folder" "${2:-SmolLM2-135M-Instruct}"
+prepare_environment ""
+name=${2:-SmolLM2-135M-Instruct}
+echo "Fetching 190 MB or more and writing 1 GB into $folder for $name: about a minute"
+.venv/bin/python launch/real_weights.py "$folder" "$name"

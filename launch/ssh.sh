@@ -5,8 +5,9 @@
 #   FOLDER=~/lcrag  that folder        PORT=8476    a port of the first host that all hosts reach
 #   LOGS=logs       a log per host     RESTARTS=20  further starts, each after PAUSE=30 s
 set -euo pipefail
+[ $# -gt 1 ] || { echo "usage: bash launch/ssh.sh HOST,HOST COMMAND ..." >&2; exit 2; }
 folder=${FOLDER:-$PWD} port=${PORT:-8476} logs=${LOGS:-logs} restarts=${RESTARTS:-20}
-IFS=, read -r -a hosts <<<"${1:?usage: bash launch/ssh.sh HOST,HOST COMMAND ...}"
+IFS=, read -r -a hosts <<<"$1"
 shift
 mkdir -p "$logs"
 

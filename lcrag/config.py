@@ -24,7 +24,7 @@ from typing import Any, get_type_hints
 import gin
 
 from lcrag.errors import TRAIL, AbsentError, UserError, check_type, closest, one_line
-from lcrag.runs.folder import expect_used
+from lcrag.runs.folder import Macro, expect_used, parse_statements
 
 PACKAGE = Path(__file__).resolve().parent
 NO_VALUE = re.compile(
@@ -161,12 +161,12 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
     gin.clear_config()
     parsed = []
     for name in gin_files:
-        with _as_sentence(f"--gin_file={name}"):
+        with as_sentence(f"--gin_file={name}"):
             parsed.append(gin.parse_config_file(name))
     for binding in bindings:
-        with _as_sentence(f"--gin.{binding.replace(' = ', '=', 1)}"):
+        with as_sentence(f"--gin.{binding.replace(' = ', '=', 1)}"):
             gin.parse_config(binding)
-    with _as_sentence("the configuration"):
+    with as_sentence("the configuration"):
         gin.finalize()
     expect_used(must_be_used)
 
@@ -223,7 +223,7 @@ def check_types(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:
 
 
 @contextlib.contextmanager
-def _as_sentence(place: str) -> Iterator[None]:
+def as_sentence(place: str) -> Iterator[None]:
     """Turns gin's exceptions into a UserError that names the file and line, or the binding."""
     logging.disable(logging.ERROR)  # gin logs every place where it has not found a file
     try:
@@ -258,11 +258,11 @@ def _as_sentence(place: str) -> Iterator[None]:
             what = f"{error.filename} begins with a byte order mark, which gin does not read: save it without one"
         elif isinstance(error, SyntaxError) and str(error.filename).endswith(".py"):  # a module that a file imports
             where, what = f"{error.filename}:{error.lineno}", f"Python does not read this line: {error.msg}"
-        elif isinstance(error, SyntaxError) or "literal" in what:
-            what = (
-                re.sub(": <ast.*>", "", what)
-                + "; a text needs quotes (NAME.parameter='\"text\"' in a shell), True, False and None a capital"
-            )
+        elif isinstance(error, SyntaxError):
+            if place.startswith("--gin_file") and error.filename:
+                where = f"{error.filename}:{error.lineno}"
+            what = re.sub("(?s:.*)Failed to parse token ('.*')(?s:.*)", r"\1 is no value", error.msg).rstrip(".")
+            what += "; a text needs quotes (NAME.parameter='\"text\"' in a shell), True, False and None a capital"
         elif isinstance(error, TypeError) and "PathLike" in what:  # gin looks for files in Python's packages too
             what = (
                 "a folder named like one of gin's, such as lcrl/, lies on Python's path, where gin takes it for a"
@@ -279,9 +279,16 @@ def _begins_with_mark(name: str | None) -> bool:
 
 @contextlib.contextmanager
 def missing_as_sentence() -> Iterator[None]:
-    """Turns the exception for a parameter of a configurable without a value into a UserError."""
+    """Turns the exception for a parameter without a value into a UserError; names the macro of a refused value."""
     try:
         yield
+    except UserError as error:
+        refused = re.match(r"(?:\w+/)*(\w+\.\w+)(?= is )", str(error))
+        values = parse_statements(gin.config_str()) if refused else {}
+        macros = [value for key, value in values.items() if refused and key.rpartition("/")[2] == refused[1]]
+        if refused is None or not macros or not isinstance(macros[0], Macro):
+            raise
+        raise UserError(f"{refused[0]}, which {macros[0]} sets,{str(error)[refused.end() :]}") from error
     except (TypeError, RuntimeError) as error:
         message = str(error)
         found = NO_VALUE.search(message)

@@ -1,6 +1,7 @@
 """The exception for a user's mistake, which becomes one line without a traceback."""
 
 import difflib
+import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +19,7 @@ WRONG_TYPE = re.compile(
     r" .*, as (?P<why>.*)"
 )
 CLASS = re.compile(r'<(?:class|protocol ABC) "[\w.]*?(\w+)">')  # as beartype writes it
+TEXTS = re.compile(r"collections\.abc\.(Sequence|Collection)\[str\b")  # a type hint of several texts
 TRAIL = "\n  In call to configurable"  # gin appends the calls that led to an exception
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 # What XLA says without memory; CUDA's libraries, which ask for their own, do not give the reason.
@@ -63,12 +65,28 @@ _TYPES = BeartypeConf(is_color=False, is_pep484_tower=True, violation_type=UserE
 
 
 def typed(decorated: Decorated) -> Decorated:
-    """Decorates what gin files bind: a value of a wrong type is a user's mistake. An int is a float."""
+    """Decorates what gin files bind: a value of a wrong type is a user's mistake. An int is a float.
+
+    One text is given where a sequence of texts is meant, as a sequence of itself.
+    """
     checked: Any = beartype(conf=_TYPES)(decorated)
-    checked.checks_types = True
-    # gin reads parameters and defaults from the outermost function, where beartype adds hidden ones of its own.
     called: Any = checked.__init__ if inspect.isclass(checked) else checked
-    called.__signature__ = inspect.signature(inspect.unwrap(called))
+    signature = inspect.signature(inspect.unwrap(called))
+    texts = [name for name, each in signature.parameters.items() if TEXTS.match(str(each.annotation))]
+
+    @functools.wraps(called)
+    def listing(*arguments: Any, **named: Any) -> Any:
+        alone = {name: (named[name],) for name in texts if isinstance(named.get(name), str)}
+        return called(*arguments, **named | alone)
+
+    # gin reads parameters and defaults from the outermost function, where beartype adds hidden ones of its own.
+    outermost: Any = listing
+    outermost.__signature__ = signature
+    if inspect.isclass(checked):
+        type.__setattr__(checked, "__init__", listing)
+    else:
+        checked = outermost
+    checked.checks_types = True
     return checked
 
 
@@ -88,9 +106,9 @@ def lookup(options: Mapping[str, Option], name: str, what: str) -> Option:
     return options[name]
 
 
-def closest(name: str, names: Iterable[str]) -> str:
+def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """Returns a clause that suggests the most similar name; empty if none is similar."""
-    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    matches = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f"; did you mean {matches[0]}?" if matches else ""
 
 

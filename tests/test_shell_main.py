@@ -228,13 +228,25 @@ def test_a_pipe_gets_one_whole_line_for_each_file(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("columns", [40, 100])
-def test_a_terminal_gets_wrapped_descriptions(columns, monkeypatch):
+def test_a_terminal_gets_wrapped_descriptions(columns, capsys, monkeypatch):
     names = packaged_names()
     whole = described(names)
+    monkeypatch.setattr(main, "COMMANDS", COMMANDS)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(command_line.shutil, "get_terminal_size", lambda: os.terminal_size((columns, 24)))
-    text = described(names)
+    assert main.run(["list"]) == 0
+    text = capsys.readouterr().out.rstrip("\n")
     indent = max(map(len, names)) + 4
     assert "".join(text.split()) == "".join(whole.split())
     assert max(map(len, text.splitlines())) <= max(columns, indent + 30)
     assert {len(line) - len(line.lstrip()) for line in text.splitlines()} == {2, indent}
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_no_line_of_a_help_text_is_longer_than_100_columns(name, capsys, monkeypatch):
+    monkeypatch.setattr(main, "COMMANDS", COMMANDS)
+    assert main.run([*filter(None, [name]), "--help"]) == 0
+    text = capsys.readouterr().out
+    longest = max(text.splitlines(), key=len)
+    assert len(longest) <= 100 or " " not in longest.strip()
+    assert COMMANDS[name].summary in " ".join(text.split()) if name else "usage" in text

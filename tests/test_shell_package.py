@@ -87,6 +87,21 @@ def test_scripts_are_sound(script):
         assert "set -euo pipefail" in script.read_text()
 
 
+@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="needs shellcheck")
+def test_shellcheck_finds_nothing():
+    subprocess.run(["shellcheck", *SCRIPTS], check=True)
+
+
+@pytest.mark.parametrize("name", ["pod", "ssh", "slurm", "real_weights"])
+def test_a_script_without_arguments_says_how_it_is_called(name, tmp_path):
+    script = ROOT / "launch" / f"{name}.sh"
+    answer = subprocess.run(["bash", script], capture_output=True, text=True, cwd=tmp_path)
+    assert answer.returncode == 2
+    assert answer.stderr.count("\n") == 1
+    assert f"bash launch/{name}.sh" in answer.stderr or "usage: " in answer.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_old_python_is_one_clear_line(tmp_path):
     """Where only an unsupported interpreter is on the path, the scripts say so and stop."""
     for name in ("python", "python3", "python3.11", "python3.12", "python3.13"):

@@ -12,16 +12,17 @@ import pytest
 from lcrag import main
 from lcrag.commands.studies import STUDIES
 from lcrag.commands.study import settings_of
-from lcrag.config import configure
+from lcrag.config import check_types, configure
+from lcrag.runs.folder import check_named
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in PAGES}
 # Pages that tests/commands run with the files that they need.
-RUN_AS_A_WHOLE = ("docs/your_model.md", "docs/your_method.md", "docs/library.md")
+RUN_AS_A_WHOLE = ("docs/tutorial.md", "docs/your_model.md", "docs/your_method.md", "docs/library.md")
 FENCES = re.compile(r"(?:<!-- (?P<note>[^>]*) -->\n)? *```(?P<language>\w+)\n(?P<code>.*?) *```", re.DOTALL)
 BLOCKS = [(page, *block) for page, text in TEXTS.items() for block in FENCES.findall(text)]
-OTHER_PROGRAMS = ("git", "pip", "tensorboard", "cd", "curl", "gcloud")
+OTHER_PROGRAMS = ("git", "pip", "tensorboard", "cd", "curl", "gcloud", "source")
 WRITING = ("train", "sft", "evaluate", "curate", "index", "export", "build")
 
 
@@ -44,7 +45,7 @@ def commands_in_prose(text):
 COMMANDS = [
     (page, command)
     for page, _, language, code in BLOCKS
-    if page != "docs/your_method.md"
+    if page not in ("docs/tutorial.md", "docs/your_method.md")  # whose own tests run them with modules of the page
     for command in commands_of(language, code)
 ] + [(page, command) for page, text in TEXTS.items() for command in commands_in_prose(text)]
 
@@ -82,6 +83,8 @@ def check_command(words):
     elif command.configured and not command.of_run:
         files = arguments.gin_files or (command.gin_file,)
         configure(files, arguments.bindings)
+        if command.builds:
+            check_types(check_named(command.function.partition(":")[2], *arguments.words))
 
 
 PLAIN = [

@@ -152,7 +152,8 @@ COMMANDS = {
         details="RUN is the folder of a run, of evaluations or of records, or one that contains some. report.md,\n"
         "tables.tex and plots are written into --output_dir. --against names the method that all others are tested\n"
         "against, --axis the binding that a study varies; --records writes a small JSON file for each run, from which\n"
-        "the same report can be made. Without RUN, the report of the run in --output_dir is written again.",
+        "the same report can be made. `lcrag report RUN` without --output_dir writes report.md of one run\n"
+        "again, with the settings in its config.gin.",
     ),
     "view": Command(
         function="lcrag.commands.view:view",
@@ -308,7 +309,9 @@ def parse(argv: Sequence[str]) -> Arguments:
     given = vars(known)
     if unknown:
         name = unknown[0].partition("=")[0]
-        raise UserError(f"there is no option {name}{closest(name, ('--gin_file', '--output_dir', *sorted(options)))}")
+        hint = closest(name, ("--gin_file", "--output_dir", *sorted(options)), cutoff=0.8)
+        hint = hint or f"; a parameter is bound by --gin.NAME.{name[2:]}=VALUE (`lcrag list --parameters` has all)"
+        raise UserError(f"there is no option {name}{hint}")
     bindings = []
     for word in argv:
         try:
@@ -366,11 +369,22 @@ def general_help(commands: Mapping[str, Command]) -> str:
     """Returns the text of `lcrag --help`."""
     width = max(map(len, commands))
     lines = "\n".join(f"  {name:{width}}  {command.summary}" for name, command in commands.items())
-    return (
+    return _wrapped(
         "usage: lcrag COMMAND --gin_file=FILE [--gin.Name.parameter=VALUE ...] [--output_dir=FOLDER]\n\n"
         "Teaches language models to search, in any language.\n\n"
         f"commands:\n{lines}\n\n{OPTIONS}\n\n`lcrag COMMAND --help` says more."
     )
+
+
+def _wrapped(text: str) -> str:
+    """Wraps the lines of a help text, in a pipe at 100 columns; what follows a name and spaces stays in its column."""
+    columns, lines = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100, []
+    for line in text.splitlines():
+        label = re.match(r" +\S+ {2,}|usage: lcrag \S+ | *", line) or [""]
+        wrapped = textwrap.TextWrapper(max(columns, len(label[0]) + 30), subsequent_indent=" " * len(label[0]))
+        wrapped.break_on_hyphens = False
+        lines.append(line if len(line) <= columns else wrapped.fill(line))
+    return "\n".join(lines)
 
 
 def command_help(name: str, command: Command, listed: str = "") -> str:
@@ -380,7 +394,7 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
     if takes_gin:
         file = "[--gin_file=FILE]" if command.gin_file or command.of_run or listed else "--gin_file=FILE"
         usage += f" {file} [--gin.Name.parameter=VALUE ...] [--output_dir=FOLDER]"
-    sections = [usage, f"{command.summary}.", command.details]
+    sections = [usage, f"{command.summary}.", re.sub("(?<![.:])\n", " ", command.details)]
     if default := f"RUN/{CONFIG}" if command.of_run else command.gin_file:
         sections.append(f"Without --gin_file: {default}.")
     # What gin sets is described by the usage line and the details.
@@ -394,13 +408,16 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
     elif own:
         sections.append(f"options:{options}")
     if complete := experiments(name, command.marks):
-        sections.append(f"experiments that come with lcrag:\n{described(complete)}")
+        lines = (
+            line if len(line) <= 100 else f"{line[:97].rpartition(' ')[0]} ..."
+            for line in described(complete).splitlines()
+        )
+        sections.append("\n".join(["experiments that come with lcrag; `lcrag list` says all of each:", *lines]))
     if not (command.of_run or listed or (own and not takes_gin)):
         counts = Counter(name.partition("/")[0] for name in packaged_names() if "/" in name)
         folders = ", ".join(f"{folder}/ ({count})" for folder, count in counts.items())
-        folders = textwrap.fill(folders, 120, initial_indent="  ", subsequent_indent="  ")
-        sections.append(f"`lcrag list [FOLDER]` shows the configurations of these folders:\n{folders}")
-    return "\n\n".join(filter(None, sections))
+        sections.append(f"`lcrag list [FOLDER]` shows the configurations of these folders:\n  {folders}")
+    return _wrapped("\n\n".join(filter(None, sections)))
 
 
 def experiments(command: str, marks: Sequence[str]) -> list[str]:
@@ -426,21 +443,18 @@ def _bound(name: str) -> set[str]:
 
 
 def described(names: Sequence[str]) -> str:
-    """Returns packaged files with the descriptions in their first lines, wrapped on a terminal, but not in a pipe.
+    """Returns packaged files with the descriptions in their first lines.
 
     A description ends with the first sentence that ends at the end of its first line, or after it.
     """
     width = max(map(len, names), default=0) + 4
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
-    wrapped = textwrap.TextWrapper(max(columns, width + 30), subsequent_indent=" " * width)
     lines = []
     for name in names:
-        wrapped.initial_indent = f"  {name}".ljust(width)
         text = (packaged_folder() / name).read_text(encoding="utf-8")
         first, *others = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
         comment = " ".join(line.lstrip("# ") for line in (first, *others))
         end = re.compile("[.:](?= |$)").search(comment, len(first.lstrip("# ")) - 1)
-        lines.append(wrapped.fill(comment[: end.start()] + "." if end else comment))
+        lines.append(f"  {name}".ljust(width) + (comment[: end.start()] + "." if end else comment))
     return "\n".join(lines)
 
 
@@ -457,7 +471,8 @@ def list_configurations(arguments: Arguments) -> None:
     for word in wanted - set(folders):
         hint = closest(word, folders) or f"; there are {', '.join(folders)}"
         raise UserError(f"no folder {word} of configurations comes with lcrag{hint}")
-    print(described([name for name in names if not wanted or name.partition("/")[0] in wanted]), flush=True)
+    text = described([name for name in names if not wanted or name.partition("/")[0] in wanted])
+    print(_wrapped(text) if sys.stdout.isatty() else text, flush=True)
 
 
 def _list_parameters(wanted: Sequence[str]) -> None:

@@ -8,13 +8,13 @@ import gin
 
 from lcrag.commands.records import trained_by_run
 from lcrag.errors import UserError, typed
-from lcrag.evaluation import METRIC_NAMES, place_tables, to_rich
+from lcrag.evaluation import METRIC_NAMES, place_tables, read_rows, summary_table, to_markdown
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
-from lcrag.runs import differences, operative_config, provenance, write_json, write_text, writer_does
+from lcrag.runs import differences, is_writer, operative_config, provenance, write_json, write_text, writer_does
 from lcrag.runs.display import make_console
 from lcrag.runs.folder import RUN, changed_content, read_config, read_provenance
-from lcrag.train.evaluation import Evaluation, answers_path
+from lcrag.train.evaluation import EVALUATION, REPORT, Evaluation, answers_path, print_end
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes, Rollouts
 from lcrag.train.steps import content_hashes
@@ -33,22 +33,15 @@ def evaluate(
     evaluation: Evaluation,
     label: str | None = None,
     metrics: Sequence[str] = (
-        "c3_recall_bergen",
-        "c3_recall",
-        "flexible_exact_match",
-        "exact_match",
-        "mixed_f1",
-        "correct_language",
-        "searches",
-        "answer_retrieved",
-        "answer_shown",
+        *("answered", "c3_recall_bergen", "c3_recall", "flexible_exact_match", "exact_match", "mixed_f1"),
+        *("correct_language", "searches", "answer_retrieved", "answer_shown"),
     ),
 ) -> None:
-    """Evaluates a policy without training; writes `evaluation.json`, answers and episodes, and prints a table.
+    """Evaluates a policy without training; writes `evaluation.json`, answers, episodes and `report.md`.
 
     Args:
       label: Name of the results in tables; None: the method's.
-      metrics: Metrics of the printed table; all are written.
+      metrics: Metrics of the tables; `evaluation.json` has all.
     """
     if unknown := [metric for metric in metrics if metric not in METRIC_NAMES]:
         raise UserError(f"there is no metric {unknown[0]!r} for evaluate.metrics: use {', '.join(METRIC_NAMES)}")
@@ -81,5 +74,8 @@ def evaluate(
     writer_does(claim_name)
     console = make_console()
     rows = evaluation.run(output_dir, name, rollouts, policy.params, seed=seed, console=console)
-    for table in place_tables(rows, metrics):
-        console.print(to_rich(table))
+    if is_writer():
+        results = place_tables(read_rows(output_dir / EVALUATION), metrics)
+        write_text(output_dir / REPORT, "\n".join(["# Evaluation", *map(to_markdown, results)]))
+        summary = summary_table(rows, f"{name}: {evaluation.split} questions, all languages", metrics, brief=True)
+        print_end(console, summary, output_dir)

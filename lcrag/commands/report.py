@@ -10,6 +10,7 @@ import gin
 from rich.console import Console
 
 from lcrag.commands.records import Source, read_sources, write_records
+from lcrag.config import as_sentence
 from lcrag.errors import UserError, typed
 from lcrag.evaluation.metrics import EFFICIENCY, METRIC_NAMES
 from lcrag.evaluation.scoreboard import (
@@ -30,8 +31,8 @@ from lcrag.files import expanded, file_name, write_text
 from lcrag.methods.globalrag.analysis import PlanDiversity, diversity_table, plan_diversity
 from lcrag.runs import check_used, differences
 from lcrag.runs.display import make_console
-from lcrag.runs.folder import RUN
-from lcrag.train.evaluation import AFTER, EVALUATION, Evaluation, is_evaluated, report_run
+from lcrag.runs.folder import CONFIG, RUN, parse_statements, read_config, statements_for
+from lcrag.train.evaluation import AFTER, Evaluation, is_evaluated, report_run
 
 NOT_OF_QUESTIONS = (EFFICIENCY, "seconds_per_question", "plan_diversity")
 # Bindings in which runs of one system may differ: seeds, the folders of the resulting weights, and settings without
@@ -50,26 +51,32 @@ INCIDENTAL = (
 
 @gin.configurable
 @typed
-def report(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, evaluation: Evaluation | None = None) -> None:
-    """Writes the report of several runs, or rewrites `report.md` of one run.
+def report(output_dir: pathlib.Path | None, words: Sequence[str] = ()) -> None:
+    """Writes the report of several runs, or rewrites `report.md` of one run with the settings in its config.gin.
 
     Args:
       output_dir: Folder for the report of several runs; without `words`, the folder of the one run.
-      words: Folders of runs, or folders that contain such folders; see `compare_runs`.
-      evaluation: Evaluation settings of the one run; tables of results also need its answers before and after training.
+      words: Folders of runs, or folders that contain such folders; see `compare_runs`. A single run without
+        `output_dir` is the one run.
     """
     console = make_console()
+    bound = parse_statements(gin.config_str())
+    alone = len(words) == 1 and output_dir is None and bound.get("compare_runs.records") is None
+    if alone and (pathlib.Path(words[0]) / RUN).is_file():
+        output_dir, words = pathlib.Path(words[0]), ()
     if words:
         compare_runs(output_dir, words, console)
         return
     if output_dir is None or not (output_dir / RUN).is_file():
         where = "no folder is given" if output_dir is None else f"{output_dir} is not the folder of a run"
-        raise UserError(f"{where}: give a run's with --output_dir=FOLDER, or name several after the command")
-    if evaluation is None and (output_dir / EVALUATION).is_file():
-        raise UserError(
-            f"{output_dir} was evaluated, but nothing binds report.evaluation: name the experiment that it was trained"
-            " with (--gin_file=quickstart.gin, say), and its further bindings"
-        )
+        raise UserError(f"{where}: lcrag report RUN, or several folders of runs and --output_dir=FOLDER")
+    # All that the run's evaluation was made of, and the modules of its user; bindings given here prevail.
+    config, evaluation = read_config(output_dir / CONFIG), None
+    recorded = [each for each in statements_for(config, "Evaluation") if each.partition(" = ")[0] not in bound]
+    if any(each.startswith("Evaluation.questions ") for each in recorded) or "Evaluation.questions" in bound:
+        with as_sentence(str(output_dir / CONFIG)), gin.unlock_config():
+            gin.parse_config("\n".join([*re.findall("^(?:import|from) .*", config, re.MULTILINE), *recorded]))
+        evaluation = gin.get_configurable(Evaluation)()
     check_used()
     report_run(output_dir, evaluation if evaluation and is_evaluated(output_dir, evaluation) else None, console)
 

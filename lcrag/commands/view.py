@@ -30,7 +30,7 @@ TEMPLATE = Path(__file__).with_suffix(".html")
 PAGE = "view.html"
 MAX_POINTS = 400  # of a curve
 CURVES = re.compile(
-    "reward/.*|episode/(answered|searches|policy_tokens|failed)|loss/(policy|kl)|entropy|gradient_norm"
+    "reward/.*|episode/(answered|searches(_native_.*)?|policy_tokens|failed)|loss/(policy|kl)|entropy|gradient_norm"
     "|sampling_training_gap|seconds/(rollout|retrieval_wait|update)"
 )
 DAMAGES = (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError)  # of a line
@@ -92,7 +92,8 @@ def read_runs(folders: Sequence[Path], max_steps: int, max_megabytes: int) -> li
             facts = {}  # the page does without
         metrics = read_metrics(folder)
         metrics = metrics[:: len(metrics) // MAX_POINTS + 1]
-        curves = dict.fromkeys(name for record in metrics for name in record if CURVES.fullmatch(name))
+        curves = list(dict.fromkeys(name for record in metrics for name in record if CURVES.fullmatch(name)))
+        curves.sort(key=lambda name: (name != "reward/total", not name.startswith(("reward/", "episode/"))))
         parts = [_read_part(file, decode, share) for file in kept_files]
         steps = sum(file["step"] is not None for file in files[folder])
         groups, all_groups = (sum(part[name] for part in parts) for name in ("groups", "all_groups"))

@@ -21,7 +21,7 @@ import regex
 from lcrag.data.questions import LCRL_TRAINING, Question
 from lcrag.episodes.programs import Found, FoundPassage, RetrievalFailure, TextTokenizer
 from lcrag.episodes.tags import INFORMATION, closing, neutralise, opening
-from lcrag.errors import lookup
+from lcrag.errors import lookup, typed
 from lcrag.rewards.text import SENTENCE_MARK, UNSPACED, folded
 
 # --- Routes and choices of collections ---
@@ -117,6 +117,7 @@ def largest_collections(question: Question, languages: Sequence[str], *, count: 
 
 
 @gin.configurable(denylist=["question", "languages"])
+@typed
 def chosen_collections(question: Question, languages: Sequence[str], *, chosen: Sequence[str]) -> Sequence[str]:
     """The question's language, then those of `chosen` in their order."""
     return _available((question.language, *chosen), languages)

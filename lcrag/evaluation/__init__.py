@@ -5,8 +5,8 @@ Public API:
   Rows of `evaluation.json`: `Row`, `read_rows`, `write_rows`, `replace_rows`, `mean_over_seeds`.
   Statistics: `clustered_standard_error`, `paired_difference`; `scoreboard` compares several systems with many runs
     and makes the tables of a paper.
-  Tables: `Table`, `Cell`, `to_rich`, `to_markdown`, `to_latex`; `comparison_table`, `method_table` and `place_tables`
-    of single runs.
+  Tables: `Table`, `Cell`, `to_rich`, `to_markdown`, `to_latex`; `comparison_table`, `place_tables` and
+    `summary_table` of single runs.
   Training log: `read_training_log`, `step_size`; `plots` draws figures.
 """
 
@@ -30,10 +30,10 @@ from lcrag.evaluation.tables import (
     Curve,
     Table,
     comparison_table,
-    method_table,
     place_tables,
     read_training_log,
     step_size,
+    summary_table,
     to_latex,
     to_markdown,
     to_rich,

@@ -76,6 +76,7 @@ def to_rich(table: Table) -> rich.table.Table:
         caption_justify="left",
         box=rich.box.SIMPLE_HEAD,
         pad_edge=False,
+        collapse_padding=True,
     )
     for number, name in enumerate(table.header):
         # Two-line headers keep the usual table within a hundred columns.
@@ -302,6 +303,8 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
 # --- Results of a run ---
 
 PLACE_NAMES = {"all": "all languages", "seen": "training languages", "zero_shot": "zero-shot"}
+LINES = 20  # of a summary
+FEW_ANSWERED = 0.8  # a summary says why less are answered
 INTERVAL = "±: half of the 95 % interval over questions."
 
 
@@ -337,19 +340,11 @@ def comparison_table(
         texts = ["–" if row is None else value_text(row, interval=False) for row in sides(place, metric)]
         return Cell(" → ".join(texts) if any(sides(place, metric)) else "–")
 
-    def difference(place: Place) -> Cell:
-        paired = differences.get((place, first))
-        if paired is None:
-            return Cell("–")
-        value, half = paired.value, paired.half
-        tone: Tone = "better" if value > half else "worse" if value < -half else "level"
-        return Cell(f"{'-' if value < 0 else '+'}{_number(abs(value))}{_half(half)}", tone)
-
     def line(place: Place) -> tuple[Cell, ...]:
         return (
             Cell(place_name(place)),
             change(place, first),
-            difference(place),
+            _difference(differences.get((place, first))),
             *(Cell(value_text(index.get((method, place, first)))) for method in references),
             *(change(place, metric) for metric in others),
         )
@@ -364,23 +359,63 @@ def comparison_table(
     )
 
 
-def method_table(
-    rows: Sequence[Row], title: str, methods: Sequence[str], metrics: Sequence[str], place: Place
+def _difference(paired: Estimate | None) -> Cell:
+    """The cell of a difference, coloured where its interval excludes 0."""
+    if paired is None:
+        return Cell("–")
+    value, half = paired.value, paired.half
+    tone: Tone = "better" if value > half else "worse" if value < -half else "level"
+    return Cell(f"{'-' if value < 0 else '+'}{_number(abs(value))}{_half(half)}", tone)
+
+
+def summary_table(
+    rows: Iterable[Row],
+    title: str,
+    metrics: Sequence[str],
+    *,
+    differences: Mapping[tuple[str, str], Mapping[tuple[Place, str], Estimate]] | None = None,
+    brief: bool = False,
 ) -> Table:
-    """Returns a table with a line per method: every metric with its 95 % interval, at one place."""
-    index = {(row.method, (row.split, row.language), row.metric): row for row in rows}
-    lines = tuple(
-        (Cell(method), *(Cell(value_text(index.get((method, place, metric)))) for metric in metrics))
-        for method in methods
-    )
-    header = ("", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
-    counts = sorted({row.count for row in rows if (row.split, row.language) == place and row.metric == metrics[0]})
-    asked = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "no"
-    note = f"{place_name(place)}; {asked} questions a line. {INTERVAL}{judged_note(metrics)}"
-    for method in methods if "answered" in metrics else ():
-        said = unanswered_note({row.metric: row for key, row in index.items() if key[:2] == (method, place)})
-        note += said and f" {method}: {said}"
-    return Table(title=title, header=header, sections=(lines,), note=note)
+    """Returns results over all languages, a line per metric and a column per policy, averaged over inference runs.
+
+    Args:
+      rows: Rows of methods that are called "<policy>, <decoding>"; a section is of a data set and a decoding.
+      title, metrics: The title; the metrics shown.
+      differences: (data set, decoding) -> `compare` of the first two policies, shown after them.
+      brief: Whether the table is for one screen of 80 columns: of three policies and the first metrics.
+    """
+    found: dict[tuple[str, str], dict[str, dict[str, Row]]] = {}
+    for row in mean_over_seeds(rows):
+        if row.language == "all" and "/" not in row.split:
+            policy, _, decoding = row.method.rpartition(", ")
+            found.setdefault((row.dataset, decoding), {}).setdefault(policy, {})[row.metric] = row
+    policies = list(dict.fromkeys(policy for section in found.values() for policy in section))[: 3 if brief else None]
+    metrics = metrics[: max(1, LINES // max(1, len(found))) if brief else None]
+    sections: dict[str, list[tuple[Cell, ...]]] = {}
+    note = INTERVAL
+    for key, section in found.items():
+        name = ", ".join(key) if len({dataset for dataset, _ in found}) > 1 else key[1]
+        sections[name] = []
+        for metric in metrics:
+            values = [section.get(policy, {}).get(metric) for policy in policies]
+            cells = [Cell(value_text(row).partition(" (")[0]) for row in values]
+            if differences:  # but not of metrics that score other answers before than after
+                place = next(row.split for row in section[policies[0]].values()), "all"
+                cells.insert(2, _difference(None if metric in COUNTED else differences[key].get((place, metric))))
+            if any(row is not None and not math.isnan(row.value) for row in values):
+                sections[name].append((Cell(METRIC_NAMES[metric]), *cells))
+        for policy in policies:
+            answered = section.get(policy, {}).get("answered")
+            if (
+                answered
+                and answered.value < (FEW_ANSWERED if brief else 1)
+                and (said := unanswered_note(section[policy]))
+            ):
+                note += f" {policy}, {name}: {said}"
+    header = ["", *policies]
+    header[3:3] = ["difference"] if differences else []
+    lines = tuple(map(tuple, sections.values()))
+    return Table(title=title, header=tuple(header), sections=lines, section_titles=tuple(sections), note=note)
 
 
 def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 SECONDS_PER_LINE = 10.0  # if the output is not a terminal
 SECONDS_UNTIL_COMPILING_SHOWS = 1.0
+MIN_STEPS, MIN_SHARE = 3, 0.1  # after which the time left is estimated
 LOWERED = "/jax/core/compile/jaxpr_to_mlir_module_duration"  # reported when a compilation begins
 COMPILED = "/jax/core/compile/backend_compile_duration"  # also reported when a program is read from the cache
 PROVENANCE_STYLES = {"policy": "bold green", "environment": "dim cyan"}
@@ -59,24 +60,20 @@ def _summary(metrics: Mapping[str, float]) -> dict[str, str]:
         return "" if value is None else f"{value:,.{digits}f}"
 
     def group(prefix: str, digits: int) -> str:
-        names = [name for name in metrics if name.startswith(f"{prefix}/") and name != "reward/total"]
+        whole = ("reward/total", "reward/first")
+        names = [name for name in metrics if name.startswith(f"{prefix}/") and name not in whole]
         return "  ".join(f"{name.removeprefix(f'{prefix}/')} {metrics[name]:.{digits}f}" for name in names)
 
-    rates = [name for name in metrics if name.startswith("flops_per_second/")]
-    teraflops = "  ".join(f"{name.partition('/')[2]} {metrics[name] / 1e12:.4g}" for name in rates)
     used, peak = (size_text(metrics.get(f"device/{name}")) for name in ("memory_bytes", "memory_peak_bytes"))
     rows = {
-        "reward": number("reward/total"),
+        "reward": " -> ".join(dict.fromkeys(filter(None, (number("reward/first"), number("reward/total"))))),
         "loss": number("loss/supervised"),
         "validation loss": number("validation/loss"),
         "by term": group("reward", 3),
         "searches per episode": number("episode/searches"),
         "episodes finished": number("episode/finished"),
         "tokens per second": number("tokens_per_second/sampled", 0) or number("tokens_per_second/trained", 0),
-        "slot occupancy": number("slots/occupancy"),
         "seconds by phase": group("seconds", 2),
-        "model FLOPs utilisation": group("mfu", 3),
-        "TFLOP/s": "" if any(name.startswith("mfu/") for name in metrics) else teraflops,
         "device memory": used and f"{used}, peak {peak}",
         "retrieval failures": number("episode/retrieval_failures") if metrics.get("episode/retrieval_failures") else "",
         "skipped updates": number("update/skipped", 0) if metrics.get("update/skipped") else "",
@@ -199,6 +196,8 @@ class ProgressDisplay:
         self._console, self.compilations = console, CompilationWatch()
         self._started = self.printed = time.monotonic()
         self._metrics: Mapping[str, float] = {}
+        self._first_reward: float | None = None  # that of the first step of this process
+        self._estimated = self._started, 0.0  # when the time left was estimated, in seconds; 0: not yet
         self._phase = self._note = ""
         self._count_tokens, self._rate = tokens, 0.0
         self._counted = self._started, tokens() if tokens else 0
@@ -209,15 +208,26 @@ class ProgressDisplay:
 
     def update(self, done: float, metrics: Mapping[str, float] | None = None, *, note: str = "") -> None:
         """Shows the progress, with the metrics of a finished step (names as in `metrics.jsonl`) or a note."""
+        now, new = time.monotonic(), done - self._first
         self._done, self._note = done, note
+        # The first amounts mislead: those of many concurrent questions come late, and the first step makes ready.
+        if new > 0 and new >= min(MIN_STEPS if self._unit == "step" else MIN_SHARE * self._total, self._total - done):
+            # Without compilations, which happen only once.
+            worked = max(0.0, now - self._started - self.compilations.seconds)
+            self._estimated = now, worked / new * (self._total - done)
         if metrics is not None:
-            self._metrics = metrics
+            self._metrics = dict(metrics)
+            if "reward/total" in metrics:
+                self._first_reward = metrics["reward/total"] if self._first_reward is None else self._first_reward
+                self._metrics["reward/first"] = self._first_reward
             if not self._console.is_terminal:
-                parts = [f"{label} {text}" for label, text in _summary(metrics).items()]
+                parts = [f"{label} {text}" for label, text in _summary(self._metrics).items()]
                 self.say("; ".join(filter(None, [self._count(), *parts, self._left()])))
 
     def phase(self, name: str, done: int = 0, total: int = 0) -> None:
         """Shows the phase of the current step and its progress."""
+        if self._count_tokens is not None and not self._phase.startswith(name):  # another phase has another rate
+            self._counted, self._rate = (time.monotonic(), self._count_tokens()), 0.0
         self._phase = f"{name} {done:,}/{total:,} episodes" if total else name
 
     def say(self, text: str) -> None:
@@ -247,12 +257,9 @@ class ProgressDisplay:
             yield f"compiling {running[0]} for {hours_and_minutes(running[1])}"
 
     def _left(self) -> str:
-        """Returns the time left, from the average so far without compilations, which happen only once."""
-        done = self._done - self._first
-        if done <= 0 or self._done >= self._total:
-            return ""
-        worked = max(0.0, time.monotonic() - self._started - self.compilations.seconds)
-        return f"{hours_and_minutes(worked / done * (self._total - self._done))} left"
+        """Returns the time left, which only a further step estimates again: it never rises while one runs."""
+        left = self._estimated[1] - (time.monotonic() - self._estimated[0])
+        return f"{hours_and_minutes(left)} left" if left >= 1 and self._done < self._total else ""
 
     def __rich__(self) -> Group:
         table = Table.grid(padding=(0, 2))

@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import pathlib
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -27,10 +28,10 @@ from lcrag.evaluation import (
     Table,
     compare,
     comparison_table,
-    method_table,
     read_training_log,
     replace_rows,
     step_size,
+    summary_table,
     to_markdown,
     to_rich,
 )
@@ -44,7 +45,7 @@ from lcrag.rewards import Reward
 from lcrag.rewards.text import is_visible
 from lcrag.runs import is_writer, read_configured, write_json_lines
 from lcrag.runs.display import make_console, progress_display
-from lcrag.runs.folder import CONFIG, RUN, read_provenance
+from lcrag.runs.folder import CONFIG, RUN, read_provenance, stored
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
 from lcrag.train.rollout import Rollouts, in_order
@@ -176,6 +177,10 @@ class Evaluation:
         if params is not None:
             rollouts.set_params(params)
             identity = f"{parameter_fingerprint(params)} {records_fingerprint(self.questions)}"
+        console = console or make_console()
+        when = {BEFORE: "before training", AFTER: "after training"}.get(label, label)
+        asked = f"{len(self.questions):,} question{'s' if len(self.questions) > 1 else ''}"
+        console.print(f"evaluating {when}: {asked}, {' and '.join(self.temperatures)}", highlight=False, soft_wrap=True)
         rows: list[Row] = []
         saved: list[pathlib.Path] = []
         about = {"model": name or rollouts.policy.name, "split": self.split}
@@ -188,7 +193,7 @@ class Evaluation:
                 answered, episodes, seconds = self._ask(
                     rollouts,
                     method,
-                    console or make_console(),
+                    console,
                     saved[-1] if identity else None,
                     identity,
                     temperature=temperature,
@@ -398,10 +403,22 @@ def add_rows(folder: pathlib.Path, rows: Sequence[Row]) -> None:
 
 
 METRICS = ("c3_recall", "flexible_exact_match", "correct_language", "searches")
-PAPERS = "c3_recall_bergen"  # LcRL's tables; before and after are compared by the c3 recall that is rewarded
 REWARDED = ("reward", "tool_rate", "tool_calls")  # instead of METRICS, if answers are rewarded by their domains
+# What a run prints at its end, first LcRL's tables' c3 recall; before and after are compared by the rewarded one.
+SUMMARY = (
+    *(
+        "c3_recall_bergen",
+        "c3_recall",
+        "flexible_exact_match",
+        "squad_exact_match",
+        "correct_language",
+        "searches",
+        "answered",
+    ),
+    *("failed", "unscored"),
+)
 COSTS = (
-    *("squad_exact_match", "squad_f1", "mixed_f1", "retrieval_rounds"),
+    *("squad_f1", "mixed_f1", "retrieval_rounds"),
     *("sampled_tokens", "total_tokens", "score_per_log_token"),
     *("answer_retrieved", "answer_shown", "failures_without_passage"),
 )
@@ -435,7 +452,7 @@ def _writer_finds(paths: Iterable[pathlib.Path]) -> bool:
 
 
 def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Console) -> None:
-    """Prints the tables of a finished run and writes `report.md` with training curves, in the writing process only."""
+    """Writes `report.md` of a finished run with training curves and prints its summary, in the writing process only."""
     if not is_writer():
         return
     about = read_provenance(folder / RUN, "command", "started", "commit", "devices", "packages")
@@ -444,11 +461,9 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     if evaluation is not None:
         seen = about.get("seen_languages", evaluation.seen_languages)
         evaluation = dataclasses.replace(evaluation, seen_languages=seen)
-    results = tables(folder, evaluation, about["seed"]) if evaluation is not None else []
+    summary, results = tables(folder, evaluation, about["seed"], title) if evaluation is not None else (None, [])
     times = (phase_table({title: [curves]}), wall_time_table(curves))
     results += [table for table in times if table is not None]
-    for table in results:
-        console.print(to_rich(table))
     size = step_size(curves)
     commit, devices = about["commit"] or "not in a repository", ", ".join(about["devices"])
     versions = {"commit": commit, **about["packages"], "devices": devices}
@@ -477,27 +492,28 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
     ]
     path = folder / REPORT
     write_text(path, "\n\n".join(part.strip("\n") for part in parts) + "\n")
-    console.print(f"The report is in {path}")
+    print_end(console, summary, folder)
 
 
-def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Table]:
-    """Returns the tables of a run: before and after training by decoding, then results, costs and plans by policy.
+def print_end(console: Console, summary: Table | None, folder: pathlib.Path) -> None:
+    """Prints what a command ends with: its summary in 80 columns, where the report is, and what to look at next."""
+    if summary is not None:
+        width = min(80, console.width)  # of title and note too, which a table wraps to its own
+        parts = summary.title, to_rich(dataclasses.replace(summary, title="", note="")), summary.note
+        console.print(*parts, sep="\n", width=width, highlight=False)
+    console.print(f"The report is in {stored(folder / REPORT)}", highlight=False, soft_wrap=True)
+    if any((folder / "episodes").glob("*.jsonl")):
+        place = shlex.quote(str(stored(folder)))
+        console.print(f"next: lcrag view {place}", highlight=False, soft_wrap=True)
 
-    Without an evaluation before training there is nothing to compare, and the first tables are left out.
+
+def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int, name: str) -> tuple[Table, list[Table]]:
+    """Returns the summary of a run with a name, and the tables of its report.
+
+    These are the results and costs of every policy, then before and after training by data set and decoding, and plans.
+    Without an evaluation before training there is nothing to compare.
     """
-    split, questions = evaluation.split, evaluation.questions
-    metrics = METRICS if evaluation.reward is None else REWARDED
-    domains_and_tiers = [
-        *(question.domain for question in questions),
-        *(question.tier for question in questions),
-        *(f"{question.domain}/{question.tier}" for question in questions if question.domain and question.tier),
-    ]
-    sections = [
-        [(split, name) for name in ("all", "seen", "zero_shot")],
-        [(split, code) for code in evaluation.languages],
-        [(f"{split}/{subset}", "all") for subset in SUBSETS],
-        [(f"{split}/{subset}", "all") for subset in dict.fromkeys(domains_and_tiers) if subset],
-    ]
+    split = evaluation.split
     settings: dict[str, Any] = {"seen_languages": evaluation.languages_seen, "languages": evaluation.languages}
     policies = (*((BEFORE,) if evaluation.before else ()), AFTER, *evaluation.references)
     runs = {
@@ -512,24 +528,38 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int) -> list[Tabl
         for key, name in names.items()
         for row in metric_rows(answers[key], method=name, model="", split=split, seed=seed, **settings)
     ]
-    compared = [
-        comparison_table(
-            rows,
-            f"Held-out questions, {decoding}",
-            sections,
-            metrics,
-            before=names[BEFORE, decoding],
-            after=names[AFTER, decoding],
-            references=[names[label, decoding] for label in evaluation.references],
-            differences=compare(answers[BEFORE, decoding], answers[AFTER, decoding], split=split, **settings),
-        )
-        for decoding in (evaluation.temperatures if evaluation.before else ())
-    ]
-    every = ("answered", *(() if evaluation.reward is not None else (PAPERS,)), *metrics)
-    by_policy = [
-        method_table(rows, f"{title}, all languages", list(names.values()), columns, (split, "all"))
-        for title, columns in (("Every policy", every), ("What searches find and answers cost", COSTS))
-    ]
+    by_dataset: dict[str, list[Question]] = {}
+    for question in evaluation.questions:
+        by_dataset.setdefault(question.dataset, []).append(question)
+    compared, differences = [], {}
+    for dataset, questions in by_dataset.items():
+        parts = [*(question.domain for question in questions), *(question.tier for question in questions)]
+        parts += [f"{question.domain}/{question.tier}" for question in questions if question.domain and question.tier]
+        sections = [
+            [(split, name) for name in ("all", "seen", "zero_shot")],
+            [(split, code) for code in evaluation.languages],
+            [(f"{split}/{subset}", "all") for subset in SUBSETS],
+            [(f"{split}/{subset}", "all") for subset in dict.fromkeys(parts) if subset],
+        ]
+        for decoding in evaluation.temperatures if evaluation.before else ():
+            sides = [[each for each in answers[key, decoding] if each.dataset == dataset] for key in (BEFORE, AFTER)]
+            differences[dataset, decoding] = compare(*sides, split=split, **settings)
+            compared.append(
+                comparison_table(
+                    [row for row in rows if row.dataset == dataset],
+                    f"{f'{dataset}: ' if len(by_dataset) > 1 else ''}Held-out questions, {decoding}",
+                    sections,
+                    METRICS if evaluation.reward is None else REWARDED,
+                    before=names[BEFORE, decoding],
+                    after=names[AFTER, decoding],
+                    references=[names[label, decoding] for label in evaluation.references],
+                    differences=differences[dataset, decoding],
+                )
+            )
+    title = f"{name}: held-out questions of {', '.join(by_dataset)}, all languages"
+    metrics = SUMMARY if evaluation.reward is None else ("answered", *REWARDED)
+    summary = summary_table(rows, title, metrics, differences=differences, brief=True)
+    whole = summary_table(rows, "Every policy", [*metrics, *COSTS], differences=differences)
     plans = {names[key]: [plan_diversity(answers[key])] for key, answered in runs.items() if len(answered) > 1}
     diversity = diversity_table(plans, "Plans of right answers")
-    return [*compared, *by_policy, *([] if diversity is None else [diversity])]
+    return summary, [whole, *compared, *([] if diversity is None else [diversity])]

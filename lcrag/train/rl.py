@@ -254,6 +254,8 @@ def train(
             entered.enter_context(ahead)
             ahead.begin(first)
 
+        if first < steps:
+            display.say(f"training: steps {first:,} to {steps - 1:,} of {episodes_per_step // max_rollouts:,} episodes")
         evaluate_after(first)
         idle = 0  # steps in a row without a learning signal
         before: dict[str, Any] = {}  # metrics of the step before
@@ -293,7 +295,12 @@ def train(
             before = metrics
             idle = idle + 1 if has_no_signal(metrics) else 0
             if idle in (1, 10, 100, 1000):
-                display.say(f"step {step}: no reward varied within a group, for {idle} steps now: nothing is learned")
+                lasting = f" for {idle} steps" if idle > 1 else ""
+                display.say(
+                    f"step {step}: no reward varied within a group{lasting}, so nothing is learned. If all are 0,"
+                    " teach the format first (lcrag sft) or ask easier questions; if all are right, ask harder ones;"
+                    " otherwise raise Method.samples. `lcrag view` shows the episodes"
+                )
             last = step == steps - 1
             diverging = metrics["update/non_finite_in_a_row"] >= max_consecutive_skips
             if diverging or last or step % episodes_every == 0:

@@ -387,6 +387,7 @@ def sample_step(
 
 def show_rollout(rollout: Rollout, display: ProgressDisplay) -> None:
     """Samples a rollout and shows how many episodes have finished; rewards are computed after the last one."""
+    display.phase("rollout", 0, rollout.total)
     for finished, _ in enumerate(rollout.finished, start=1):
         if finished < rollout.total:
             display.phase("rollout", finished, rollout.total)

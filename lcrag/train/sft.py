@@ -148,6 +148,8 @@ def sft(
             progress_display("SFT", steps, first=first) as display,
         ):
             before: dict[str, Any] = {}  # metrics of the step before
+            if first < steps:
+                display.say(f"training: steps {first:,} to {steps - 1:,} of {rows_per_step:,} rows")
             for step in range(first, steps):
                 if stops(step):
                     best = checkpoints.best_step()

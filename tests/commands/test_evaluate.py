@@ -154,7 +154,12 @@ def test_an_evaluation_notes_rewards_and_calls(tiny, tmp_path, capsys):
     rows = {(row.split, row.language, row.metric) for row in read_rows(tmp_path / "out" / "evaluation.json")}
     for split in ("test", "test/mathematics", "test/low", "test/mathematics/low"):
         assert {(split, "all", "reward"), (split, "all", "tool_rate")} <= rows
-    assert "Translate-R1, greedy: mgsm, test" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert "evaluating Translate-R1: 4 questions, sampled and greedy" in lines
+    end = lines[next(n for n, line in enumerate(lines) if line.startswith("Translate-R1: test questions")) :]
+    assert max(map(len, end[:-2])) <= 80
+    assert end[-2:] == [f"The report is in {tmp_path / 'out' / 'report.md'}", f"next: lcrag view {tmp_path / 'out'}"]
+    assert "**Translate-R1, greedy: mgsm, test**" in (tmp_path / "out" / "report.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """A mistake in a command is exit status 2 and one line on standard error, which names the binding or the file."""
 
 import errno
+import inspect
 import os
+import re
 from unittest import mock
 
 import gin
@@ -20,6 +22,8 @@ FILES = {
     "broken.jsonl": ROW + '{"id": "2",\n',
     "good.jsonl": ROW,
     "line.gin": "STEPS = 1\ntrain.steps = = 2\n",
+    "unquoted.gin": "include 'quickstart.gin'\n\nSEED = 1\nMethod.name = (1,\n    hello)\nSTEPS = 3\n",
+    "includes.gin": "SEED = 2\ninclude 'unquoted.gin'\n",
     "loop.gin": "include 'loop.gin'\n",
     "macro.gin": "include 'quickstart.gin'\nUNUSED = 1\n",
     "mark.gin": "\ufeffinclude 'quickstart.gin'\n",
@@ -30,7 +34,9 @@ MISTAKES = [
     ("trane", "train"),
     ("train", "--gin_file"),
     ("train --gin_file=gone.gin --output_dir=out", "gone.gin"),
-    ("train --gin_file=line.gin --output_dir=out", "line.gin"),
+    ("train --gin_file=line.gin --output_dir=out", "line.gin:2: "),
+    ("train --gin_file=unquoted.gin --output_dir=out", "unquoted.gin:5: 'hello' is no value; a text needs quotes"),
+    ("train --gin_file=includes.gin --output_dir=out", "unquoted.gin:5: 'hello' is no value"),
     ("train --gin_file=loop.gin --output_dir=out", "loop.gin"),
     ("train --gin_file=module.gin --output_dir=out", "broken_module.py:1: Python does not read this line"),
     ("train --gin_file=macro.gin --output_dir=out", "UNUSED"),
@@ -43,6 +49,10 @@ MISTAKES = [
     (f"train {QUICKSTART} --gin.rag.budget=3 {OUTPUT}", "budget"),
     (f"train {QUICKSTART} --gin.policy.folder='nowhere' {OUTPUT}", "nowhere"),
     (f"train {QUICKSTART} --nothing {OUTPUT}", "--nothing"),
+    (f"train {QUICKSTART} --epochs=3 {OUTPUT}", "no option --epochs; a parameter is bound by --gin.NAME.epochs=VALUE"),
+    (f"train {QUICKSTART} --gin_files=3 {OUTPUT}", "did you mean --gin_file?"),
+    (f"train {QUICKSTART} --gin.STEPS=0 {OUTPUT}", "adamw.steps, which STEPS sets, is 0: "),
+    ("describe train --gin_file=quickstart.gin --gin.STEPS=0", "adamw.steps, which STEPS sets, is 0: "),
     ("train --gin_file=lcrl/method.gin --output_dir=out", "seed|KL_COEFFICIENT|SEARCHER"),
     (f"sft {QUICKSTART} --gin_file=data/demonstrations.gin --gin.sft/Layout.rows=8 {OUTPUT}", "files"),
     (f"sft {QUICKSTART} --gin_file=baselines/sft.gin --gin.sft.steps=-1.5 {OUTPUT}", "sft.steps"),
@@ -57,7 +67,7 @@ MISTAKES = [
     (f"evaluate {QUICKSTART} --gin.evaluate.metrics=('beauty',) {OUTPUT}", "beauty"),
     ("sample Why?", "--gin_file"),
     (f"train {QUICKSTART} --gin.train.question_per_step=3 {OUTPUT}", "did you mean questions_per_step?"),
-    (f"train {QUICKSTART} --gin.train.steps=many {OUTPUT}", "malformed node or string on line 1; a text needs quotes"),
+    (f"train {QUICKSTART} --gin.train.steps=many {OUTPUT}", "'many' is no value; a text needs quotes"),
     # Before anything is built: there is no such policy.
     (
         f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.train.steps=2.5 {OUTPUT}",
@@ -151,6 +161,24 @@ def test_a_parameter_without_a_value_is_named(name):
     gin.clear_config()
     with pytest.raises(UserError, match=rf"^{name}\.\w+ has no value"), config.missing_as_sentence():
         gin.get_configurable(name)()
+
+
+def test_one_text_is_accepted_where_several_are_meant(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    [question] = config.configurables()["jsonl_questions"](files="good.jsonl", languages="en")
+    assert question.text == "Why?"
+    evaluation = config.configurables()["Evaluation"](questions=[question], languages="fi")
+    assert evaluation.languages == ("fi",)
+    assert config.configurables()["jsonl_questions"](files=["good.jsonl"]) == [question]
+    of_caller = ("collections", "languages", "words", "folders", "texts")
+    codes = ("targets",)  # in which one code is looked up
+    for name, value in config.configurables().items():
+        several = [
+            each.name
+            for each in inspect.signature(value).parameters.values()
+            if re.match(r"(collections\.abc|typing)\.(Sequence|Collection|Iterable)\[str", str(each.annotation))
+        ]
+        assert not set(several).difference(of_caller + codes) or getattr(value, "checks_types", False), name
 
 
 PLACES = ("good.jsonl", "good.jsonl/out", "n" * 256, "new/" + "語" * 86, "/proc/out", "refused")

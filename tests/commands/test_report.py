@@ -252,7 +252,6 @@ def test_folders_that_cannot_be_reported(runs, finished, tmp_path, capsys):
     assert_refused(capsys, "is a run itself", runs, output_dir=runs / "LcRL-0")
     assert_refused(capsys, "--output_dir=FOLDER", runs)
     before = contents(finished)
-    assert_refused(capsys, "name the experiment", output_dir=finished)
     text = reported(
         finished, runs / "prompted", output=tmp_path / "real", options=["--gin.compare_runs.only=('LcRL',)"]
     )
@@ -372,13 +371,14 @@ def test_a_run_s_own_report_compares_rewards_and_rates_by_domain_and_tier(tmp_pa
         path.parent.mkdir(exist_ok=True)
         answered = [_answered(episode(each.language, each.tier, calls), {"total": calls / 2}) for each in questions]
         write_json_lines(path, map(dataclasses.asdict, answered))
-    comparison, policies, *_ = tables(tmp_path, own, seed=0)
+    summary, (policies, comparison) = tables(tmp_path, own, 0, "Gated")
     assert comparison.header[1:] == ("reward", "difference", "tool rate", "tool calls")
     lines = {line[0].text: [cell.text for cell in line[1:]] for section in comparison.sections for line in section}
     reward, _, rate, calls = lines["mathematics/low"]
     assert (reward, rate, calls) == ("0.000 → 1.00", "0.000 → 1.00", "0.000 → 2.00")
     assert {"mathematics", "high", "low", "mathematics/high"} <= set(lines)
-    assert policies.header[1:3] == ("answered", "reward")
+    assert [line[0].text for line in policies.sections[0]][:2] == ["answered", "reward"]
+    assert [line[0].text for line in summary.sections[0]] == ["answered", "reward", "tool rate", "tool calls"]
 
 
 def test_the_records_of_a_method_with_a_tool_give_its_tables_and_figures(tmp_path, request, monkeypatch):

@@ -1,8 +1,11 @@
 """Tables of single runs and of papers, in their three formats, against `tables.md`; the training log."""
 
 import dataclasses
+import io
+import json
 import math
 import pathlib
+import runpy
 
 import numpy as np
 import pytest
@@ -14,13 +17,14 @@ from lcrag.evaluation import (
     Cell,
     Row,
     Table,
+    compare,
     comparison_table,
     evaluate,
-    method_table,
     paired_difference,
     place_tables,
     read_training_log,
     step_size,
+    summary_table,
     to_latex,
     to_markdown,
     to_rich,
@@ -103,6 +107,48 @@ def row(method, value, language="all", metric="c3_recall"):
     )  # fmt: skip
 
 
+def training_summary(datasets=("nq",), references=("long SFT", "other"), **options):
+    """Before, after and other policies; after training every odd question is right, and every second version of it."""
+    sides, found, differences = {}, [], {}
+    for label, right in {"before": (), "after": (1, 3), **dict.fromkeys(references, (1,))}.items():
+        sides[label] = [
+            year(n, language, answer="1999" if n in right else "1871", dataset=dataset, subsets=("two_hops",))
+            for dataset in datasets
+            for n in range(4)
+            for language in ("en", "fi")
+        ]
+        labels = {"method": f"{label}, greedy", "model": "", "split": "held_out", "seed": 0, "seen_languages": ("en",)}
+        found += evaluate(sides[label], **labels)
+    for dataset in datasets:
+        of = [[each for each in sides[label] if each.dataset == dataset] for label in ("before", "after")]
+        differences[dataset, "greedy"] = compare(*of, split="held_out", seen_languages=("en",))
+    metrics = ("c3_recall", "exact_match", "correct_language", "searches", "answered")
+    return summary_table(found, "Summary", metrics, differences=differences, **options)
+
+
+def test_a_summary_has_each_data_set_and_the_differences_of_the_whole():
+    table = training_summary(datasets=("nq", "pop"))
+    assert table.section_titles == ("nq, greedy", "pop, greedy")
+    assert table.header == ("", "before", "after", "difference", "long SFT", "other")
+    for section in table.sections:
+        lines = {line[0].text: [cell.text for cell in line[1:]] for line in section}
+        before, after, difference, *_ = (text.split()[0] for text in lines["EM"])
+        assert (before, after, difference) == ("0.000", "0.500", "+0.500")
+        assert lines["answered"][0] == "8 of 8"
+
+
+@pytest.mark.parametrize("datasets", [("nq",), tuple(map(str, range(9)))])
+def test_a_brief_summary_fits_a_screen_of_80_columns(datasets):
+    table = training_summary(datasets, references=("the policy of a very long name", "other"), brief=True)
+    assert len(table.header) == 5
+    console = rich.console.Console(width=80, file=io.StringIO())
+    console.print(to_rich(table))
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 50
+    assert not any("…" in line for line in lines)
+
+
 def tables_of_a_run():
     both = [row("cold start", 1.1, metric="searches"), row("LcRL", 1.6, metric="searches")]
     both += [row("cold start", 0.3), row("LcRL", 0.5), row("long SFT", 0.45)]
@@ -112,8 +158,8 @@ def tables_of_a_run():
     paired = {(places[0][0], "c3_recall"): paired_difference([0.0, 0.1, 0.2], [1.0, 1.0, 1.0])}
     metrics = ["c3_recall", "searches"]
     yield comparison_table(both, "A place without rows is left out", places, metrics, differences=paired, **sides)
-    methods = ["cold start", "LcRL", "none"]
-    yield method_table(both, "Methods", methods, ["c3_recall", "searches"], places[0][0])
+    yield summary_table(rows([year(0), year(1, answer=None, unanswered="no_tag")]), "One policy", ["exact_match"])
+    yield training_summary(datasets=("nq", "pop"))
 
     def log(**values):
         return {f"reward/{name}": (np.arange(len(own)), np.array(own, float)) for name, own in values.items()}
@@ -161,6 +207,15 @@ def test_a_few_points_are_not_smoothed(count):
     values = np.arange(count) % 2.0
     changed = np.abs(smoothed(values) - values).max() > 0
     assert changed == (count >= 10)
+
+
+def test_the_picture_of_the_front_page_is_drawn_from_a_run(tmp_path):
+    names = ("reward/total", "episode/searches_native_holds", "episode/searches_native_missing")
+    steps = [{"step": n, **dict.fromkeys(names, n / 5)} for n in range(5)]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(step)}\n" for step in steps))
+    script = pathlib.Path(__file__).parents[2] / "benchmarks" / "front_page.py"
+    runpy.run_path(str(script))["draw"](tmp_path, tmp_path / "learning.png")
+    assert (tmp_path / "learning.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_log_without_rewards_has_no_figure(tmp_path):

@@ -47,10 +47,11 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_progress_shows_the_numbers(terminal):
+def test_progress_shows_the_numbers(terminal, clock):
     with progress_display("LcRL", 4, console=(to := console(terminal))) as display:
+        clock[0] += 10
         display.phase("rollout", 3, 8)
-        display.update(1, METRICS)
+        display.update(3, METRICS)
         display.say("saved")
     text = to.file.getvalue()
     for part in ("0.500", "c3_recall 0.600", "1.250", "4,321", "rollout 1.50", "8.00 GiB, peak 16.00", "left", "saved"):
@@ -62,11 +63,46 @@ def test_progress_shows_the_numbers(terminal):
 def test_a_line_tells_phase_episodes_tokens_and_the_time_left_without_compilations(clock):
     with progress_display("LcRL", 30, first=10, tokens=lambda: int(50 * (clock[0] - 100)), console=console(False)) as d:
         monitoring.record_event_duration_secs(COMPILED, 20.0)
+        d.phase("rollout", 0, 1024)
         clock[0] = 160.0
-        d.update(12)
+        d.update(13)
         d.phase("rollout", 3, 1024)
-        for part in ("LcRL", "12/30", "rollout 3/1,024", "50 tokens/s", "6m 00s"):
+        for part in ("LcRL", "13/30", "rollout 3/1,024", "50 tokens/s", "3m 47s left"):
             assert part in d.line()
+
+
+def test_no_time_left_is_said_early_and_none_rises_while_a_step_runs(clock):
+    for unit, total, early, later in (("step", 40, 2, 3), ("question", 650, 64, 65)):
+        with progress_display("LcRL", total, unit=unit, console=console(False)) as display:
+            clock[0] += 60
+            display.update(early)
+            assert "left" not in display.line()
+            display.update(later)
+            said = display.line()
+            clock[0] += 30
+            assert f"{hours_and_minutes(60 / later * (total - later))} left" in said
+            assert f"{hours_and_minutes(60 / later * (total - later) - 30)} left" in display.line()
+            clock[0] += 10_000
+            assert "left" not in display.line()
+
+
+def test_tokens_per_second_are_those_of_the_phase_that_runs(clock):
+    tokens = [0]
+    with progress_display("LcRL", 40, tokens=lambda: tokens[0], console=console(False)) as display:
+        display.phase("rollout", 0, 8)
+        tokens[0], clock[0] = 3000, clock[0] + 30
+        assert "100 tokens/s" in display.line()
+        display.phase("update")
+        clock[0] += 30
+        assert "tokens/s" not in display.line()
+
+
+def test_the_reward_is_shown_from_the_first_step_to_now():
+    with progress_display("LcRL", 40, console=(to := console(False))) as display:
+        for step, reward in enumerate((0.0, 0.25, 0.5), start=1):
+            display.update(step, {"reward/total": reward})
+    lines = to.file.getvalue().splitlines()
+    assert [line.split("; ")[1] for line in lines] == ["reward 0.000", "reward 0.000 -> 0.250", "reward 0.000 -> 0.500"]
 
 
 def test_a_pipe_gets_a_line_at_intervals_while_nothing_is_reported(monkeypatch):
@@ -78,7 +114,7 @@ def test_a_pipe_gets_a_line_at_intervals_while_nothing_is_reported(monkeypatch):
             time.sleep(0.01)
     lines = to.file.getvalue().splitlines()
     assert len(lines) > 1
-    assert all(line.startswith("index fi: 12.5 %; 3 passages; ") for line in lines)
+    assert all(line.startswith("index fi: 12.5 %; 3 passages") for line in lines)
 
 
 @pytest.mark.parametrize("error", [BrokenPipeError(errno.EPIPE, "Broken pipe"), OSError(errno.ENOSPC, "No space")])

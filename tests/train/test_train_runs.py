@@ -5,9 +5,11 @@ import dataclasses
 import io
 import itertools
 import json
+import pathlib
 import random
 import shutil
 import signal
+import tempfile
 import time
 
 import gin
@@ -27,11 +29,12 @@ from experiment_parts import (
 from support import tiny_config, tiny_tokenizer
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from lcrag import main
 from lcrag.commands.compile import AbstractRun
-from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.errors import UserError
-from lcrag.evaluation import read_rows
-from lcrag.files import Journal
+from lcrag.evaluation import Answered, read_rows
+from lcrag.files import Journal, write_json_lines
 from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory, adamw
 from lcrag.learning.learners import Learner
 from lcrag.policy import (
@@ -46,7 +49,7 @@ from lcrag.policy import (
 )
 from lcrag.retrieval import Collections
 from lcrag.sampling import Sampler
-from lcrag.train.evaluation import Evaluation
+from lcrag.train.evaluation import Evaluation, answers_path, tables
 from lcrag.train.method import Method
 from lcrag.train.rollout import Lanes
 
@@ -455,14 +458,52 @@ def test_evaluation_before_and_after(finished):
     assert (finished / "training.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_report_is_written_again(finished, tiny, tmp_path):
+def test_the_report_is_written_again(finished, tiny, tmp_path, capsys):
+    """With the settings in the run's config.gin; it ends with one table of 80 columns and what to do next."""
     output = shutil.copytree(finished, tmp_path / "run")
     (output / "report.md").unlink()
+    gin.clear_config()
+    assert main.run(["report", str(output)]) == 0
+    assert (output / "report.md").read_text() == (finished / "report.md").read_text()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == [f"The report is in {output / 'report.md'}", f"next: lcrag view {output}"]
+    assert max(map(len, lines[:-2])) <= 80
+    assert {"before", "after", "difference"} <= {word for line in lines for word in line.split()}
+    assert sum("c3 recall (BERGEN)" in line for line in lines) == 2  # sampled and greedy
+    assert not any("Wall time" in line for line in lines)
     assert run("report", tiny, output=output) == 0
     assert (output / "report.md").read_text() == (finished / "report.md").read_text()
     shutil.rmtree(output / "answers")
-    assert run("report", tiny, output=output) == 0
+    assert main.run(["report", str(output)]) == 0
     assert "Held-out questions" not in (output / "report.md").read_text()
+
+
+def test_the_report_keeps_data_sets_apart():
+    sides = {
+        label: [
+            Answered(question_id=str(n), dataset=name, language="en", answer=given, golds=("1999",))
+            for name, given in {"nq": "1999", "pop": answer}.items()
+            for n in range(3)
+        ]
+        for label, answer in (("before", "no"), ("after", "1999"))
+    }
+    questions = [
+        Question(id=str(n), dataset=name, language="en", text=f"{n}?", answers=("1999",))
+        for name in ("nq", "pop")
+        for n in range(3)
+    ]
+    evaluation = Evaluation(questions=questions, temperatures={"greedy": 0.0}, seen_languages=("en",))
+    with tempfile.TemporaryDirectory() as folder:
+        for label, answered in sides.items():
+            write_json_lines(answers_path(pathlib.Path(folder), label, "greedy"), map(dataclasses.asdict, answered))
+        summary, made = tables(pathlib.Path(folder), evaluation, 0, "M")
+    assert summary.section_titles == ("nq, greedy", "pop, greedy")
+    assert [line[3].text.split()[0] for section in summary.sections for line in section[:1]] == ["+0.000", "+1.00"]
+    compared = {table.title: table.sections[0][0][1].text for table in made[1:]}
+    assert compared == {
+        "nq: Held-out questions, greedy": "1.00 → 1.00",
+        "pop: Held-out questions, greedy": "0.000 → 1.00",
+    }
 
 
 def test_a_finished_run_is_evaluated_again_only_when_it_goes_on(finished, tiny, tmp_path, monkeypatch):
