@@ -283,7 +283,7 @@ def missing_as_sentence() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        refused = re.match(r"(?:\w+/)*(\w+\.\w+)(?= is )", str(error))
+        refused = re.match(r"(?:\w+/)*(\w+\.\w+)(?= is [^ ]+:)", str(error))
         values = parse_statements(gin.config_str()) if refused else {}
         macros = [value for key, value in values.items() if refused and key.rpartition("/")[2] == refused[1]]
         if refused is None or not macros or not isinstance(macros[0], Macro):
