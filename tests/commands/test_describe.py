@@ -303,7 +303,7 @@ def test_what_train_refuses_is_refused_before_a_model_is_loaded(
     def loaded(*_, **__):
         raise AssertionError("a model was loaded")
 
-    for name in ("lcrag.train.steps.load_hugging_face", "lcrag.retrieval.collections.load_encoder"):
+    for name in ("lcrag.policy.loading.load_hugging_face", "lcrag.retrieval.collections.load_encoder"):
         monkeypatch.setattr(name, loaded)
     shutil.copy(WEIGHTS / "cold_start" / "config.json", tmp_path / "config.json")
     (tmp_path / "en").mkdir()
