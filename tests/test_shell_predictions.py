@@ -37,7 +37,8 @@ def measured(row: dict[str, str]) -> str:
 def table(rows: list[dict[str, str]]) -> Iterator[str]:
     """One table for each commit in which predictions were written."""
     for (date, commit), written in itertools.groupby(rows, lambda row: (row["date"], row["commit"])):
-        yield f"\nWritten on {date}, commit `{commit}`:\n\n| quantity | expected | result | verdict |\n|---|---|---|---|\n"
+        yield f"\nWritten on {date}, commit `{commit}`:\n\n"
+        yield "| quantity | expected | result | verdict |\n|---|---|---|---|\n"
         for row in written:
             quantity = ": ".join(filter(None, (row["claim"], row["quantity"])))
             yield f"| {quantity} | {row['expected']} | {measured(row)} | {row['verdict']} |\n"
