@@ -35,13 +35,15 @@ def measured(row: dict[str, str]) -> str:
 
 
 def table(rows: list[dict[str, str]]) -> Iterator[str]:
-    """One table for each commit in which predictions were written."""
-    for (date, commit), written in itertools.groupby(rows, lambda row: (row["date"], row["commit"])):
-        yield f"\nWritten on {date}, commit `{commit}`:\n\n"
+    """One table for each commit in which predictions were written; a claim that all its rows share is its title."""
+    for (date, commit), group in itertools.groupby(rows, lambda row: (row["date"], row["commit"])):
+        written = list(group)
+        (claim, *others) = {row["claim"] for row in written}
+        title = f"; {claim}" if claim and not others else ""
+        yield f"\nWritten on {date}, commit `{commit}`{title}:\n\n"
         yield "| quantity | expected | result | verdict |\n|---|---|---|---|\n"
         for row in written:
-            quantity = ": ".join(filter(None, (row["claim"], row["quantity"])))
-            yield f"| {quantity} | {row['expected']} | {measured(row)} | {row['verdict']} |\n"
+            yield f"| {row['quantity']} | {row['expected']} | {measured(row)} | {row['verdict']} |\n"
     yield "\n"
 
 
