@@ -185,8 +185,8 @@ TABLES = (
             "gated at six, from long SFT": "Gated from long SFT",
         },
         columns={
-            **parts("reward", 1, "all", "known", "half_known", "constructed", first=2),
-            **parts("tool_rate", 1, "all", "known", "half_known", "constructed", first=6),
+            **parts("reward", 1, "all", "known", "constructed", first=2),
+            **parts("tool_rate", 1, "known", "constructed", first=5),
         },
     ),
 )
