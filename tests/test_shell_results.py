@@ -117,7 +117,6 @@ TABLES = (
             **parts(EXACT, 100, "all", "comparison", "conjunction", "two_hops", "three_hops", first=2),
             7: Column("retrieval_rounds", ("comparison", "all"), interval=False),
             8: Column("retrieval_rounds", ("conjunction", "all"), interval=False),
-            9: Column("retrieval_rounds", ("two_hops", "all"), interval=False),
         },
         paired_seeds=True,
     ),
