@@ -422,6 +422,7 @@ def translations(
         with progress_display("translations", total, unit="place", transient=True) as display:
 
             def seen(filled: bool) -> None:
+                raise_stopped()
                 outcomes[filled] += 1
                 display.update(outcomes[True], note=f"{outcomes.total():,} sources tried")
 
