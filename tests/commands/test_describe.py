@@ -12,10 +12,10 @@ from lcrag.commands.compile import AbstractRun, lower
 from lcrag.commands.describe import (
     PAPERS,
     SILENT,
+    Plan,
     budgets,
     description,
     plain,
-    prepare,
     shown,
     source_text,
     stated,
@@ -350,7 +350,7 @@ def test_nothing_is_claimed_of_a_program_of_ones_own(capsys):
 def test_the_bound_of_the_memory_holds_by_xlas_own_account(command, remat):
     files = ("lcrl/atlas_sft.gin" if command == "sft" else "lcrl/atlas.gin",)
     found = described(command, *files, bindings=[f"Computation.remat = '{remat}'", "mesh.data = 1"])["memory"]
-    plan = prepare(command)
+    plan = Plan(command)
     run = AbstractRun(
         plan.config,
         make_mesh(devices=jax.devices()[:1]),
