@@ -93,7 +93,7 @@ TABLES = {
     " prompts_per_coupling sampling evaluation",
     "Budgets of an episode": "budgets evaluated_budgets",
     "Learning": "rewards rows objective advantages steps updates_per_step episodes_per_update optimizer critic",
-    "Searched, asked and computed": "collections encoder models policy mesh memory",
+    "Searched, asked and computed": "collections encoder models policy mesh",
 }
 EVALUATED = ("split", "temperatures", "top_p", "max_tokens", "program_settings", "references")
 MAX_OPENING_LINES, MAX_WIDTH = 4, 88
@@ -645,28 +645,18 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
             made.add_column(name, header_style="dim")
         return made
 
-    lines = [line for line in (about["opening"] or "").splitlines() if line.strip()]
+    lines = [line[:MAX_WIDTH] for line in (about["opening"] or "").splitlines() if line.strip()]
     more = [f"({len(lines) - MAX_OPENING_LINES} more lines)"] if len(lines) > MAX_OPENING_LINES else []
-    cut = [f"{line[:MAX_WIDTH]}{' ...' * (len(line) > MAX_WIDTH)}" for line in lines[:MAX_OPENING_LINES]]
-    about = {**about, "opening": "\n".join(cut + more)}
-    if memory := about["memory"]:
-        kept = {name: size_text(size) for name, size in memory["resident_bytes"].items()}
-        used = {name: size_text(size) for name, size in memory.get("update_bytes", {}).items()}
-        about["memory"] = {"kept on each device, by formula": size_text(memory["device_bytes"])} | kept
-        if used:
-            peak = f"at most {size_text(memory['peak_bytes'])}; `lcrag compile` asks XLA"
-            about["memory"] |= {"during an update": peak} | used
-        if "machine_bytes" in memory:
-            verdict = "fits" if memory["fits_machine"] else "may not fit"
-            size = f"{size_text(memory['machine_bytes'])}, of which libraries and compiling take"
-            about["memory"]["this machine"] = f"{size} {size_text(memory['process_bytes'])}: {verdict}"
+    about = {**about, "opening": "\n".join(lines[:MAX_OPENING_LINES] + more)}
     groups: dict[str, dict[str, Any]] = {
-        title: {name.replace("_", " "): about[name] for name in names.split()} for title, names in TABLES.items()
+        title: {name: about[name] for name in names.split()} for title, names in TABLES.items()
     }
-    for name, budget in groups["Budgets of an episode"].items():
+    budgeted = groups["Budgets of an episode"]
+    for name, budget in budgeted.items():
         short = {key: value for key, value in (budget or {}).items() if key != "settings"}
-        short |= {key: "not known" for key in UNKNOWN_OF_ONES_OWN if key in short and short[key] is None}
-        groups["Budgets of an episode"][name] = short
+        unknown = {key: "not known" for key in UNKNOWN_OF_ONES_OWN if short.get(key, "") is None}
+        budgeted[name] = short | unknown
+    groups["Memory of each device, bounded by formula; `lcrag compile` asks XLA"] = about["memory"] or {}
     of_data = ("dataset", "questions", "languages")
     groups["Questions"] = {
         source["source"]: "absent" if source["absent"] else {name: source.get(name) for name in of_data}
@@ -678,8 +668,8 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
     for title, rows in groups.items():
         made = table(title)
         for name, value in rows.items():
-            if value is not None and (text := shown(value)):
-                made.add_row(Text(name, "dim"), Text(text))
+            if value is not None and (text := shown(value, unit=name.rpartition("_")[2])):
+                made.add_row(Text(name if title == "Questions" else name.replace("_", " "), "dim"), Text(text))
         made.add_row()
         if made.row_count > 1:
             yield made
@@ -693,16 +683,18 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
             yield made
 
 
-def shown(value: Any, inner: bool = False) -> str:
+def shown(value: Any, inner: bool = False, unit: str = "") -> str:
     """Returns a value as text: 1e-06 as 1e-6, 1005 as 1,005, settings without empty ones, inner ones in brackets."""
     if isinstance(value, bool) or value is None:
         return str(value)
+    if isinstance(value, int | float) and unit == "bytes":
+        return size_text(value)
     if isinstance(value, int | float):
         return f"{value:,}" if isinstance(value, int) else f"{value:g}".replace("e-0", "e-")
     if isinstance(value, list | tuple):
         return ", ".join(map(shown, value))
     if isinstance(value, Mapping):
         known = {name: each for name, each in value.items() if each not in (None, "", [], {})}
-        text = ", ".join(f"{name.replace('_', ' ')} {shown(each, True)}" for name, each in known.items())
+        text = ", ".join(f"{name.replace('_', ' ')} {shown(each, True, unit)}" for name, each in known.items())
         return f"({text})" if inner else text
     return str(value)

@@ -303,7 +303,7 @@ def test_what_train_refuses_is_refused_before_a_model_is_loaded(
     def loaded(*_, **__):
         raise AssertionError("a model was loaded")
 
-    for name in ("lcrag.train.steps.load_hugging_face", "lcrag.retrieval.collections.load_encoder"):
+    for name in ("lcrag.policy.loading.load_hugging_face", "lcrag.retrieval.collections.load_encoder"):
         monkeypatch.setattr(name, loaded)
     shutil.copy(WEIGHTS / "cold_start" / "config.json", tmp_path / "config.json")
     (tmp_path / "en").mkdir()
@@ -318,7 +318,7 @@ def test_what_train_refuses_is_refused_before_a_model_is_loaded(
 
 def test_an_overlap_can_be_allowed_and_languages_are_those_that_are_trained(own):
     read(*OWN, bindings=[*own(SEVERAL, SEVERAL), "Evaluation.allow_overlap = True"])
-    plan = prepare("train")
+    plan = Plan("train")
     evaluation, about = plan.given["evaluation"].after_training(plan.given["questions"])
     assert about["overlap"].startswith("8 of 8")
     assert set(about["seen_languages"]) == {"en", "fi"} == set(evaluation.languages_seen)
