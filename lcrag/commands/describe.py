@@ -363,7 +363,7 @@ def description(command: str) -> dict[str, Any]:
     parts, given, runner, lanes, collections = plan.parts, plan.given, plan.runner, plan.lanes, plan.collections
     config, tokenizer, mesh, chat = plan.config, plan.tokenizer, plan.mesh, plan.runner["chat"]
     method, evaluation, context = given.get("method"), given.get("evaluation"), lanes.sampler.context
-    about: dict[str, Any] = dict.fromkeys(" ".join(TABLES.values()).split()) | {"command": command}
+    about: dict[str, Any] = dict.fromkeys(" ".join((*TABLES.values(), "memory")).split()) | {"command": command}
     about["policy"] = {"folder": plan.folder or "policy.folder is not set", "here": plan.here}
     if config is not None:
         shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
