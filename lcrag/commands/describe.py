@@ -306,7 +306,7 @@ class Plan:
             self.step = _training_step(parts, given)
         if evaluation is not None and command in ("train", "sft"):
             evaluation.after_training(given["questions"] if command == "train" else _demonstrated(parts))
-        if command == "train":
+        if method is not None and command == "train":
             self._check_asked(method, given["questions"])
 
     def _check_asked(self, method: Method, questions: Sequence[Question]) -> None:

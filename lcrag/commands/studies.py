@@ -157,12 +157,13 @@ def policy_of(folder: Path) -> str:
 
 
 def crossed_points(
+    settings: Settings,
     variants: Mapping[str, Variant],
     usual: Sequence[str],
     folder: str,
     table: str = "",
     trained_once: bool = False,
-) -> Callable[[Settings], list[Point]]:
+) -> list[Point]:
     """Returns the points of variants at every point of a table, one seed after the other.
 
     What is not trained has the first seed only.
@@ -177,35 +178,31 @@ def crossed_points(
     Raises:
       UserError: a variant begins with a policy of the atlas, and the experiment is another's.
     """
-
-    def points(settings: Settings) -> list[Point]:
-        made: list[Point] = []
-        for seed in settings.seeds:
-            for name in settings.chosen(variants, usual):
-                variant, needs = variants[name], []
-                if any("'atlas/" in binding for binding in variant.bindings) and not on_atlas(settings.experiment):
-                    raise UserError(f"{name} begins with a policy of the atlas: leave it out for {settings.experiment}")
-                if variant.command == "evaluate" and seed != settings.seeds[0]:
-                    continue
-                files, tuned = variant.files, variant.command == "sft"
-                if trained_once and variant.command != "evaluate":
-                    needs = [settings.output / "trained" / f"{name}-{seed}"]
-                    unevaluated = ("sft.evaluation = None",) if tuned else ()
-                    bindings = (*variant.bound(settings.experiment), *unevaluated, seeded(seed))
-                    made.append(settings.point(needs[0], variant.command, *bindings, files=files, tuned=tuned))
-                command = "evaluate" if trained_once else variant.command
-                for point, changes in (ROWS[table] if table else {"": Variant()}).items():
-                    place = settings.output / folder / "-".join(filter(None, (name, point, str(seed))))
-                    differences = *variant.bound(settings.experiment), *changes.bound(settings.experiment)
-                    differences += changes.sft_bindings if command == "sft" else ()
-                    bindings = (*differences, *map(policy_of, needs), seeded(seed))
-                    made.append(settings.point(place, command, *bindings, files=files, needs=needs, tuned=tuned))
-        return made
-
-    return points
+    made: list[Point] = []
+    for seed in settings.seeds:
+        for name in settings.chosen(variants, usual):
+            variant, needs = variants[name], []
+            if any("'atlas/" in binding for binding in variant.bindings) and not on_atlas(settings.experiment):
+                raise UserError(f"{name} begins with a policy of the atlas: leave it out for {settings.experiment}")
+            if variant.command == "evaluate" and seed != settings.seeds[0]:
+                continue
+            files, tuned = variant.files, variant.command == "sft"
+            if trained_once and variant.command != "evaluate":
+                needs = [settings.output / "trained" / f"{name}-{seed}"]
+                unevaluated = ("sft.evaluation = None",) if tuned else ()
+                bindings = (*variant.bound(settings.experiment), *unevaluated, seeded(seed))
+                made.append(settings.point(needs[0], variant.command, *bindings, files=files, tuned=tuned))
+            command = "evaluate" if trained_once else variant.command
+            for point, changes in (ROWS[table] if table else {"": Variant()}).items():
+                place = settings.output / folder / "-".join(filter(None, (name, point, str(seed))))
+                differences = *variant.bound(settings.experiment), *changes.bound(settings.experiment)
+                differences += changes.sft_bindings if command == "sft" else ()
+                bindings = (*differences, *map(policy_of, needs), seeded(seed))
+                made.append(settings.point(place, command, *bindings, files=files, needs=needs, tuned=tuned))
+    return made
 
 
-def started_points(variants: Mapping[str, Variant], usual: Sequence[str]) -> Callable[[Settings], list[Point]]:
+def started_points(settings: Settings, variants: Mapping[str, Variant], usual: Sequence[str]) -> list[Point]:
     """Returns the points of a method's variants: the initial policies they need, then every variant with every seed.
 
     What variants begin with is evaluated once, instead of in each of their runs, and so is what is not trained.
@@ -214,39 +211,35 @@ def started_points(variants: Mapping[str, Variant], usual: Sequence[str]) -> Cal
       variants: Name -> variant; one whose `start` is its own name has its own initial policy.
       usual: Default variants; empty: all.
     """
+    names = settings.chosen(variants, usual)
+    trained = {name: variants[name] for name in names if variants[name].command == "train"}
+    if not settings.starts:
+        trained = {name: trained[name] for name in distinct(variants, settings.only) if name in trained}
+    starts = {variant.start: variants.get(variant.start, Variant()) for variant in trained.values()}
+    if not settings.starts:
+        starts = distinct(starts)
+    folders = {start: settings.output / "cold-start" / (start or "any") for start in starts}
+    made = []
+    for start, variant in starts.items() if settings.starts else ():
+        bindings = (*variant.bound(settings.experiment), *variant.sft_bindings) if variant.sft_bindings else ()
+        gin_files = (*settings.platforms, f"{settings.experiment}_sft.gin")
+        made.append(Point(folder=folders[start], command=("sft",), gin_files=gin_files, bindings=bindings))
 
-    def points(settings: Settings) -> list[Point]:
-        names = settings.chosen(variants, usual)
-        trained = {name: variants[name] for name in names if variants[name].command == "train"}
-        if not settings.starts:
-            trained = {name: trained[name] for name in distinct(variants, settings.only) if name in trained}
-        starts = {variant.start: variants.get(variant.start, Variant()) for variant in trained.values()}
-        if not settings.starts:
-            starts = distinct(starts)
-        folders = {start: settings.output / "cold-start" / (start or "any") for start in starts}
-        made = []
-        for start, variant in starts.items() if settings.starts else ():
-            bindings = (*variant.bound(settings.experiment), *variant.sft_bindings) if variant.sft_bindings else ()
-            gin_files = (*settings.platforms, f"{settings.experiment}_sft.gin")
-            made.append(Point(folder=folders[start], command=("sft",), gin_files=gin_files, bindings=bindings))
+    def begun(folder: str, command: str, start: str, *bindings: str, files: tuple[str, ...] = ()) -> Point:
+        needs = [folders[start]] if settings.starts else []
+        place, policies = settings.output / "study" / folder, map(policy_of, needs)
+        return settings.point(place, command, *bindings, *policies, files=files, needs=needs)
 
-        def begun(folder: str, command: str, start: str, *bindings: str, files: Sequence[str] = ()) -> Point:
-            needs = [folders[start]] if settings.starts else []
-            place, policies = settings.output / "study" / folder, map(policy_of, needs)
-            return settings.point(place, command, *bindings, *policies, files=files, needs=needs)
-
-        for start, variant in starts.items():
-            label = f"{variant.name}, before training" if variant.name else "before training"
-            folder = "-".join(filter(None, ("before", start)))
-            made.append(begun(folder, "evaluate", start, *variant.bindings, f"evaluate.label = {label!r}"))
-        made += [untrained_point(name, variants[name], settings) for name in names if variants[name].command != "train"]
-        for seed in settings.seeds:
-            for name, variant in trained.items():
-                bindings = (*variant.bound(settings.experiment), "Evaluation.before = False", seeded(seed))
-                made.append(begun(f"{name}-{seed}", "train", variant.start, *bindings, files=variant.files))
-        return made
-
-    return points
+    for start, variant in starts.items():
+        label = f"{variant.name}, before training" if variant.name else "before training"
+        folder = "-".join(filter(None, ("before", start)))
+        made.append(begun(folder, "evaluate", start, *variant.bindings, f"evaluate.label = {label!r}"))
+    made += [untrained_point(name, variants[name], settings) for name in names if variants[name].command != "train"]
+    for seed in settings.seeds:
+        for name, variant in trained.items():
+            bindings = (*variant.bound(settings.experiment), "Evaluation.before = False", seeded(seed))
+            made.append(begun(f"{name}-{seed}", "train", variant.start, *bindings, files=variant.files))
+    return made
 
 
 def distinct(variants: Mapping[str, Variant], asked: Sequence[str] = ()) -> dict[str, Variant]:
@@ -274,60 +267,53 @@ def untrained_point(name: str, variant: Variant, settings: Settings) -> Point:
 STAGES = ("demonstrations", "sft", "selection")
 
 
-def staged_points(variants: Mapping[str, Variant], usual: Sequence[str]) -> Callable[[Settings], list[Point]]:
+def staged_points(settings: Settings, variants: Mapping[str, Variant], usual: Sequence[str]) -> list[Point]:
     """Returns the points of RAG-R1's systems, each after the stages that it needs, one seed after the other."""
-
-    def points(settings: Settings) -> list[Point]:
-        names = settings.chosen(variants, usual)
-        stages = [name for name, variant in variants.items() if variant.command == "train" and not variant.mode]
-        mode_of = {name: variants[name].mode or name for name in names if name != "rag"}
-        found = [untrained_point("rag", variants["rag"], settings)] if "rag" in names else []
-        for seed in settings.seeds:
-            made = {mode: settings.output / "made" / f"{mode}-{seed}" for mode in stages if mode in mode_of.values()}
-            for mode, folder in made.items():
-                bound, (rows, tuned, selection) = (
-                    variants[mode].bound(settings.experiment),
-                    map(folder.joinpath, STAGES),
-                )
-                files = f"demonstration_files.files = ({str(rows / 'rows.jsonl')!r},)"
-                choice = policy_of(tuned), f"selection.demonstrated = {str(rows)!r}"
-                found += [
-                    settings.point(rows, "curate demonstrations", *bound, seeded(seed)),
-                    settings.point(tuned, "sft", *bound, files, seeded(seed), needs=[rows]),
-                    settings.point(selection, "curate selection", *bound, *choice, seeded(seed), needs=[rows, tuned]),
-                ]
-            for name, mode in mode_of.items():
-                folder = settings.output / "study" / f"{name}-{seed}"
-                _, tuned, selection = map(made[mode].joinpath, STAGES)
-                changed = variants[name].bound() if name != mode else ()
-                bound = (*variants[mode].bound(settings.experiment), *changed)
-                if not name.endswith("without_sft"):
-                    bound = (*bound, policy_of(tuned))
-                if variants[name].command == "evaluate":  # the policy of the SFT as it is
-                    found.append(settings.point(folder, "evaluate", *bound, seeded(seed), needs=[tuned]))
-                    continue
-                questions = selection / ("unfiltered.jsonl" if name.endswith("without_selection") else "train.jsonl")
-                point = settings.point(
-                    folder,
-                    "train",
-                    *bound,
-                    f"train/jsonl_questions.files = ({str(questions)!r},)",
-                    "train/jsonl_questions.dataset = 'selected'",
-                    seeded(seed),
-                    needs=[tuned, selection],
-                )
-                found.append(dataclasses.replace(point, gin_files=(*point.gin_files, "data/jsonl_training.gin")))
-        return found
-
-    return points
+    names = settings.chosen(variants, usual)
+    stages = [name for name, variant in variants.items() if variant.command == "train" and not variant.mode]
+    mode_of = {name: variants[name].mode or name for name in names if name != "rag"}
+    found = [untrained_point("rag", variants["rag"], settings)] if "rag" in names else []
+    for seed in settings.seeds:
+        made = {mode: settings.output / "made" / f"{mode}-{seed}" for mode in stages if mode in mode_of.values()}
+        for mode, folder in made.items():
+            bound, (rows, tuned, selection) = variants[mode].bound(settings.experiment), map(folder.joinpath, STAGES)
+            files = f"demonstration_files.files = ({str(rows / 'rows.jsonl')!r},)"
+            choice = policy_of(tuned), f"selection.demonstrated = {str(rows)!r}"
+            found += [
+                settings.point(rows, "curate demonstrations", *bound, seeded(seed)),
+                settings.point(tuned, "sft", *bound, files, seeded(seed), needs=[rows]),
+                settings.point(selection, "curate selection", *bound, *choice, seeded(seed), needs=[rows, tuned]),
+            ]
+        for name, mode in mode_of.items():
+            folder = settings.output / "study" / f"{name}-{seed}"
+            _, tuned, selection = map(made[mode].joinpath, STAGES)
+            changed = variants[name].bound() if name != mode else ()
+            bound = (*variants[mode].bound(settings.experiment), *changed)
+            if not name.endswith("without_sft"):
+                bound = (*bound, policy_of(tuned))
+            if variants[name].command == "evaluate":  # the policy of the SFT as it is
+                found.append(settings.point(folder, "evaluate", *bound, seeded(seed), needs=[tuned]))
+                continue
+            questions = selection / ("unfiltered.jsonl" if name.endswith("without_selection") else "train.jsonl")
+            point = settings.point(
+                folder,
+                "train",
+                *bound,
+                f"train/jsonl_questions.files = ({str(questions)!r},)",
+                "train/jsonl_questions.dataset = 'selected'",
+                seeded(seed),
+                needs=[tuned, selection],
+            )
+            found.append(dataclasses.replace(point, gin_files=(*point.gin_files, "data/jsonl_training.gin")))
+    return found
 
 
 SPLITS = {"train": (), "validation": ("split = 'validation'", "limit = 10")}  # questions that are demonstrated
 
 
 def demonstrated_points(
-    variants: Mapping[str, Variant], usual: Sequence[str], programs: Mapping[str, str]
-) -> Callable[[Settings], list[Point]]:
+    settings: Settings, variants: Mapping[str, Variant], usual: Sequence[str], programs: Mapping[str, str]
+) -> list[Point]:
     """Returns the points: demonstrations, one SFT on all of them, what is not trained further, and each training.
 
     Args:
@@ -335,34 +321,38 @@ def demonstrated_points(
       usual: Default variants, in their order.
       programs: Name -> gin file of a player whose episodes are demonstrated.
     """
+    names = settings.chosen(variants, usual)
+    made, found = settings.output / "made", []
+    shown = {(program, split): made / f"{program}-{split}" for program in programs for split in SPLITS}
+    for (program, split), folder in shown.items():
+        asked = (f"demonstrated/xquad_questions.{each}" for each in SPLITS[split])
+        found.append(settings.point(folder, "curate demonstrations", *asked, files=(programs[program],)))
+    tuned = made / "sft"
+    rows = {split: tuple(str(shown[program, split] / "rows.jsonl") for program in programs) for split in SPLITS}
+    files = (f"{split}/demonstration_files.files = {paths!r}" for split, paths in rows.items())
+    sft = settings.point(tuned, "sft", "sft.evaluation = None", *files, needs=shown.values())
+    experiment = f"{settings.experiment}.gin"
+    files = (f"{settings.experiment}_sft.gin" if name == experiment else name for name in sft.gin_files)
+    found.append(dataclasses.replace(sft, gin_files=tuple(files)))
+    for name in (each for each in names if variants[each].command == "evaluate"):
+        needs = [] if name == "untrained" else [tuned]
+        bound: tuple[str, ...] = (f"evaluate.label = {variants[name].name!r}", *map(policy_of, needs))
+        folder = settings.output / "study" / name
+        found.append(settings.point(folder, "evaluate", *bound, files=variants[name].files, needs=needs))
+    for seed in settings.seeds:
+        for name in (each for each in names if variants[each].command == "train"):
+            bound = (policy_of(tuned), seeded(seed), *variants[name].bound(settings.experiment))
+            folder = settings.output / "study" / f"{name}-{seed}"
+            found.append(settings.point(folder, "train", *bound, files=variants[name].files, needs=[tuned]))
+    return found
 
-    def points(settings: Settings) -> list[Point]:
-        names = settings.chosen(variants, usual)
-        made, found = settings.output / "made", []
-        shown = {(program, split): made / f"{program}-{split}" for program in programs for split in SPLITS}
-        for (program, split), folder in shown.items():
-            asked = (f"demonstrated/xquad_questions.{each}" for each in SPLITS[split])
-            found.append(settings.point(folder, "curate demonstrations", *asked, files=(programs[program],)))
-        tuned = made / "sft"
-        rows = {split: tuple(str(shown[program, split] / "rows.jsonl") for program in programs) for split in SPLITS}
-        files = (f"{split}/demonstration_files.files = {paths!r}" for split, paths in rows.items())
-        sft = settings.point(tuned, "sft", "sft.evaluation = None", *files, needs=shown.values())
-        experiment = f"{settings.experiment}.gin"
-        files = (f"{settings.experiment}_sft.gin" if name == experiment else name for name in sft.gin_files)
-        found.append(dataclasses.replace(sft, gin_files=tuple(files)))
-        for name in (each for each in names if variants[each].command == "evaluate"):
-            needs = [] if name == "untrained" else [tuned]
-            bound: tuple[str, ...] = (f"evaluate.label = {variants[name].name!r}", *map(policy_of, needs))
-            folder = settings.output / "study" / name
-            found.append(settings.point(folder, "evaluate", *bound, files=variants[name].files, needs=needs))
-        for seed in settings.seeds:
-            for name in (each for each in names if variants[each].command == "train"):
-                bound = (policy_of(tuned), seeded(seed), *variants[name].bound(settings.experiment))
-                folder = settings.output / "study" / f"{name}-{seed}"
-                found.append(settings.point(folder, "train", *bound, files=variants[name].files, needs=[tuned]))
-        return found
 
-    return points
+KINDS: dict[str, Callable[..., list[Point]]] = {
+    "crossed": crossed_points,
+    "started": started_points,
+    "staged": staged_points,
+    "demonstrated": demonstrated_points,
+}
 
 
 def _with_tuples(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -378,12 +368,10 @@ def _read_rows(given: Mapping[str, Any]) -> dict[str, Variant]:
 
 def _read_study(given: dict[str, Any]) -> Study:
     """Returns a study of `studies.toml`; `rows` and `usual` name groups of rows, or `usual` single rows."""
-    variants = functools.reduce(lambda known, group: known | ROWS[group], given.pop("rows"), {})
+    variants = {name: row for group in given.pop("rows") for name, row in ROWS[group].items()}
     usual = [name for word in given.pop("usual", ()) for name in ROWS.get(word, (word,))]
     own = {name: given.pop(name) for name in ("folder", "table", "trained_once", "programs") if name in given}
-    kinds = {"crossed": crossed_points, "started": started_points, "staged": staged_points}
-    kinds |= {"demonstrated": demonstrated_points}
-    points = kinds[given.pop("points")](variants, usual, **own)
+    points = functools.partial(KINDS[given.pop("points")], variants=variants, usual=usual, **own)
     # Arguments of `lcrag report`.
     report = tuple(
         f"--{name}={value}" if name in ("against", "axis") else f"--gin.compare_runs.{name}={value!r}"
