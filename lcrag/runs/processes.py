@@ -23,7 +23,7 @@ from lcrag.errors import UserError
 from lcrag.files import cache_folder
 
 OPTIONS = {
-    "--coordinator": "HOST:PORT of the first of several processes; SLURM, Open MPI and Cloud TPU know it",
+    "--coordinator": "HOST:PORT of the first process; SLURM, Open MPI and Cloud TPU know it",
     "--processes": "number of processes; 1: do not look for others",
     "--process": "index of this process, from 0",
     "--heartbeat_seconds": "silence after which a process counts as lost, and the others end; 100",
