@@ -420,6 +420,10 @@ def translations(
         with progress_display("translations", total, unit="place", transient=True) as display:
 
             def seen(filled: bool) -> None:
+                try:
+                    raise_stopped()
+                except KeyboardInterrupt as stopped:  # which would end the event loop, and leave its tasks undone
+                    raise InterruptedError from stopped
                 outcomes[filled] += 1
                 display.update(outcomes[True], note=f"{outcomes.total():,} sources tried")
 
@@ -430,7 +434,10 @@ def translations(
                     stages = Stages(ask, thresholds, exact)
                     await fill_quotas(quotas, sources, stages, attempts=attempts, width=width, seen=seen)
 
-            asyncio.run(fill())
+            try:
+                asyncio.run(fill())
+            except InterruptedError as error:
+                raise error.__cause__ or error from None
         write_json_lines(run.path / "attempts.jsonl", attempt_rows(sources, quotas))
         rows = question_rows(quotas)
         write_json_lines(run.path / QUESTIONS, rows)
