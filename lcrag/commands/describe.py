@@ -154,7 +154,8 @@ class Parts:
       lacking: Sentences about missing parts without which the command would not start, as keys.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rewarded: bool = True) -> None:
+        self.rewarded = rewarded  # whether the command needs the models of the method's reward
         self.sources: dict[str, Named] = {}
         self.models: dict[str, Named] = {}
         self.lacking: dict[str, None] = {}
@@ -226,8 +227,13 @@ class Parts:
     def bound(self, selector: str) -> dict[str, Any]:
         """Returns what gin binds of a function or class in the current scope, built; marks the bindings as used."""
         mark_used(selector)
-        bound = gin.get_bindings(selector, resolve_references=False)
-        return {name: self.build(value) for name, value in bound.items()}
+        built = {}
+        for name, value in gin.get_bindings(selector, resolve_references=False).items():
+            lacking = dict(self.lacking)
+            built[name] = self.build(value)
+            if name == "reward" and selector.endswith("Method") and not self.rewarded:
+                self.lacking = lacking
+        return built
 
 
 def _is_model(folder: str) -> bool:
@@ -255,7 +261,7 @@ class Plan:
     """
 
     def __init__(self, command: str) -> None:
-        self.command, self.parts = command, (parts := Parts())
+        self.command, self.parts = command, (parts := Parts(rewarded=command == "train"))
         parameters = inspect.signature(gin.get_configurable(command)).parameters.values()
         self.given = given = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
         given |= parts.bound(command)
