@@ -41,6 +41,7 @@ from lcrag.episodes.programs import (
 from lcrag.errors import AbsentError, UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.learning import Layout, PolicyGradient
+from lcrag.learning.learners import needs_reference
 from lcrag.learning.update import adamw
 from lcrag.policy import (
     DecoderConfig,
@@ -52,7 +53,8 @@ from lcrag.policy import (
     parameter_count,
     read_config,
 )
-from lcrag.policy.config import GIB, MESH_AXES
+from lcrag.policy.config import ACCELERATORS, GIB, MESH_AXES
+from lcrag.policy.parameters import causal_mean, decode_bytes, forward_flops, update_flops
 from lcrag.retrieval.collections import META, memory_bytes, read_meta
 from lcrag.runs import check_used, mark_used
 from lcrag.runs.display import make_console, size_text
@@ -369,7 +371,7 @@ def description(command: str) -> dict[str, Any]:
     parts, given, runner, lanes, collections = plan.parts, plan.given, plan.runner, plan.lanes, plan.collections
     config, tokenizer, mesh, chat = plan.config, plan.tokenizer, plan.mesh, plan.runner["chat"]
     method, evaluation, context = given.get("method"), given.get("evaluation"), lanes.sampler.context
-    about: dict[str, Any] = dict.fromkeys(" ".join((*TABLES.values(), "memory")).split()) | {"command": command}
+    about: dict[str, Any] = dict.fromkeys(" ".join((*TABLES.values(), "memory")).split()) | {"command": command, "step_seconds": None}
     about["policy"] = {"folder": plan.folder or "policy.folder is not set", "here": plan.here}
     if config is not None:
         shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
@@ -471,6 +473,8 @@ def description(command: str) -> dict[str, Any]:
         if command in ("train", "sft"):
             about["memory"]["update_bytes"] = needed = update_bytes(run, given["layout"])
             about["memory"]["peak_bytes"] = peak = peak + sum(needed.values())
+            if command == "train" and about["episodes_per_step"] and about["budgets"]["longest_tokens"]:
+                about["step_seconds"] = step_seconds(config, about, needs_reference(given["objective"], None), mesh.size)
         if config.compute_dtype == "float32" and mesh.size == 1:  # of a CPU, whose memory is the machine's
             about["memory"] |= {"process_bytes": PROCESS_BYTES, "machine_bytes": memory_bytes()}
             about["memory"]["fits_machine"] = peak + PROCESS_BYTES <= memory_bytes()
@@ -589,6 +593,28 @@ def budgets(method: Method, *, generation: int, context: int, prompt: int | None
     }
 
 
+def step_seconds(
+    config: DecoderConfig, about: Mapping[str, Any], reference: bool, devices: int
+) -> dict[str, float]:
+    """Returns a lower bound of the seconds of a training step on each accelerator whose memory suffices.
+
+    All episodes have the longest length. Learning, with the scores of a `reference`, is bounded by operations, and
+    sampling by the bytes of its decode steps, at the rates of data sheets. Padding, recomputation and searches add to it.
+    """
+    tokens, episodes = about["budgets"]["longest_tokens"], about["episodes_per_step"]
+    turns = 1 + (about["budgets"]["searches"] or 0) + (about["budgets"]["tool_calls"] or 0)
+    written, slots = turns * about["budgets"]["generation_tokens"], min(about["sampling"]["slots"], episodes)
+    sizes = {"tokens": tokens, "attended": causal_mean(tokens), "unembedded": written}
+    passes = about["updates_per_step"] * about["episodes_per_update"] / episodes
+    flops = passes * update_flops(config, **sizes) + (1 + reference) * forward_flops(config, **sizes)
+    moved = written / slots * decode_bytes(config, slots, tokens / 2)
+    return {
+        card.name: round(episodes * (flops / card.flops_per_second + moved / card.bytes_per_second) / devices, 1)
+        for card in ACCELERATORS
+        if card.memory_bytes >= about["memory"]["peak_bytes"]
+    }
+
+
 # --- Values of bindings.
 
 
@@ -663,6 +689,7 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
         unknown = {key: "not known" for key in UNKNOWN_OF_ONES_OWN if short.get(key, "") is None}
         budgeted[name] = short | unknown
     groups["Memory of each device, bounded by formula; `lcrag compile` asks XLA"] = about["memory"] or {}
+    groups["Seconds of a step, at least: the longest episodes, at data sheets' rates"] = about["step_seconds"] or {}
     of_data = ("dataset", "questions", "languages")
     groups["Questions"] = {
         source["source"]: "absent" if source["absent"] else {name: source.get(name) for name in of_data}
