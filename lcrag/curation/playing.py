@@ -32,9 +32,10 @@ from lcrag.episodes import (
     Translator,
     Turn,
 )
+from lcrag.episodes.chat import ContextTokenizer
 from lcrag.episodes.programs import Found, answer_language
 from lcrag.episodes.runner import answer_batch, answer_translations
-from lcrag.episodes.running_episode import ContextTokenizer, PendingRequest, RunningEpisode, derived_seed
+from lcrag.episodes.running_episode import PendingRequest, RunningEpisode, derived_seed
 from lcrag.errors import UserError, lookup, typed
 from lcrag.files import resolved_folder
 from lcrag.models.completers import LOCAL, ChatEndpoint

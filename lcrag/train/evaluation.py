@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import PyTree
 from rich.console import Console
 
+from lcrag.collectives import allgather_bytes
 from lcrag.data.questions import LCRL_LANGUAGES, Question, limited, overlap, records_fingerprint
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.record import record_of
-from lcrag.episodes.runner import allgather_bytes
 from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, closing, opening
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import (

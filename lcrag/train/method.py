@@ -11,10 +11,10 @@ import gin
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from lcrag.collectives import compare_across_processes
 from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled
 from lcrag.episodes import EpisodeRecord, Program, episode_json
 from lcrag.episodes.programs import answer_language, check_settings, program_name, program_settings, with_settings
-from lcrag.episodes.runner import compare_across_processes
 from lcrag.episodes.searches import CollectionChoice, every_collection
 from lcrag.errors import UserError, excerpt, typed
 from lcrag.learning import Trajectory, group_advantages

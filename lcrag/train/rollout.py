@@ -22,9 +22,10 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Bool, PyTree
 
+from lcrag.collectives import allgather_bytes, is_collective, without_collectives
 from lcrag.data.questions import Coupled, Question, fault_of
 from lcrag.episodes import EpisodeRecord, Programs, Runner
-from lcrag.episodes.runner import WAIT_SECONDS, Abandoned, allgather_bytes, is_collective, without_collectives
+from lcrag.episodes.runner import WAIT_SECONDS, Abandoned
 from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
 from lcrag.policy.parameters import hand_over, lane_config, lane_meshes

@@ -18,11 +18,11 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import Bool, Float, PyTree
 
+from lcrag.collectives import check_same_everywhere
 from lcrag.data.questions import Question, records_fingerprint
 from lcrag.episodes import EpisodeRecord
 from lcrag.episodes.programs import answer_language
 from lcrag.episodes.record import PROMPT_TURN
-from lcrag.episodes.runner import check_same_everywhere
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import Answered, correct_language
 from lcrag.files import resolved_folder
