@@ -57,8 +57,8 @@ MODULES = """
     data.constructed data.english data.multilingual data.questions data.rows data.sources
     episodes.searches
     methods.baselines.d_rag methods.baselines.rag methods.baselines.searches
-    methods.globalrag.golden methods.globalrag.plans methods.globalrag.program methods.globalrag.rewards
-    methods.lcrl.program methods.r_search.players methods.r_search.program
+    methods.globalrag.analysis methods.globalrag.golden methods.globalrag.plans methods.globalrag.program
+    methods.globalrag.rewards methods.lcrl.program methods.r_search.players methods.r_search.program
     methods.r_search.rewards methods.rag_r1.curation methods.rag_r1.program methods.translate_r1.costs
     methods.translate_r1.oracles methods.translate_r1.pipeline methods.translate_r1.program
     models.completers models.translators

@@ -233,6 +233,24 @@ _SEARCH_R1 = (
 )
 
 
+# The answer that admits that nothing was found, by language.
+UNKNOWN: Mapping[str, str] = {
+    "en": "unknown",
+    "ar": "غير معروف",
+    "fi": "tuntematon",
+    "fr": "inconnu",
+    "ja": "不明",
+    "it": "sconosciuto",
+    "ru": "неизвестно",
+    "zh": "未知",
+    "de": "unbekannt",
+    "ko": "알 수 없음",
+    "es": "desconocido",
+    "pt": "desconhecido",
+    "th": "ไม่ทราบ",
+}
+
+
 def answer_language(question: Question) -> str:
     """Returns the required language of the answer: that of the question or, in pivot coupling, the native one.
 

@@ -8,7 +8,7 @@ import pathlib
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import gin
 import jax
@@ -38,7 +38,6 @@ from lcrag.evaluation import (
 from lcrag.evaluation import evaluate as metric_rows
 from lcrag.evaluation.tables import phase_table, wall_time_table
 from lcrag.files import Journal, file_name, write_text
-from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, plan_diversity
 from lcrag.policy import check_shape, load_policy, parameter_fingerprint
 from lcrag.policy.config import computation_of
 from lcrag.rewards import Reward
@@ -59,6 +58,19 @@ SEED_OFFSET = 1_000_000
 OVERLAP = "overlap"  # what run.json says of held-out questions that are trained on
 
 
+@runtime_checkable
+class SampleAnalysis(Protocol):
+    """What a method measures on the answers of several inference runs together."""
+
+    def rows(
+        self, answered: Sequence[Answered], *, method: str, model: str, split: str, seed: int | str
+    ) -> Iterable[Row]:
+        """Returns rows of `evaluation.json` for the answers of one policy."""
+
+    def table(self, answered: Mapping[str, Sequence[Answered]]) -> Table | None:
+        """Returns a table of the report with a line for each policy; None if it would have none."""
+
+
 @gin.register
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +88,7 @@ class Evaluation:
     program_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     before: bool = True  # whether a training also evaluates the policy that it starts from
     runs: int = 1  # inference runs with different random numbers; greedy decoding has one
+    analysis: SampleAnalysis | None = None  # of the answers of several inference runs
     # Name of another policy of the same shape to compare with -> its folder.
     references: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Languages of the training data, the others are zero-shot; None: those of the questions that are trained on.
@@ -222,8 +235,8 @@ class Evaluation:
                     if row.language == "all" and row.metric == "answered" and "/" not in row.split
                 ]
                 samples += answered
-            if self.runs > 1 and temperature:
-                rows += diversity_rows(samples, method=method, seed=f"{seed}, runs 1 to {self.runs}", **about)
+            if self.analysis is not None and self.runs > 1 and temperature:
+                rows += self.analysis.rows(samples, method=method, seed=f"{seed}, runs 1 to {self.runs}", **about)
         if is_writer():
             add_rows(folder, rows)
         for path in saved:
@@ -510,8 +523,8 @@ def print_end(console: Console, summary: Table | None, folder: pathlib.Path) -> 
 def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int, name: str) -> tuple[Table, list[Table]]:
     """Returns the summary of a run with a name, and the tables of its report.
 
-    These are the results and costs of every policy, then before and after training by data set and decoding, and plans.
-    Without an evaluation before training there is nothing to compare.
+    These are the results and costs of every policy, then before and after training by data set and decoding, and the
+    method's analysis. Without an evaluation before training there is nothing to compare.
     """
     split = evaluation.split
     settings: dict[str, Any] = {"seen_languages": evaluation.languages_seen, "languages": evaluation.languages}
@@ -560,6 +573,6 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int, name: str) -
     metrics = SUMMARY if evaluation.reward is None else ("answered", *REWARDED)
     summary = summary_table(rows, title, metrics, differences=differences, brief=True)
     whole = summary_table(rows, "Every policy", [*metrics, *COSTS], differences=differences)
-    plans = {names[key]: [plan_diversity(answers[key])] for key, answered in runs.items() if len(answered) > 1}
-    diversity = diversity_table(plans, "Plans of right answers")
-    return summary, [whole, *compared, *([] if diversity is None else [diversity])]
+    several = {names[key]: answers[key] for key, answered in runs.items() if len(answered) > 1}
+    analysed = evaluation.analysis.table(several) if evaluation.analysis is not None else None
+    return summary, [whole, *compared, *([] if analysed is None else [analysed])]

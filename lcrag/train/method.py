@@ -18,7 +18,6 @@ from lcrag.episodes.programs import answer_language, check_settings, program_nam
 from lcrag.episodes.searches import CollectionChoice, every_collection
 from lcrag.errors import UserError, excerpt, typed
 from lcrag.learning import Trajectory, group_advantages
-from lcrag.methods.lcrl.program import pivot
 from lcrag.rewards import Episodes, Reward, TermSum
 from lcrag.rewards.terms import Values, called, checked_values
 
@@ -164,6 +163,7 @@ class Method:
     # language; "pivot": a question in its native language, English and a related language, all answered in the native
     # language; "independent": every prompt is drawn by itself.
     coupling: Literal["parallel", "pivot", "independent"] = "parallel"
+    pivot: Callable[[Sequence[Question], Sequence[str]], list[Coupled]] | None = None  # makes the groups of "pivot"
     # Episodes relative to whose rewards an advantage is computed. "coupled": all episodes of its coupled prompts;
     # "prompt": the samples of its own prompt, as in plain GRPO.
     advantage_group: Literal["coupled", "prompt"] = "coupled"
@@ -220,8 +220,13 @@ class Method:
         if self.coupling == "independent":
             table: list[Coupled] = [(question,) for question in questions]
         elif self.coupling == "pivot":
+            if self.pivot is None:
+                raise UserError(
+                    "Method.coupling is 'pivot', but nothing makes such groups: set Method.pivot = @pivot, LcRL's, or"
+                    " another coupling"
+                )
             asked = {question.language for question in questions}
-            table = pivot(questions, [code for code in LANGUAGES if code in asked])
+            table = self.pivot(questions, [code for code in LANGUAGES if code in asked])
         else:
             table = coupled(questions)
         if not table:

@@ -23,6 +23,7 @@ from lcrag.episodes import Abandoned, Completion, Generate, GenerationFailure, O
 from lcrag.errors import UserError
 from lcrag.evaluation import place_tables, read_rows
 from lcrag.evaluation.metrics import UNANSWERED
+from lcrag.methods.globalrag.analysis import PlanAnalysis
 from lcrag.methods.lcrl import hierarchical_search
 from lcrag.methods.r_search import answer_from_evidence
 from lcrag.policy import initialise, make_mesh
@@ -262,7 +263,9 @@ def write(context, generation):
 
 
 def test_answers_say_what_they_cost_and_rows_are_of_one_or_of_several_inference_runs(tmp_path):
-    evaluation = Evaluation(questions=QUESTIONS, temperatures={"sampled": 1.0, "greedy": 0.0}, runs=4)
+    evaluation = Evaluation(
+        questions=QUESTIONS, temperatures={"sampled": 1.0, "greedy": 0.0}, runs=4, analysis=PlanAnalysis()
+    )
     evaluation.run(tmp_path, "policy", scripted_rollouts(program, write), seed=0, console=Console(quiet=True))
     answers = [read_answers(answers_path(tmp_path, "policy", "sampled", number)) for number in range(1, 5)]
     for own in answers:
