@@ -33,6 +33,7 @@ class Episode:
     rewards: Mapping[str, float]  # by term, "total" included; NaN for an episode that could not be scored
     turn_rewards: Mapping[int, float] | None = None  # of the policy's turns, numbered from 0; None: there are none
     advantage: float = 0.0  # of all its tokens; 0 for an episode that could not be scored
+    kept: bool = True  # whether the update learns from it; see `kept_for_update`
 
     @property
     def scored(self) -> bool:
