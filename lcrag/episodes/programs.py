@@ -399,7 +399,7 @@ def intercepted(program: Program, around: Callable[[Requests], Asking]) -> Progr
 
 ConfiguredProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
 
-# What all programs of an experiment share (gin/programs.gin), and a program may lack.
+# What all programs of an experiment share, and a program may lack.
 SHARED = ("budget", "passages", "observation_tokens", "invalid_limit", "wording")
 _EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
 _INT_IS_FLOAT = BeartypeConf(is_pep484_tower=True)

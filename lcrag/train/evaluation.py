@@ -258,7 +258,13 @@ class Evaluation:
         """
         program, journal = self.program(rollouts), None
         if path is not None and (is_writer() or rollouts.lane_count > 1):  # otherwise all have the same answers
-            journal = _journal(path, {"of": f"{identity} {decoding}"})
+            path.parent.mkdir(parents=True, exist_ok=True)
+            header, journal = {"of": f"{identity} {decoding}"}, Journal(path)
+            if journal.rows and journal.rows[0] != header:  # answers of another evaluation
+                path.unlink()
+                journal = Journal(path)
+            if not journal.rows:
+                journal.append([header])
         earlier = [journal.rows[1:] if journal else []]  # of each process
         if jax.process_count() > 1:
             earlier = list(map(json.loads, allgather_bytes("reading saved answers", json.dumps(earlier[0]).encode())))
@@ -305,18 +311,6 @@ class Evaluation:
         return answered, rows, seconds
 
 
-def _journal(path: pathlib.Path, header: dict[str, Any]) -> Journal:
-    """Returns the file of saved answers, whose first row is the header; answers under another one are dropped."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(path)
-    if journal.rows and journal.rows[0] != header:
-        path.unlink()
-        journal = Journal(path)
-    if not journal.rows:
-        journal.append([header])
-    return journal
-
-
 def _answered(record: EpisodeRecord, rewards: Mapping[str, float]) -> Answered:
     """Returns the answer of an episode, with its rewards by term, if it has any."""
     question, counts, plan = record.question, record.counts, record.outcome.extra.get("plan")
@@ -344,8 +338,7 @@ def _answered(record: EpisodeRecord, rewards: Mapping[str, float]) -> Answered:
         subsets=tuple(subsets),
         sampled_tokens=counts["policy_tokens"] + counts["completion_tokens"],
         total_tokens=len(record.tokens) + sum(side.prompt_tokens + side.tokens for side in record.completions),
-        answer_retrieved=_whether(counts.get("answer_retrieved")),
-        answer_shown=_whether(counts.get("answer_shown")),
+        **{name: bool(counts[name]) for name in ("answer_retrieved", "answer_shown") if name in counts},
         plan=None if plan is None else json.dumps(plan, ensure_ascii=False),
         domain=question.domain,
         tier=question.tier,
@@ -354,10 +347,6 @@ def _answered(record: EpisodeRecord, rewards: Mapping[str, float]) -> Answered:
         failed=record.failure is not None,
         unscored=record.failure is None and total is not None and math.isnan(total),
     )
-
-
-def _whether(count: int | None) -> bool | None:
-    return None if count is None else bool(count)
 
 
 def unanswered(record: EpisodeRecord) -> str:

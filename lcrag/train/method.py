@@ -332,25 +332,25 @@ def reward_values(
     if not places:
         return {"total": np.full(len(records), np.nan)}
     rewarded = _rewardable([records[place] for place in places], ids[places], step)
+
+    def terms_of() -> dict[str, Values]:
+        if isinstance(reward, TermSum):
+            return reward(rewarded)
+        terms = called("total", reward, rewarded)  # a user's own function
+        if not isinstance(terms, Mapping) or "total" not in terms:
+            said = excerpt(repr(terms))
+            raise UserError(f'the reward returned {said}: return a dict of its terms by name, with "total"')
+        return {name: checked_values(name, values, rewarded) for name, values in terms.items()}
+
     scored = compare_across_processes(
         "the reward",
-        lambda: _terms(reward, rewarded),
+        terms_of,
         lambda terms: {name: np.asarray(term, np.float32).tobytes() for name, term in terms.items()},
     )
     values = {name: np.full(len(records), np.nan) for name in scored}
     for name, term in scored.items():
         values[name][places] = term
     return values
-
-
-def _terms(reward: Reward, episodes: Episodes) -> dict[str, Values]:
-    """Returns the terms of a reward, which may be a user's own function, as checked arrays."""
-    if isinstance(reward, TermSum):
-        return reward(episodes)
-    terms = called("total", reward, episodes)
-    if not isinstance(terms, Mapping) or "total" not in terms:
-        raise UserError(f'the reward returned {excerpt(repr(terms))}: return a dict of its terms by name, with "total"')
-    return {name: checked_values(name, values, episodes) for name, values in terms.items()}
 
 
 def _rewardable(records: Sequence[EpisodeRecord], ids: Int[np.ndarray, "episodes"], step: int) -> Episodes:

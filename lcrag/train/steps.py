@@ -43,12 +43,6 @@ from lcrag.train.rollout import PHASES, LaneResult, episodes_of
 # --- Before the first step ---
 
 
-def check_models(models: Iterable[object]) -> None:
-    """Calls the method `check` of every model that has one, which raises a UserError if it cannot be loaded."""
-    for model in models:
-        getattr(model, "check", lambda: None)()
-
-
 def known_of(question: Question) -> dict[str, Any]:
     """Returns what a reward's check of a question is given; see `TermSum.check`."""
     return {"answers": question.answers} | question.extra
@@ -57,7 +51,8 @@ def known_of(question: Question) -> dict[str, Any]:
 def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None:
     """Checks before sampling that a reward can score every question and that its models can be loaded."""
     if isinstance(reward, TermSum):
-        check_models(reward.models.values())
+        for model in reward.models.values():
+            getattr(model, "check", lambda: None)()  # raises a UserError if it cannot be loaded
         for question in questions:
             reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", known_of(question))
 
@@ -214,6 +209,12 @@ def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[s
     refused = [episode.record.counts.get("retrieval_failures", 0) for episode in episodes]
     groups = GroupStatistics.of(episodes)
     questions = {(episode.record.question.coupling, episode.record.question.language) for episode in episodes}
+    # Whether the collection of a question's language holds what it needs, where the questions say.
+    searches: dict[str, list[int]] = collections.defaultdict(list)
+    for record in records:
+        if "native_holds" in record.question.extra:
+            holds = record.question.extra["native_holds"]
+            searches["native_holds" if holds else "native_missing"].append(record.counts["searches"])
     return {
         **{f"reward/{term}": float(np.mean(values)) for term, values in rewards.items()},
         **{f"episode/{name}": float(value) for name, value in counts.items()},
@@ -230,22 +231,9 @@ def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[s
         "groups/without_variance": float(np.mean((groups.spread == 0) & (groups.sizes > 1))),
         "groups/of_one": float(np.mean(groups.scored == 1)),
         "groups/below_floor": float(np.mean((groups.spread > 0) & (groups.std < min_std))),
-        **searches_by_holding(records),
+        **{f"episode/searches_{subset}": float(np.mean(made)) for subset, made in searches.items()},
         **tool_rates(records, rewards),
     }
-
-
-def searches_by_holding(records: Sequence[EpisodeRecord]) -> dict[str, float]:
-    """Returns the mean searches where the collection of the question's language holds what it needs, and where not.
-
-    Empty if the questions do not say (`extra["native_holds"]`); a step without such questions has no value.
-    """
-    searches: dict[str, list[int]] = collections.defaultdict(list)
-    for record in records:
-        if "native_holds" in record.question.extra:
-            subset = "native_holds" if record.question.extra["native_holds"] else "native_missing"
-            searches[subset].append(record.counts["searches"])
-    return {f"episode/searches_{subset}": float(np.mean(counts)) for subset, counts in searches.items()}
 
 
 def tool_rates(
@@ -421,76 +409,54 @@ def memory_metrics() -> dict[str, int]:
 
 
 class Notices:
-    """Says on the console what a user should know of a step; what may last is said once, or rarely."""
+    """Says on the console what a user should know of a step: what may last is said once, or rarely."""
 
     def __init__(self, say: Callable[[str], None]):
         self._say = say
-        self._said: set[Callable[..., str]] = set()
-        self._before: Mapping[str, Any] = {}
-        self._steps_without_signal = 0
+        self._said: set[str] = set()
+        self._before: Mapping[str, Any] = {}  # metrics of the step before; empty for the first of this process
+        self._idle = 0  # steps in a row without a learning signal
 
     def __call__(self, step: int, metrics: Mapping[str, Any], episodes: Sequence[Episode] = ()) -> None:
-        """Says it of the metrics and episodes of a step."""
-        notices = [skipped_notice(metrics, self._before)]
-        for notice in (unscored_notice, empty_notice):
-            if notice not in self._said and (text := notice(episodes)):
-                self._said.add(notice)
-                notices.append(text)
-        self._steps_without_signal = self._steps_without_signal + 1 if has_no_signal(metrics) else 0
-        if self._steps_without_signal in (1, 10, 100, 1000):
-            lasting = f" for {self._steps_without_signal} steps" if self._steps_without_signal > 1 else ""
-            notices.append(
+        """Says what the metrics and the episodes of a step show."""
+
+        def say(text: str, once: str = "") -> None:
+            if once not in self._said:
+                self._say(f"step {step}: {text}")
+            self._said |= {once} if once else set()
+
+        names = "update/skipped", "critic/skipped"
+        skipped, old = (sum(each.get(name, 0) for name in names) for each in (metrics, self._before))
+        if skipped > old if self._before else metrics["update/non_finite_in_a_row"]:
+            say(f"skipped updates whose loss or gradients were not finite, {skipped:.0f} since the run began")
+        self._before = metrics
+
+        if unscored := [each for each in episodes if not each.scored and each.record.failure is None]:
+            terms = [name for name, value in unscored[0].rewards.items() if math.isnan(value) and name != "total"]
+            say(
+                f"{len(unscored)} of {len(episodes)} episodes have no score and are not learned from: the reward term"
+                f" {[*terms, 'total'][0]} returned NaN for question {unscored[0].record.question.text[:60]!r}",
+                once="unscored",
+            )
+        counted = "empty_turns", "generations"
+        empty, turns = (sum(each.record.counts.get(name, 0) for each in episodes) for name in counted)
+        if 2 * empty > turns:
+            say(
+                f"{empty} of {turns} turns of the policy have no text: read an episode; a chat model may need"
+                " demonstrations first, or turns that it knows (Chat.turns)",
+                once="empty",
+            )
+
+        # A critic's advantages need no group whose rewards differ.
+        flat = sum(metrics.get(name) or 0.0 for name in WITHOUT_ADVANTAGE) > 1 - 1e-6
+        self._idle = self._idle + 1 if flat and "critic/gradient_norm" not in metrics else 0
+        if self._idle in (1, 10, 100, 1000):
+            lasting = f" for {self._idle} steps" if self._idle > 1 else ""
+            say(
                 f"no reward varied within a group{lasting}, so nothing is learned. If all are 0, teach the format first"
                 " (lcrag sft) or ask easier questions; if all are right, ask harder ones; otherwise raise"
                 " Method.samples. `lcrag view` shows the episodes"
             )
-        for text in filter(None, notices):
-            self._say(f"step {step}: {text}")
-        self._before = metrics
-
-
-def has_no_signal(metrics: Mapping[str, Any]) -> bool:
-    """Whether no group of a step had rewards that differ; False with a critic, whose advantages need no group."""
-    if "critic/gradient_norm" in metrics:
-        return False
-    return sum(metrics.get(name) or 0.0 for name in WITHOUT_ADVANTAGE) > 1 - 1e-6
-
-
-def skipped_notice(metrics: Mapping[str, Any], before: Mapping[str, Any]) -> str:
-    """Returns a line for the console if updates of a step were skipped, else the empty text.
-
-    `before` are the metrics of the step before, empty for the first one that a process trains.
-    """
-    skipped, old = (
-        sum(metrics.get(name, 0) for name in ("update/skipped", "critic/skipped")) for each in (metrics, before)
-    )
-    if not (skipped > old if before else metrics["update/non_finite_in_a_row"]):
-        return ""
-    return f"skipped updates whose loss or gradients were not finite, {skipped:.0f} since the run began"
-
-
-def unscored_notice(episodes: Sequence[Episode]) -> str:
-    """Returns a line for the console if finished episodes have no score, with the term that is NaN; else empty."""
-    unscored = [episode for episode in episodes if not episode.scored and episode.record.failure is None]
-    if not unscored:
-        return ""
-    terms = [name for name, value in unscored[0].rewards.items() if math.isnan(value) and name != "total"] or ["total"]
-    return (
-        f"{len(unscored)} of {len(episodes)} episodes have no score and are not learned from: the reward term"
-        f" {terms[0]} returned NaN for question {unscored[0].record.question.text[:60]!r}"
-    )
-
-
-def empty_notice(episodes: Sequence[Episode]) -> str:
-    """Returns a line for the console if most turns of the policy have no text; else empty."""
-    names = "empty_turns", "generations"
-    empty, turns = (sum(episode.record.counts.get(name, 0) for episode in episodes) for name in names)
-    if 2 * empty <= turns:
-        return ""
-    return (
-        f"{empty} of {turns} turns of the policy have no text: read an episode; a chat model may need demonstrations"
-        " first, or turns that it knows (Chat.turns)"
-    )
 
 
 def check_finite(metrics: Mapping[str, Any], step: int, max_consecutive_skips: int, where: pathlib.Path) -> None:
