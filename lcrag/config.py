@@ -174,10 +174,12 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
     if not any(binding.startswith("Sampler.context") for binding in bindings):
         _check_context(files)
 
-    # A macro that is set and not used is often a misspelt or a missing name.
+    # A macro that is set and not used is often a misspelt or a missing name. Those of wiring.gin are for any program,
+    # which may use some.
     text = "\n".join([*bindings, *(text for _, text in files)])
     used = set(re.findall(r"%(\w+)", text))
-    for name in set(re.findall(r"^(\w+) *=", text, re.MULTILINE)) - used:
+    used |= {name for file, text in files if file == "wiring.gin" for name in MACRO.findall(text)}
+    for name in set(MACRO.findall(text)) - used:
         hint = closest(name, used) or "; a parameter is written Name.parameter"
         raise UserError(f"{name} is set, but no binding uses %{name}{hint}")
 
@@ -190,6 +192,7 @@ def _in_order(files: Sequence[Any]) -> Iterator[tuple[str, str]]:
         yield file.filename, place.read_text(encoding="utf-8")
 
 
+MACRO = re.compile(r"^(\w+) *=", re.MULTILINE)
 CONTEXT = re.compile(r"^Sampler\.context *= *(\d[\d_]*)", re.MULTILINE)
 
 
