@@ -32,6 +32,7 @@ NO_VALUE = re.compile(
     rf"(?s:.*?){TRAIL} '(?P<name>[^']+)' \((?P<called>.*)\)"
 )
 NO_PARAMETER = re.compile(r"Configurable '(?P<of>[^']+)' doesn't have a parameter named '(?P<name>[^']+)'")
+NO_MACRO = re.compile(r"No bindings specified for '(\w+)/gin\.macro'")
 NOWHERE = re.compile(r"No configurable matching (?:reference )?'?@?(?P<name>[\w./]+)")
 
 
@@ -253,6 +254,8 @@ def as_sentence(place: str) -> Iterator[None]:
             packaged = "\n".join((packaged_folder() / name).read_text(encoding="utf-8") for name in packaged_names())
             names = set(re.findall(r"([A-Za-z_]\w*)\.\w+ =", packaged))
             what = f"there is nothing called {unknown['name']}{closest(unknown['name'].rpartition('/')[2], names)}"
+        elif unset := NO_MACRO.search(what):
+            what = f"nothing sets %{unset[1]}, which is used: name the file of an experiment before this part of one"
         elif unknown := NO_PARAMETER.search(what):
             parameters = inspect.signature(gin.get_configurable(unknown["of"])).parameters
             hint = closest(unknown["name"], parameters) or f"; `lcrag list --parameters {unknown['of']}` shows them"
