@@ -32,6 +32,7 @@ NO_VALUE = re.compile(
     rf"(?s:.*?){TRAIL} '(?P<name>[^']+)' \((?P<called>.*)\)"
 )
 NO_PARAMETER = re.compile(r"Configurable '(?P<of>[^']+)' doesn't have a parameter named '(?P<name>[^']+)'")
+NO_MACRO = re.compile(r"No bindings specified for '(\w+)/gin\.macro'")
 NOWHERE = re.compile(r"No configurable matching (?:reference )?'?@?(?P<name>[\w./]+)")
 
 
@@ -57,8 +58,8 @@ MODULES = """
     data.constructed data.english data.multilingual data.questions data.rows data.sources
     episodes.searches
     methods.baselines.d_rag methods.baselines.rag methods.baselines.searches
-    methods.globalrag.golden methods.globalrag.plans methods.globalrag.program methods.globalrag.rewards
-    methods.lcrl.program methods.r_search.players methods.r_search.program
+    methods.globalrag.analysis methods.globalrag.golden methods.globalrag.plans methods.globalrag.program
+    methods.globalrag.rewards methods.lcrl.program methods.r_search.players methods.r_search.program
     methods.r_search.rewards methods.rag_r1.curation methods.rag_r1.program methods.translate_r1.costs
     methods.translate_r1.oracles methods.translate_r1.pipeline methods.translate_r1.program
     models.completers models.translators
@@ -174,10 +175,12 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
     if not any(binding.startswith("Sampler.context") for binding in bindings):
         _check_context(files)
 
-    # A macro that is set and not used is often a misspelt or a missing name.
+    # A macro that is set and not used is often a misspelt or a missing name. Those of wiring.gin are for any program,
+    # which may use some.
     text = "\n".join([*bindings, *(text for _, text in files)])
     used = set(re.findall(r"%(\w+)", text))
-    for name in set(re.findall(r"^(\w+) *=", text, re.MULTILINE)) - used:
+    used |= {name for file, text in files if file == "wiring.gin" for name in MACRO.findall(text)}
+    for name in set(MACRO.findall(text)) - used:
         hint = closest(name, used) or "; a parameter is written Name.parameter"
         raise UserError(f"{name} is set, but no binding uses %{name}{hint}")
 
@@ -190,6 +193,7 @@ def _in_order(files: Sequence[Any]) -> Iterator[tuple[str, str]]:
         yield file.filename, place.read_text(encoding="utf-8")
 
 
+MACRO = re.compile(r"^(\w+) *=", re.MULTILINE)
 CONTEXT = re.compile(r"^Sampler\.context *= *(\d[\d_]*)", re.MULTILINE)
 
 
@@ -250,6 +254,8 @@ def as_sentence(place: str) -> Iterator[None]:
             packaged = "\n".join((packaged_folder() / name).read_text(encoding="utf-8") for name in packaged_names())
             names = set(re.findall(r"([A-Za-z_]\w*)\.\w+ =", packaged))
             what = f"there is nothing called {unknown['name']}{closest(unknown['name'].rpartition('/')[2], names)}"
+        elif unset := NO_MACRO.search(what):
+            what = f"nothing sets %{unset[1]}, which is used: name the file of an experiment before this part of one"
         elif unknown := NO_PARAMETER.search(what):
             parameters = inspect.signature(gin.get_configurable(unknown["of"])).parameters
             hint = closest(unknown["name"], parameters) or f"; `lcrag list --parameters {unknown['of']}` shows them"

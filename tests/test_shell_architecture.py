@@ -10,7 +10,7 @@ PACKAGE = ROOT / "lcrag"
 # From the ground up: a room imports only rooms of earlier rows. Methods do not import each other.
 RANKS = (
     ("errors",),
-    ("files",),
+    ("files", "collectives"),
     ("policy", "rewards"),
     ("sampling", "learning", "retrieval"),
     ("data",),
@@ -18,9 +18,8 @@ RANKS = (
     ("models",),
     ("atlas",),
     ("curation", "evaluation"),
-    ("methods",),
     ("runs",),
-    ("train",),
+    ("methods", "train"),
     ("config",),
     ("commands",),
     ("main",),

@@ -158,7 +158,6 @@ def wording() -> Mapping[str, Any]:
     return json.loads(pathlib.Path(__file__).with_name("wording.json").read_text(encoding="utf-8"))
 
 
-UNKNOWN: Mapping[str, str] = wording()["unknown"]
 # Value of a fact in a note when no passage states it.
 UNREAD = "?"
 

@@ -17,7 +17,6 @@ import numpy as np
 from lcrag.atlas.facts import (
     KINDS,
     RELATIONS,
-    UNKNOWN,
     UNREAD,
     label,
     names_of,
@@ -28,6 +27,7 @@ from lcrag.atlas.facts import (
 )
 from lcrag.atlas.world import EARLIER, EVERY
 from lcrag.data.questions import LCRL_LANGUAGES, Question
+from lcrag.episodes.programs import UNKNOWN
 from lcrag.episodes.tags import SearchAction, parse_action
 
 Memory = Mapping[tuple[str, str], str]  # (relation, subject) -> value

@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 import gin
 import numpy as np
 
-from lcrag.atlas.facts import UNKNOWN
 from lcrag.data.questions import Question
 from lcrag.episodes import (
     Chat,
@@ -32,9 +31,10 @@ from lcrag.episodes import (
     Translator,
     Turn,
 )
-from lcrag.episodes.programs import Found, answer_language
+from lcrag.episodes.chat import ContextTokenizer
+from lcrag.episodes.programs import UNKNOWN, Found, answer_language
 from lcrag.episodes.runner import answer_batch, answer_translations
-from lcrag.episodes.running_episode import ContextTokenizer, PendingRequest, RunningEpisode, derived_seed
+from lcrag.episodes.running_episode import PendingRequest, RunningEpisode, derived_seed
 from lcrag.errors import UserError, lookup, typed
 from lcrag.files import resolved_folder
 from lcrag.models.completers import LOCAL, ChatEndpoint

@@ -23,8 +23,8 @@ from lcrag.data.demonstrations import Demonstration, read_demonstrations, take_p
 from lcrag.data.questions import Question, share_of
 from lcrag.data.rows import BadRows, counted_bad_rows
 from lcrag.episodes import Chat, EpisodeRecord, Program, Search, Translator
+from lcrag.episodes.chat import ContextTokenizer
 from lcrag.episodes.programs import Found, FoundPassage
-from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.errors import UserError, typed
 from lcrag.learning import Trajectory
 from lcrag.policy import Tokenizer

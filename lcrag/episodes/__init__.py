@@ -15,6 +15,7 @@ Public:
   local_first, available_first, native_only, english_only, all_at_once: Which collections a search goes to.
 """
 
+from lcrag.episodes.chat import Chat, ContextTokenizer
 from lcrag.episodes.programs import (
     RETHINK,
     TRY_AGAIN,
@@ -45,7 +46,6 @@ from lcrag.episodes.runner import (
     Translator,
     completion_of,
 )
-from lcrag.episodes.running_episode import Chat, ContextTokenizer
 from lcrag.episodes.searches import (
     STYLES,
     Information,

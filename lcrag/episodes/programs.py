@@ -233,6 +233,24 @@ _SEARCH_R1 = (
 )
 
 
+# The answer that admits that nothing was found, by language.
+UNKNOWN: Mapping[str, str] = {
+    "en": "unknown",
+    "ar": "غير معروف",
+    "fi": "tuntematon",
+    "fr": "inconnu",
+    "ja": "不明",
+    "it": "sconosciuto",
+    "ru": "неизвестно",
+    "zh": "未知",
+    "de": "unbekannt",
+    "ko": "알 수 없음",
+    "es": "desconocido",
+    "pt": "desconhecido",
+    "th": "ไม่ทราบ",
+}
+
+
 def answer_language(question: Question) -> str:
     """Returns the required language of the answer: that of the question or, in pivot coupling, the native one.
 
@@ -381,7 +399,7 @@ def intercepted(program: Program, around: Callable[[Requests], Asking]) -> Progr
 
 ConfiguredProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
 
-# What all programs of an experiment share (gin/programs.gin), and a program may lack.
+# What all programs of an experiment share, and a program may lack.
 SHARED = ("budget", "passages", "observation_tokens", "invalid_limit", "wording")
 _EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
 _INT_IS_FLOAT = BeartypeConf(is_pep484_tower=True)

@@ -1,7 +1,7 @@
 """The methods: one folder a paper, and the baselines.
 
 An episode program is a generator function, registered with gin, of a question and the languages of the collections.
-Settings that programs share, which `gin/programs.gin` binds for all of them:
+Settings that programs share; the gin file of a method or a baseline binds its own to the macros of an experiment:
 
   budget: Maximum number of valid searches, after which the policy has one last turn; 0 answers without searching.
   passages: Passages of each searched language, for each search.

@@ -66,7 +66,7 @@ def join(found: Mapping[str, Any], configuration: str) -> None:
     """Joins the other processes, checks that they have this configuration, and prints how many devices there are."""
     import jax
 
-    from lcrag.episodes.runner import check_same_everywhere
+    from lcrag.collectives import check_same_everywhere
     from lcrag.retrieval.remote import is_loopback
 
     # gRPC would ask the environment's HTTP proxy for a coordinator on this machine too, until JAX aborts the process

@@ -8,7 +8,7 @@ import pathlib
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import gin
 import jax
@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import PyTree
 from rich.console import Console
 
+from lcrag.collectives import allgather_bytes
 from lcrag.data.questions import LCRL_LANGUAGES, Question, limited, overlap, records_fingerprint
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.record import record_of
-from lcrag.episodes.runner import allgather_bytes
 from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, closing, opening
 from lcrag.errors import UserError, typed
 from lcrag.evaluation import (
@@ -38,7 +38,6 @@ from lcrag.evaluation import (
 from lcrag.evaluation import evaluate as metric_rows
 from lcrag.evaluation.tables import phase_table, wall_time_table
 from lcrag.files import Journal, file_name, write_text
-from lcrag.methods.globalrag.analysis import diversity_rows, diversity_table, plan_diversity
 from lcrag.policy import check_shape, load_policy, parameter_fingerprint
 from lcrag.policy.config import computation_of
 from lcrag.rewards import Reward
@@ -59,6 +58,19 @@ SEED_OFFSET = 1_000_000
 OVERLAP = "overlap"  # what run.json says of held-out questions that are trained on
 
 
+@runtime_checkable
+class SampleAnalysis(Protocol):
+    """What a method measures on the answers of several inference runs together."""
+
+    def rows(
+        self, answered: Sequence[Answered], *, method: str, model: str, split: str, seed: int | str
+    ) -> Iterable[Row]:
+        """Returns rows of `evaluation.json` for the answers of one policy."""
+
+    def table(self, answered: Mapping[str, Sequence[Answered]]) -> Table | None:
+        """Returns a table of the report with a line for each policy; None if it would have none."""
+
+
 @gin.register
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,6 +88,7 @@ class Evaluation:
     program_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     before: bool = True  # whether a training also evaluates the policy that it starts from
     runs: int = 1  # inference runs with different random numbers; greedy decoding has one
+    analysis: SampleAnalysis | None = None  # of the answers of several inference runs
     # Name of another policy of the same shape to compare with -> its folder.
     references: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Languages of the training data, the others are zero-shot; None: those of the questions that are trained on.
@@ -222,8 +235,8 @@ class Evaluation:
                     if row.language == "all" and row.metric == "answered" and "/" not in row.split
                 ]
                 samples += answered
-            if self.runs > 1 and temperature:
-                rows += diversity_rows(samples, method=method, seed=f"{seed}, runs 1 to {self.runs}", **about)
+            if self.analysis is not None and self.runs > 1 and temperature:
+                rows += self.analysis.rows(samples, method=method, seed=f"{seed}, runs 1 to {self.runs}", **about)
         if is_writer():
             add_rows(folder, rows)
         for path in saved:
@@ -245,7 +258,13 @@ class Evaluation:
         """
         program, journal = self.program(rollouts), None
         if path is not None and (is_writer() or rollouts.lane_count > 1):  # otherwise all have the same answers
-            journal = _journal(path, {"of": f"{identity} {decoding}"})
+            path.parent.mkdir(parents=True, exist_ok=True)
+            header, journal = {"of": f"{identity} {decoding}"}, Journal(path)
+            if journal.rows and journal.rows[0] != header:  # answers of another evaluation
+                path.unlink()
+                journal = Journal(path)
+            if not journal.rows:
+                journal.append([header])
         earlier = [journal.rows[1:] if journal else []]  # of each process
         if jax.process_count() > 1:
             earlier = list(map(json.loads, allgather_bytes("reading saved answers", json.dumps(earlier[0]).encode())))
@@ -292,18 +311,6 @@ class Evaluation:
         return answered, rows, seconds
 
 
-def _journal(path: pathlib.Path, header: dict[str, Any]) -> Journal:
-    """Returns the file of saved answers, whose first row is the header; answers under another one are dropped."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    journal = Journal(path)
-    if journal.rows and journal.rows[0] != header:
-        path.unlink()
-        journal = Journal(path)
-    if not journal.rows:
-        journal.append([header])
-    return journal
-
-
 def _answered(record: EpisodeRecord, rewards: Mapping[str, float]) -> Answered:
     """Returns the answer of an episode, with its rewards by term, if it has any."""
     question, counts, plan = record.question, record.counts, record.outcome.extra.get("plan")
@@ -331,8 +338,7 @@ def _answered(record: EpisodeRecord, rewards: Mapping[str, float]) -> Answered:
         subsets=tuple(subsets),
         sampled_tokens=counts["policy_tokens"] + counts["completion_tokens"],
         total_tokens=len(record.tokens) + sum(side.prompt_tokens + side.tokens for side in record.completions),
-        answer_retrieved=_whether(counts.get("answer_retrieved")),
-        answer_shown=_whether(counts.get("answer_shown")),
+        **{name: bool(counts[name]) for name in ("answer_retrieved", "answer_shown") if name in counts},
         plan=None if plan is None else json.dumps(plan, ensure_ascii=False),
         domain=question.domain,
         tier=question.tier,
@@ -341,10 +347,6 @@ def _answered(record: EpisodeRecord, rewards: Mapping[str, float]) -> Answered:
         failed=record.failure is not None,
         unscored=record.failure is None and total is not None and math.isnan(total),
     )
-
-
-def _whether(count: int | None) -> bool | None:
-    return None if count is None else bool(count)
 
 
 def unanswered(record: EpisodeRecord) -> str:
@@ -510,8 +512,8 @@ def print_end(console: Console, summary: Table | None, folder: pathlib.Path) -> 
 def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int, name: str) -> tuple[Table, list[Table]]:
     """Returns the summary of a run with a name, and the tables of its report.
 
-    These are the results and costs of every policy, then before and after training by data set and decoding, and plans.
-    Without an evaluation before training there is nothing to compare.
+    These are the results and costs of every policy, then before and after training by data set and decoding, and the
+    method's analysis. Without an evaluation before training there is nothing to compare.
     """
     split = evaluation.split
     settings: dict[str, Any] = {"seen_languages": evaluation.languages_seen, "languages": evaluation.languages}
@@ -560,6 +562,6 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int, name: str) -
     metrics = SUMMARY if evaluation.reward is None else ("answered", *REWARDED)
     summary = summary_table(rows, title, metrics, differences=differences, brief=True)
     whole = summary_table(rows, "Every policy", [*metrics, *COSTS], differences=differences)
-    plans = {names[key]: [plan_diversity(answers[key])] for key, answered in runs.items() if len(answered) > 1}
-    diversity = diversity_table(plans, "Plans of right answers")
-    return summary, [whole, *compared, *([] if diversity is None else [diversity])]
+    several = {names[key]: answers[key] for key, answered in runs.items() if len(answered) > 1}
+    analysed = evaluation.analysis.table(several) if evaluation.analysis is not None else None
+    return summary, [whole, *compared, *([] if analysed is None else [analysed])]

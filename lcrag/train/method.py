@@ -11,14 +11,13 @@ import gin
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from lcrag.collectives import compare_across_processes
 from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled
 from lcrag.episodes import EpisodeRecord, Program, episode_json
 from lcrag.episodes.programs import answer_language, check_settings, program_name, program_settings, with_settings
-from lcrag.episodes.runner import compare_across_processes
 from lcrag.episodes.searches import CollectionChoice, every_collection
 from lcrag.errors import UserError, excerpt, typed
 from lcrag.learning import Trajectory, group_advantages
-from lcrag.methods.lcrl.program import pivot
 from lcrag.rewards import Episodes, Reward, TermSum
 from lcrag.rewards.terms import Values, called, checked_values
 
@@ -34,6 +33,7 @@ class Episode:
     rewards: Mapping[str, float]  # by term, "total" included; NaN for an episode that could not be scored
     turn_rewards: Mapping[int, float] | None = None  # of the policy's turns, numbered from 0; None: there are none
     advantage: float = 0.0  # of all its tokens; 0 for an episode that could not be scored
+    kept: bool = True  # whether the update learns from it; see `kept_for_update`
 
     @property
     def scored(self) -> bool:
@@ -164,6 +164,7 @@ class Method:
     # language; "pivot": a question in its native language, English and a related language, all answered in the native
     # language; "independent": every prompt is drawn by itself.
     coupling: Literal["parallel", "pivot", "independent"] = "parallel"
+    pivot: Callable[[Sequence[Question], Sequence[str]], list[Coupled]] | None = None  # makes the groups of "pivot"
     # Episodes relative to whose rewards an advantage is computed. "coupled": all episodes of its coupled prompts;
     # "prompt": the samples of its own prompt, as in plain GRPO.
     advantage_group: Literal["coupled", "prompt"] = "coupled"
@@ -220,8 +221,13 @@ class Method:
         if self.coupling == "independent":
             table: list[Coupled] = [(question,) for question in questions]
         elif self.coupling == "pivot":
+            if self.pivot is None:
+                raise UserError(
+                    "Method.coupling is 'pivot', but nothing makes such groups: set Method.pivot = @pivot, LcRL's, or"
+                    " another coupling"
+                )
             asked = {question.language for question in questions}
-            table = pivot(questions, [code for code in LANGUAGES if code in asked])
+            table = self.pivot(questions, [code for code in LANGUAGES if code in asked])
         else:
             table = coupled(questions)
         if not table:
@@ -326,25 +332,25 @@ def reward_values(
     if not places:
         return {"total": np.full(len(records), np.nan)}
     rewarded = _rewardable([records[place] for place in places], ids[places], step)
+
+    def terms_of() -> dict[str, Values]:
+        if isinstance(reward, TermSum):
+            return reward(rewarded)
+        terms = called("total", reward, rewarded)  # a user's own function
+        if not isinstance(terms, Mapping) or "total" not in terms:
+            said = excerpt(repr(terms))
+            raise UserError(f'the reward returned {said}: return a dict of its terms by name, with "total"')
+        return {name: checked_values(name, values, rewarded) for name, values in terms.items()}
+
     scored = compare_across_processes(
         "the reward",
-        lambda: _terms(reward, rewarded),
+        terms_of,
         lambda terms: {name: np.asarray(term, np.float32).tobytes() for name, term in terms.items()},
     )
     values = {name: np.full(len(records), np.nan) for name in scored}
     for name, term in scored.items():
         values[name][places] = term
     return values
-
-
-def _terms(reward: Reward, episodes: Episodes) -> dict[str, Values]:
-    """Returns the terms of a reward, which may be a user's own function, as checked arrays."""
-    if isinstance(reward, TermSum):
-        return reward(episodes)
-    terms = called("total", reward, episodes)
-    if not isinstance(terms, Mapping) or "total" not in terms:
-        raise UserError(f'the reward returned {excerpt(repr(terms))}: return a dict of its terms by name, with "total"')
-    return {name: checked_values(name, values, episodes) for name, values in terms.items()}
 
 
 def _rewardable(records: Sequence[EpisodeRecord], ids: Int[np.ndarray, "episodes"], step: int) -> Episodes:

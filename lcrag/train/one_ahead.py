@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent import futures
 from types import TracebackType
 
@@ -17,7 +17,7 @@ from lcrag.learning.learners import Learner
 from lcrag.policy import compute_parameters, join, split_trainable
 from lcrag.runs import processes
 from lcrag.train.method import Episode
-from lcrag.train.rollout import Rollout, Rollouts, Sampled
+from lcrag.train.rollout import LaneResult, Rollout, Rollouts, StepSampler
 
 BEHAVIOUR = "behaviour"  # entry of a checkpoint: the parameters that sample the step after it
 
@@ -29,23 +29,15 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
     done by `take`, in turn with that of the update. Sampling has its own copy of the parameters, because the update
     overwrites them. A checkpoint contains this copy, in the compute dtype: a continued run samples the step after the
     checkpoint again, with the same parameters.
-
-    `sample` samples a whole step, `sample_share` only this process's share of its first rollout; see `train`.
     """
 
-    def __init__(
-        self,
-        rollouts: Rollouts,
-        learner: Learner,
-        sample: Callable[[int, Rollout | None], Sampled],
-        sample_share: Callable[[int], Rollout],
-    ):
-        self._rollouts, self._learner, self._sample, self._sample_share = rollouts, learner, sample, sample_share
+    def __init__(self, rollouts: Rollouts, learner: Learner):
+        self._rollouts, self._learner = rollouts, learner
         self._config = rollouts.policy.config
         _, self._frozen = split_trainable(self._config, rollouts.policy.params)
         self._behaviour = self._copied()
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="rollout")
-        self._sampling: futures.Future[Sampled | Rollout] | None = None
+        self._sampling: futures.Future[list[list[LaneResult]] | Rollout] | None = None
         self._waited, self._idle_since = {"sampler": 0.0, "trainer": 0.0}, 0.0
 
     @property
@@ -60,13 +52,13 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         self._learner.state, self._learner.policy_version = type(self._learner.state)(**restored), step
         return step
 
-    def begin(self, step: int) -> None:
+    def begin(self, step: int, sampler: StepSampler) -> None:
         """Begins to sample a step with the present parameters; the first of a call with those of its start."""
 
-        def work() -> Sampled | Rollout:
+        def work() -> list[list[LaneResult]] | Rollout:
             self._waited["sampler"] += time.monotonic() - self._idle_since
             try:
-                return self._sample(step, None) if jax.process_count() == 1 else self._sample_share(step)
+                return sampler.sample(step) if jax.process_count() == 1 else sampler.begin(step)
             finally:
                 self._idle_since = time.monotonic()
 
@@ -77,7 +69,7 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         self._rollouts.set_params(join(self._behaviour, self._frozen), max(0, step - 1))
         self._sampling = self._thread.submit(work)
 
-    def take(self, step: int) -> Sampled:
+    def take(self, step: int, sampler: StepSampler) -> list[list[LaneResult]]:
         """Waits for the episodes of the step that was begun; raises the exception that ended sampling."""
         assert self._sampling is not None
         started = time.monotonic()
@@ -85,12 +77,23 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
             processes.raise_stopped()
         self._waited["trainer"] += time.monotonic() - started
         sampled = self._sampling.result()
-        return sampled if isinstance(sampled, Sampled) else self._sample(step, sampled)
+        return sampler.sample(step, sampled) if isinstance(sampled, Rollout) else sampled
 
-    def idle_shares(self, seconds: float) -> dict[str, float]:
-        """Returns the shares of a step's seconds in which the sampler and the trainer waited for each other."""
+    def metrics(self, step: int, episodes: Sequence[Episode], seconds: float) -> dict[str, float]:
+        """Returns the metrics of a step that took so many seconds.
+
+        The shares of them in which the sampler and the trainer waited for each other, and the staleness of the
+        episodes, updates since the policy that sampled them: mean, largest, shares.
+        """
         waited, self._waited = self._waited, dict.fromkeys(self._waited, 0.0)
-        return {f"idle/{who}": min(1.0, taken / seconds) for who, taken in waited.items()}
+        staleness = step - np.array([episode.record.policy_version for episode in episodes])
+        shares = np.bincount(staleness, minlength=2) / len(staleness)
+        return {
+            "staleness/mean": float(staleness.mean()),
+            "staleness/max": int(staleness.max()),
+            **{f"staleness/share_{age}": float(share) for age, share in enumerate(shares)},
+            **{f"idle/{who}": min(1.0, taken / seconds) for who, taken in waited.items()},
+        }
 
     def _copied(self) -> PyTree:
         """Returns a copy of the trained parameters: adapters, or all parameters in the compute dtype."""
@@ -104,12 +107,3 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         if self._sampling is not None:  # after a signal only briefly, as the thread may be compiling or searching
             futures.wait([self._sampling], processes.PATIENCE_SECONDS if isinstance(error, KeyboardInterrupt) else None)
         self._thread.shutdown(wait=False)
-
-
-def staleness_metrics(policy_version: int, episodes: Sequence[Episode]) -> dict[str, float]:
-    """Returns the staleness of a step's episodes, updates since the policy that sampled them: mean, largest, shares."""
-    staleness = policy_version - np.array([episode.record.policy_version for episode in episodes])
-    shares = np.bincount(staleness, minlength=2) / len(staleness)
-    return {"staleness/mean": float(staleness.mean()), "staleness/max": int(staleness.max())} | {
-        f"staleness/share_{age}": float(share) for age, share in enumerate(shares)
-    }

@@ -7,9 +7,10 @@ policy-gradient loss (`lcrag.learning`). Everything a run uses is an argument of
 """
 
 import contextlib
+import functools
 import pathlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gin
@@ -27,27 +28,201 @@ from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.folder import Trackers
 from lcrag.train.evaluation import AFTER, Evaluation, report_run, was_finished
 from lcrag.train.method import Method, extremes
-from lcrag.train.one_ahead import OneAhead, staleness_metrics
-from lcrag.train.rollout import Lanes, Rollout, Rollouts, Sampled, rollout_metrics, sample_step, show_rollout
+from lcrag.train.one_ahead import OneAhead
+from lcrag.train.rollout import LaneResult, Lanes, Rollouts, StepSampler, episodes_of
 from lcrag.train.steps import (
+    Notices,
     StepCheckpoints,
     check_finite,
     check_rewarded,
     check_rows,
-    collapse_metrics,
     content_hashes,
-    dynamic_sampling_metrics,
-    empty_notice,
-    episode_metrics,
-    has_no_signal,
-    learning_flops,
-    memory_metrics,
-    rate_metrics,
-    rollout_flops,
-    skipped_notice,
-    unscored_notice,
-    wall_time,
+    step_metrics,
 )
+
+
+@gin.configurable
+@typed
+def train(
+    output_dir: pathlib.Path,
+    *,
+    seed: int,  # of the order of the questions and of sampling
+    steps: int,  # each is a rollout and its updates
+    policy: Policy,  # the initial one; its parameters are donated
+    questions: Sequence[Question],
+    collections: SearchableCollections,
+    method: Method,  # program, reward and groups
+    lanes: Lanes,  # samplers and their devices
+    objective: PolicyGradient,
+    optimizer: Optimizer,  # its schedule spans the updates of all steps
+    layout: Layout,  # shapes of training rows
+    trackers: Trackers,  # where metrics go in addition to metrics.jsonl
+    critic: Critic | None = None,  # a value model whose advantages replace those of groups (PPO)
+    # Questions of a step, each in all its languages; None: as many as have `prompts_per_step` versions. A prompt is
+    # sampled `method.samples` times; see `Method.with_advantage_group`.
+    questions_per_step: int | None = None,
+    prompts_per_step: int | None = None,
+    question_share: float = 1.0,  # a question is used in all its languages; a smaller share is a subset of a larger one
+    updates_per_rollout: int = 1,  # mini-batches of a rollout, one update each
+    passes_per_rollout: int = 1,
+    max_rollouts: int = 1,  # of a step; above 1, groups with equal rewards are replaced (DAPO's dynamic sampling)
+    staleness: int = 0,  # 1: a step is sampled while the update before it runs; needs `objective.importance_cap`
+    max_consecutive_skips: int = 5,  # non-finite updates in a row after which the run stops
+    checkpoint_every: int = 50,  # the last step is always saved
+    episodes_every: int = 10,  # steps between those of which every episode is written
+    extreme_groups: int = 64,  # of other steps, the best and worst episode of so many groups, which differ most
+    evaluation: Evaluation | None = None,  # on held-out questions, before and after
+    evaluate_every: int | None = None,  # steps between further evaluations, labelled "after step <n>"
+) -> None:
+    """Trains a policy to search; the same call continues an interrupted run.
+
+    SIGTERM and Ctrl-C abandon a rollout, or wait for an update, and save the last finished step.
+
+    Raises:
+      UserError: The output folder belongs to another run, questions have no collection or cannot be scored, or the run
+        diverged.
+      Stopped: A signal arrived during training; the last finished step is saved.
+    """
+    given = locals()
+
+    # --- What a step draws and what samples it; everything is checked before the output folder is opened.
+    questions = share_of(questions, question_share, seed=seed)
+    method, table, questions_per_step = method.of_step(
+        questions, questions_per_step, prompts_per_step, group_baseline=critic is None
+    )
+    # A function of the step, so that a continued run draws the same; more than an update needs for dynamic sampling.
+    draw = functools.partial(groups_of_step, table, seed=seed, couplings=questions_per_step * max_rollouts)
+    draw(step=0)  # refuses a table that is too small
+    check_rewarded(method.reward, questions)
+    rollouts = Rollouts(lanes, policy, collections, method, seed)
+    evaluation, about = check_run(given, questions, method, rollouts)
+    episodes_per_rollout = questions_per_step * method.samples * max(map(len, table))
+
+    with (
+        open_run(output_dir, config=operative_config(), about=about, may_change=MAY_CHANGE) as run,
+        Checkpoints(run.checkpoints, base=frozen_fingerprint(policy)) as checkpoints,
+        contextlib.ExitStack() as entered,
+    ):
+        # --- The learner, at its start or at the latest intact checkpoint.
+        console = make_console()
+        updates = updates_per_rollout * passes_per_rollout  # of a step, which the optimizer's schedule counts
+        learner = Learner(
+            policy,
+            objective,
+            optimizer.with_updates(updates, steps),
+            layout,
+            rollouts.runner.temperature,
+            critic and critic.with_updates(updates, steps),
+            parts=updates_per_rollout,
+            passes=passes_per_rollout,
+        )
+        ahead = OneAhead(rollouts, learner) if staleness else None
+        trained = ahead or learner  # whose state a checkpoint holds
+        first = trained.restore(checkpoints)
+        if was_finished(run.path, first, first == steps):
+            report_run(run.path, evaluation, console)
+            return
+        if evaluation is not None and first == 0:
+            evaluation.run_before(run.path, rollouts, learner.params, seed=seed, console=console)
+
+        # --- What surrounds the steps: checkpoints and signals, the log, the console, and sampling one step ahead.
+        saved = entered.enter_context(StepCheckpoints(checkpoints, lambda: trained.state, first))
+        log = entered.enter_context(run.metrics(first - 1, trackers))
+        display = entered.enter_context(
+            progress_display(method.name, steps, first=first, tokens=rollouts.written_tokens)
+        )
+        notices = Notices(display.say)
+        sampler = StepSampler(rollouts, draw, max_rollouts, episodes_per_rollout * max_rollouts, display)
+        if ahead is not None and first < steps:
+            entered.enter_context(ahead)
+            ahead.begin(first, sampler)
+        if first < steps:
+            display.say(f"training: steps {first:,} to {steps - 1:,} of {episodes_per_rollout:,} episodes")
+
+        for step in range(first, steps):
+            # --- Evaluate, every few steps; an evaluation that is interrupted continues with the run.
+            label = f"after step {step}"
+            if evaluation and evaluate_every and step and not step % evaluate_every:
+                if not evaluation.is_done(run.path, label):
+                    display.phase("evaluation")
+                    with saved.interruptible():
+                        evaluation.run(run.path, label, rollouts, learner.params, seed=seed, console=console)
+
+            # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
+            started = time.monotonic()
+            if ahead is None:
+                sampled = sample_in_turn(step, sampler, learner, saved)
+            else:
+                sampled = sample_ahead(step, sampler, ahead, saved, steps)
+            episodes = episodes_of(sampled)
+
+            # --- Update: one gradient step for each mini-batch of the episodes that have a learning signal.
+            display.phase("update")
+            updating = time.monotonic()
+            trajectories = [episode.trajectory() for episode in episodes if episode.kept]
+            metrics: dict[str, Any] = learner.learn(trajectories)
+            update_seconds = time.monotonic() - updating
+
+            # --- Log.
+            metrics |= step_metrics(
+                policy,
+                method,
+                collections.languages,
+                rollouts=sampled,
+                max_rollouts=max_rollouts,
+                trajectories=trajectories,
+                passes=passes_per_rollout,
+                update_seconds=update_seconds,
+                started=started,
+            )
+            if ahead is not None:
+                metrics |= ahead.metrics(step, episodes, metrics["seconds/step"])
+            log.write(step, metrics)
+            display.update(step + 1, metrics)
+            notices(step, metrics, episodes)
+            last = step == steps - 1
+            diverging = metrics["update/non_finite_in_a_row"] >= max_consecutive_skips
+            if diverging or last or step % episodes_every == 0:
+                run.write_episodes(step, (episode.json(advantage=critic is None) for episode in episodes))
+            elif extreme_groups:
+                chosen = (episodes[place] for place in extremes(episodes, extreme_groups))
+                run.write_episodes(step, (episode.json(advantage=critic is None) for episode in chosen), extremes=True)
+            check_finite(metrics, step, max_consecutive_skips, run.path / "episodes" / f"step_{step}.jsonl")
+
+            # --- Checkpoint; a signal that arrived during the update ends the run here.
+            saved.finish(step, save=last or (step + 1) % checkpoint_every == 0)
+
+        # --- The end: everything saved is complete on disk, then the trained policy is evaluated and exported.
+        entered.close()
+        if evaluation is not None:
+            evaluation.run(run.path, AFTER, rollouts, learner.params, seed=seed, console=console)
+        save_policy(run.path / "policy", policy, learner.params)
+        report_run(run.path, evaluation, console)
+
+
+# --- Sampling, in turn with the updates or one step ahead of them ---
+
+
+def sample_in_turn(step: int, sampler: StepSampler, learner: Learner, saved: StepCheckpoints) -> list[list[LaneResult]]:
+    """Samples a step with the parameters of the update before it."""
+    with saved.interruptible():
+        sampler.rollouts.set_params(learner.params, learner.policy_version)
+        return sampler.sample(step)
+
+
+def sample_ahead(
+    step: int, sampler: StepSampler, ahead: OneAhead, saved: StepCheckpoints, steps: int
+) -> list[list[LaneResult]]:
+    """Returns a step that was sampled during the update before it, and begins the next, before this step's update."""
+    with saved.interruptible():
+        sampled = ahead.take(step, sampler)
+    if step + 1 < steps:
+        ahead.begin(step + 1, sampler)
+    return sampled
+
+
+# --- Checks before the first step ---
+
 
 # Bindings that a continued run may change. With other values of the first ones, which fit a run to its devices, sums of
 # floats are rounded differently.
@@ -104,65 +279,17 @@ def check_settings(given: Mapping[str, Any], temperature: float) -> None:
         )
 
 
-@gin.configurable
-@typed
-def train(
-    output_dir: pathlib.Path,
-    *,
-    seed: int,  # of the order of the questions and of sampling
-    steps: int,  # each is a rollout and its updates
-    policy: Policy,  # the initial one; its parameters are donated
-    questions: Sequence[Question],
-    collections: SearchableCollections,
-    method: Method,  # program, reward and groups
-    lanes: Lanes,  # samplers and their devices
-    objective: PolicyGradient,
-    optimizer: Optimizer,  # its schedule spans the updates of all steps
-    layout: Layout,  # shapes of training rows
-    trackers: Trackers,  # where metrics go in addition to metrics.jsonl
-    critic: Critic | None = None,  # a value model whose advantages replace those of groups (PPO)
-    # Questions of a step, each in all its languages; None: as many as have `prompts_per_step` versions. A prompt is
-    # sampled `method.samples` times; see `Method.with_advantage_group`.
-    questions_per_step: int | None = None,
-    prompts_per_step: int | None = None,
-    question_share: float = 1.0,  # a question is used in all its languages; a smaller share is a subset of a larger one
-    updates_per_rollout: int = 1,  # mini-batches of a rollout, one update each
-    passes_per_rollout: int = 1,
-    max_rollouts: int = 1,  # of a step; above 1, groups with equal rewards are replaced (DAPO's dynamic sampling)
-    staleness: int = 0,  # 1: a step is sampled while the update before it runs; needs `objective.importance_cap`
-    max_consecutive_skips: int = 5,  # non-finite updates in a row after which the run stops
-    checkpoint_every: int = 50,  # the last step is always saved
-    episodes_every: int = 10,  # steps between those of which every episode is written
-    extreme_groups: int = 64,  # of other steps, the best and worst episode of so many groups, which differ most
-    evaluation: Evaluation | None = None,  # on held-out questions, before and after
-    evaluate_every: int | None = None,  # steps between further evaluations, labelled "after step <n>"
-) -> None:
-    """Trains a policy to search; the same call continues an interrupted run.
+def check_run(
+    given: Mapping[str, Any], questions: Sequence[Question], method: Method, rollouts: Rollouts
+) -> tuple[Evaluation | None, dict[str, Any]]:
+    """Checks the arguments of `train`, by name, together with the questions and the method of its steps.
 
-    SIGTERM and Ctrl-C abandon a rollout, or wait for an update, and save the last finished step.
-
-    Raises:
-      UserError: The output folder belongs to another run, questions have no collection or cannot be scored, or the run
-        diverged.
-      Stopped: A signal arrived during training; the last finished step is saved.
+    Returns the evaluation, which knows what is trained on, and what `run.json` says of the run.
     """
-    given = locals()
-
-    # --- The questions of every step: a function of (seed, step), so that a continued run draws the same.
-    questions = share_of(questions, question_share, seed=seed)
-    method, table, questions_per_step = method.of_step(
-        questions, questions_per_step, prompts_per_step, group_baseline=critic is None
-    )
-    drawn = questions_per_step * max_rollouts  # more than the update needs only with dynamic sampling
-    episodes_per_step = drawn * method.samples * max(map(len, table))
-    groups_of_step(table, seed=seed, step=0, couplings=drawn)  # refuses a table that is too small
-
-    # --- The samplers; everything is checked before the output folder is opened.
-    check_rewarded(method.reward, questions)
-    rollouts = Rollouts(lanes, policy, collections, method, seed)
+    policy, collections, evaluation = given["policy"], given["collections"], given["evaluation"]
     runner = rollouts.runner
     check_settings(given, runner.temperature)
-    check_rows(layout, runner.sampler.context, policy.mesh)
+    check_rows(given["layout"], runner.sampler.context, policy.mesh)
     rollouts.check(questions)
     asked, trained_on = list(questions), dict[str, Any]()
     if evaluation is not None:
@@ -170,153 +297,4 @@ def train(
         evaluation.check(rollouts)
         asked += evaluation.questions
     hashes = content_hashes(policy, collections, asked, {**method.models, **runner.completers})
-    about = provenance(seed=seed, hashes=hashes) | trained_on
-
-    # --- How a step is sampled; the learner, the display and the first step, which these functions use, are made below.
-    def sample(step: int, begun: Rollout | None = None) -> Sampled:
-        return sample_step(
-            rollouts,
-            groups_of_step(table, seed=seed, step=step, couplings=drawn),
-            step=step,
-            max_rollouts=max_rollouts,
-            first_number=step * episodes_per_step,
-            display=display,
-            begun=begun,
-        )
-
-    def sample_share(step: int) -> Rollout:
-        """Samples only this process's share of the first rollout, as a thread may do with several processes."""
-        groups = groups_of_step(table, seed=seed, step=step, couplings=drawn)[:questions_per_step]
-        rollout = rollouts.begin(groups, step * episodes_per_step, step=step)
-        show_rollout(rollout, display)
-        return rollout
-
-    def sample_in_turn() -> Iterator[tuple[int, Sampled]]:
-        """Samples each step with the parameters of the update before it."""
-        for step in range(first, steps):
-            with saved.interruptible():
-                rollouts.set_params(learner.params, learner.policy_version)
-                sampled = sample(step)
-            yield step, sampled
-
-    def sample_ahead(ahead: OneAhead) -> Iterator[tuple[int, Sampled]]:
-        """Samples each step while the update before it runs, with the parameters before that update."""
-        for step in range(first, steps):
-            with saved.interruptible():
-                sampled = ahead.take(step)
-            if step + 1 < steps:
-                ahead.begin(step + 1)
-            yield step, sampled
-
-    def evaluate_after(finished: int) -> None:
-        """Evaluates every `evaluate_every` steps; an evaluation that is interrupted continues with the run."""
-        if evaluation is None or evaluate_every is None or finished in (0, steps) or finished % evaluate_every:
-            return
-        label = f"after step {finished}"
-        if not evaluation.is_done(run.path, label):
-            display.phase("evaluation")
-            with saved.interruptible():
-                evaluation.run(run.path, label, rollouts, learner.params, seed=seed, console=console)
-
-    with (
-        open_run(output_dir, config=operative_config(), about=about, may_change=MAY_CHANGE) as run,
-        Checkpoints(run.checkpoints, base=frozen_fingerprint(policy)) as checkpoints,
-        contextlib.ExitStack() as entered,
-    ):
-        # --- The learner, at its start or at the latest intact checkpoint.
-        console = make_console()
-        updates = updates_per_rollout * passes_per_rollout  # of a step, which the optimizer's schedule counts
-        learner = Learner(
-            policy,
-            objective,
-            optimizer.with_updates(updates, steps),
-            layout,
-            runner.temperature,
-            critic and critic.with_updates(updates, steps),
-            parts=updates_per_rollout,
-            passes=passes_per_rollout,
-        )
-        ahead = OneAhead(rollouts, learner, sample, sample_share) if staleness else None
-        trained = ahead or learner  # whose state a checkpoint holds
-        first = trained.restore(checkpoints)
-        if was_finished(run.path, first, first == steps):
-            report_run(run.path, evaluation, console)
-            return
-        if evaluation is not None and first == 0:
-            evaluation.run_before(run.path, rollouts, learner.params, seed=seed, console=console)
-
-        saved = entered.enter_context(StepCheckpoints(checkpoints, lambda: trained.state, first))
-        log = entered.enter_context(run.metrics(first - 1, trackers))
-        display = entered.enter_context(
-            progress_display(method.name, steps, first=first, tokens=rollouts.written_tokens)
-        )
-        if ahead is not None and first < steps:
-            entered.enter_context(ahead)
-            ahead.begin(first)
-
-        if first < steps:
-            display.say(f"training: steps {first:,} to {steps - 1:,} of {episodes_per_step // max_rollouts:,} episodes")
-        evaluate_after(first)
-        idle = 0  # steps in a row without a learning signal
-        before: dict[str, Any] = {}  # metrics of the step before
-        unscored = empty = ""  # what was said of episodes without a score or without text, once
-        started = time.monotonic()
-        # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
-        for step, sampled in sample_in_turn() if ahead is None else sample_ahead(ahead):
-            episodes = sampled.episodes
-
-            # --- Update: one gradient step for each mini-batch of the episodes that have a learning signal.
-            display.phase("update")
-            updating = time.monotonic()
-            trajectories = [episode.trajectory() for episode, keep in zip(episodes, sampled.kept, strict=True) if keep]
-            metrics: dict[str, Any] = learner.learn(trajectories)
-            update_seconds = time.monotonic() - updating
-
-            # --- Log.
-            metrics |= episode_metrics(episodes, method.min_std) | collapse_metrics(episodes, collections.languages)
-            if max_rollouts > 1:
-                metrics |= dynamic_sampling_metrics(episodes, sampled.kept, len(sampled.rollouts))
-            metrics |= rollout_metrics(sampled.rollouts) | {"seconds/update": update_seconds} | memory_metrics()
-            flops = rollout_flops(policy.config, (episode.record for episode in episodes))
-            metrics |= rate_metrics("rollout", policy, flops, metrics["seconds/rollout"])
-            flops = learning_flops(policy.config, trajectories, passes_per_rollout)
-            metrics |= rate_metrics("update", policy, flops, update_seconds)
-            metrics["seconds/step"] = time.monotonic() - started
-            metrics |= wall_time(metrics)
-            if ahead is not None:
-                metrics |= staleness_metrics(step, episodes) | ahead.idle_shares(metrics["seconds/step"])
-            log.write(step, metrics)
-            display.update(step + 1, metrics)
-            unscored, known = unscored or unscored_notice(episodes), unscored
-            empty, said = empty or empty_notice(episodes), empty
-            notices = skipped_notice(metrics, before), "" if known else unscored, "" if said else empty
-            for notice in filter(None, notices):
-                display.say(f"step {step}: {notice}")
-            before = metrics
-            idle = idle + 1 if has_no_signal(metrics) else 0
-            if idle in (1, 10, 100, 1000):
-                lasting = f" for {idle} steps" if idle > 1 else ""
-                display.say(
-                    f"step {step}: no reward varied within a group{lasting}, so nothing is learned. If all are 0,"
-                    " teach the format first (lcrag sft) or ask easier questions; if all are right, ask harder ones;"
-                    " otherwise raise Method.samples. `lcrag view` shows the episodes"
-                )
-            last = step == steps - 1
-            diverging = metrics["update/non_finite_in_a_row"] >= max_consecutive_skips
-            if diverging or last or step % episodes_every == 0:
-                run.write_episodes(step, (episode.json(advantage=critic is None) for episode in episodes))
-            elif extreme_groups:
-                chosen = (episodes[place] for place in extremes(episodes, extreme_groups))
-                run.write_episodes(step, (episode.json(advantage=critic is None) for episode in chosen), extremes=True)
-            check_finite(metrics, step, max_consecutive_skips, run.path / "episodes" / f"step_{step}.jsonl")
-
-            # --- Checkpoint; a signal that arrived during the update ends the run here.
-            saved.finish(step, save=last or (step + 1) % checkpoint_every == 0)
-            evaluate_after(step + 1)
-            started = time.monotonic()
-
-        entered.close()  # everything saved is complete on disk
-        if evaluation is not None:
-            evaluation.run(run.path, AFTER, rollouts, learner.params, seed=seed, console=console)
-        save_policy(run.path / "policy", policy, learner.params)
-        report_run(run.path, evaluation, console)
+    return evaluation, provenance(seed=given["seed"], hashes=hashes) | trained_on

@@ -18,13 +18,13 @@ from typing import Any
 
 import gin
 import jax
-import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Bool, PyTree
+from jaxtyping import PyTree
 
+from lcrag.collectives import allgather_bytes, is_collective, without_collectives
 from lcrag.data.questions import Coupled, Question, fault_of
 from lcrag.episodes import EpisodeRecord, Programs, Runner
-from lcrag.episodes.runner import WAIT_SECONDS, Abandoned, allgather_bytes, is_collective, without_collectives
+from lcrag.episodes.runner import WAIT_SECONDS, Abandoned
 from lcrag.errors import UserError, typed
 from lcrag.policy import Policy
 from lcrag.policy.parameters import hand_over, lane_config, lane_meshes
@@ -33,7 +33,6 @@ from lcrag.runs.display import ProgressDisplay
 from lcrag.runs.processes import raise_stopped
 from lcrag.sampling import Sampler, SamplerStatistics, SlotSampler
 from lcrag.train.method import Episode, GroupStatistics, Method, ProgramOf, kept_for_update
-from lcrag.train.steps import check_models
 
 PHASES = ("rollout", "retrieval_wait", "rewards")
 
@@ -129,7 +128,8 @@ class Rollouts:
                 with without_collectives():
                     self.runners[lane] = lanes.runner(sampler=sampler, **parts)
         self._running = dict(self.runners)
-        check_models(self.runner.completers.values())
+        for model in self.runner.completers.values():
+            getattr(model, "check", lambda: None)()  # raises a UserError if it cannot be loaded
 
     @property
     def runner(self) -> Runner:
@@ -334,55 +334,56 @@ def in_order(lanes: Sequence[LaneResult]) -> list[Episode]:
     return sorted((episode for lane in lanes for episode in lane.episodes), key=lambda episode: episode.record.episode)
 
 
-@dataclasses.dataclass(kw_only=True)
-class Sampled:
-    """The episodes of a step, those that the update learns from, and what each rollout of the step took."""
-
-    episodes: list[Episode]
-    kept: Bool[np.ndarray, "episodes"]
-    rollouts: list[list[LaneResult]]
-
-
-def sample_step(
-    rollouts: Rollouts,
-    groups: Sequence[Coupled],
-    *,
-    step: int,
-    max_rollouts: int,
-    first_number: int,
-    display: ProgressDisplay,
-    begun: Rollout | None = None,
-) -> Sampled:
-    """Samples the episodes of a step, in one rollout or as many as dynamic sampling needs.
+@dataclasses.dataclass(frozen=True)
+class StepSampler:
+    """Samples the episodes of a training step, in as many rollouts as dynamic sampling needs.
 
     Dynamic sampling (DAPO, Yu et al. 2025, arXiv:2503.14476, eq. 11) drops the groups of a rollout without variance,
     and the next rollout samples as many others, in the order in which they were drawn. The step may stay too small
     after the last rollout. An episode's number is its index among all episodes that the run may draw.
-
-    Args:
-      groups: The step's groups in order, `max_rollouts` times as many as the update needs.
-      begun: The first rollout, if this process has already sampled its share of it.
     """
-    episodes: list[Episode] = []
-    done: list[list[LaneResult]] = []
-    place, missing = 0, len(groups) // max_rollouts
-    while len(done) < max_rollouts and missing > 0 and place < len(groups):
-        # Rollout and rewards.
-        number, wanted = first_number + len(episodes), groups[place : place + missing]
-        rollout = begun or rollouts.begin(wanted, number, step=step)
-        begun, place = None, place + missing
-        show_rollout(rollout, display)
-        done.append(rollouts.join(rollout))
 
-        # Advantages, and how many groups still lack them.
-        sampled = in_order(done[-1])
-        rollouts.method.set_advantages(sampled)
-        episodes += sampled
-        flat = GroupStatistics.of(sampled).without_variance
-        varied = zip(sampled, flat, strict=True)
-        missing -= len({episode.group for episode, equal in varied if episode.scored and not equal})
-    kept = kept_for_update(episodes, dynamic_sampling=max_rollouts > 1)
-    return Sampled(episodes=episodes, kept=kept, rollouts=done)
+    rollouts: Rollouts
+    draw: Callable[..., Sequence[Coupled]]  # the groups of a `step`, `max_rollouts` times as many as its update needs
+    max_rollouts: int
+    max_episodes: int  # of a step
+    display: ProgressDisplay
+
+    def begin(self, step: int) -> Rollout:
+        """Samples only this process's share of the first rollout, as a thread may do with several processes."""
+        groups = self.draw(step=step)
+        rollout = self.rollouts.begin(groups[: len(groups) // self.max_rollouts], step * self.max_episodes, step=step)
+        show_rollout(rollout, self.display)
+        return rollout
+
+    def sample(self, step: int, begun: Rollout | None = None) -> list[list[LaneResult]]:
+        """Samples a step whose first rollout may have `begun`; returns the lanes of each rollout."""
+        groups, done = self.draw(step=step), list[list[LaneResult]]()
+        place, number, missing = 0, step * self.max_episodes, len(groups) // self.max_rollouts
+        while len(done) < self.max_rollouts and missing > 0 and place < len(groups):
+            # Rollout and rewards.
+            rollout = begun or self.rollouts.begin(groups[place : place + missing], number, step=step)
+            begun, place = None, place + missing
+            show_rollout(rollout, self.display)
+            done.append(self.rollouts.join(rollout))
+
+            # Advantages, and how many groups still lack them.
+            sampled = in_order(done[-1])
+            number += len(sampled)
+            self.rollouts.method.set_advantages(sampled)
+            flat = GroupStatistics.of(sampled).without_variance
+            varied = zip(sampled, flat, strict=True)
+            missing -= len({episode.group for episode, equal in varied if episode.scored and not equal})
+        episodes = episodes_of(done)
+        kept = kept_for_update(episodes, dynamic_sampling=self.max_rollouts > 1)
+        for episode, keep in zip(episodes, kept, strict=True):
+            episode.kept = bool(keep)
+        return done
+
+
+def episodes_of(rollouts: Sequence[Sequence[LaneResult]]) -> list[Episode]:
+    """Returns the episodes of a step, ordered by number."""
+    return [episode for lanes in rollouts for episode in in_order(lanes)]
 
 
 def show_rollout(rollout: Rollout, display: ProgressDisplay) -> None:
@@ -393,21 +394,3 @@ def show_rollout(rollout: Rollout, display: ProgressDisplay) -> None:
             display.phase("rollout", finished, rollout.total)
         else:
             display.phase("rewards")
-
-
-def rollout_metrics(rollouts: Sequence[Sequence[LaneResult]]) -> dict[str, float]:
-    """Returns the times and rates of a step's rollouts: seconds of the slowest lane of each, counters of all lanes."""
-    slowest = [max(lanes, key=lambda lane: lane.seconds["rollout"] + lane.seconds["rewards"]) for lanes in rollouts]
-    seconds = {phase: sum(lane.seconds[phase] for lane in slowest) for phase in PHASES}
-    counters = {
-        name: sum(getattr(lane.statistics, name) for lanes in rollouts for lane in lanes)
-        for name in ("sampled_tokens", "slot_steps", "appended_tokens", "append_positions")
-    }
-    return {f"seconds/{phase}": taken for phase, taken in seconds.items()} | {
-        "seconds/append": sum(lane.statistics.append_seconds for lane in slowest),
-        "seconds/decode": sum(lane.statistics.decode_seconds for lane in slowest),
-        "tokens_per_second/sampled": counters["sampled_tokens"] / seconds["rollout"],
-        "slots/occupancy": counters["sampled_tokens"] / max(1, counters["slot_steps"]),
-        "append/filled": counters["appended_tokens"] / max(1, counters["append_positions"]),
-        "compiled_shapes": max(lane.statistics.compiled_shapes for lane in rollouts[-1]),
-    }

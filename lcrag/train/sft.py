@@ -25,6 +25,7 @@ from lcrag.train.method import Method
 from lcrag.train.rl import HARDWARE
 from lcrag.train.rollout import Lanes, Rollouts
 from lcrag.train.steps import (
+    Notices,
     StepCheckpoints,
     check_finite,
     check_rows,
@@ -32,7 +33,6 @@ from lcrag.train.steps import (
     learning_flops,
     memory_metrics,
     rate_metrics,
-    skipped_notice,
 )
 
 MAY_CHANGE = (
@@ -147,7 +147,7 @@ def sft(
             run.metrics(first - 1, trackers) as log,
             progress_display("SFT", steps, first=first) as display,
         ):
-            before: dict[str, Any] = {}  # metrics of the step before
+            notices = Notices(display.say)
             if first < steps:
                 display.say(f"training: steps {first:,} to {steps - 1:,} of {rows_per_step:,} rows")
             for step in range(first, steps):
@@ -180,9 +180,7 @@ def sft(
                 metrics |= memory_metrics() | {"data/epoch": (step + 1) * rows_per_step / len(table)}
                 log.write(step, metrics)
                 display.update(step + 1, metrics)
-                if notice := skipped_notice(metrics, before):
-                    display.say(f"step {step}: {notice}")
-                before = metrics
+                notices(step, metrics)
                 check_finite(metrics, step, max_consecutive_skips, run.path)
                 saved.finish(step, save=validated, validation_loss=metrics.get("validation/loss"))
         best = learner.take_best(checkpoints)

@@ -9,6 +9,7 @@ import collections
 import contextlib
 import math
 import pathlib
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -16,13 +17,13 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jaxtyping import Bool, Float, PyTree
+from jaxtyping import Float, PyTree
 
+from lcrag.collectives import check_same_everywhere
 from lcrag.data.questions import Question, records_fingerprint
 from lcrag.episodes import EpisodeRecord
 from lcrag.episodes.programs import answer_language
 from lcrag.episodes.record import PROMPT_TURN
-from lcrag.episodes.runner import check_same_everywhere
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import Answered, correct_language
 from lcrag.files import resolved_folder
@@ -36,15 +37,10 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Reward, TermSum
 from lcrag.runs.folder import upload_copies
 from lcrag.runs.processes import NotedSignals, Stopped
-from lcrag.train.method import Episode, GroupStatistics, group_ids, values_of
+from lcrag.train.method import Episode, GroupStatistics, Method, values_of
+from lcrag.train.rollout import PHASES, LaneResult, episodes_of
 
 # --- Before the first step ---
-
-
-def check_models(models: Iterable[object]) -> None:
-    """Calls the method `check` of every model that has one, which raises a UserError if it cannot be loaded."""
-    for model in models:
-        getattr(model, "check", lambda: None)()
 
 
 def known_of(question: Question) -> dict[str, Any]:
@@ -55,7 +51,8 @@ def known_of(question: Question) -> dict[str, Any]:
 def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None:
     """Checks before sampling that a reward can score every question and that its models can be loaded."""
     if isinstance(reward, TermSum):
-        check_models(reward.models.values())
+        for model in reward.models.values():
+            getattr(model, "check", lambda: None)()  # raises a UserError if it cannot be loaded
         for question in questions:
             reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", known_of(question))
 
@@ -169,6 +166,38 @@ CALLS = "tool_calls"  # count of an episode whose program has a tool
 WITHOUT_ADVANTAGE = ("groups/without_variance", "groups/of_one", "groups/below_floor")
 
 
+def step_metrics(
+    policy: Policy,
+    method: Method,
+    languages: Collection[str],
+    *,
+    rollouts: Sequence[Sequence[LaneResult]],
+    max_rollouts: int,
+    trajectories: Sequence[Trajectory],
+    passes: int,
+    update_seconds: float,
+    started: float,
+) -> dict[str, Any]:
+    """Returns the metrics of a training step besides those of its updates.
+
+    Args:
+      languages: Those of the collections, among which an answer's is identified.
+      rollouts: The lanes of each rollout of the step, of at most `max_rollouts`.
+      trajectories: The episodes that it learned from, `passes` times.
+      started: When the step began, by `time.monotonic`.
+    """
+    episodes = episodes_of(rollouts)
+    metrics = episode_metrics(episodes, method.min_std) | collapse_metrics(episodes, languages)
+    if max_rollouts > 1:
+        metrics |= dynamic_sampling_metrics(episodes, len(rollouts))
+    metrics |= rollout_metrics(rollouts) | {"seconds/update": update_seconds} | memory_metrics()
+    flops = rollout_flops(policy.config, (episode.record for episode in episodes))
+    metrics |= rate_metrics("rollout", policy, flops, metrics["seconds/rollout"])
+    metrics |= rate_metrics("update", policy, learning_flops(policy.config, trajectories, passes), update_seconds)
+    metrics["seconds/step"] = time.monotonic() - started
+    return metrics | wall_time(metrics)
+
+
 def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[str, float]:
     """Returns means over the scored episodes of a step, and counts of the others; `min_std` is that of `Method`."""
     scored = [episode for episode in episodes if episode.scored]
@@ -180,6 +209,12 @@ def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[s
     refused = [episode.record.counts.get("retrieval_failures", 0) for episode in episodes]
     groups = GroupStatistics.of(episodes)
     questions = {(episode.record.question.coupling, episode.record.question.language) for episode in episodes}
+    # Whether the collection of a question's language holds what it needs, where the questions say.
+    searches: dict[str, list[int]] = collections.defaultdict(list)
+    for record in records:
+        if "native_holds" in record.question.extra:
+            holds = record.question.extra["native_holds"]
+            searches["native_holds" if holds else "native_missing"].append(record.counts["searches"])
     return {
         **{f"reward/{term}": float(np.mean(values)) for term, values in rewards.items()},
         **{f"episode/{name}": float(value) for name, value in counts.items()},
@@ -196,22 +231,9 @@ def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[s
         "groups/without_variance": float(np.mean((groups.spread == 0) & (groups.sizes > 1))),
         "groups/of_one": float(np.mean(groups.scored == 1)),
         "groups/below_floor": float(np.mean((groups.spread > 0) & (groups.std < min_std))),
-        **searches_by_holding(records),
+        **{f"episode/searches_{subset}": float(np.mean(made)) for subset, made in searches.items()},
         **tool_rates(records, rewards),
     }
-
-
-def searches_by_holding(records: Sequence[EpisodeRecord]) -> dict[str, float]:
-    """Returns the mean searches where the collection of the question's language holds what it needs, and where not.
-
-    Empty if the questions do not say (`extra["native_holds"]`); a step without such questions has no value.
-    """
-    searches: dict[str, list[int]] = collections.defaultdict(list)
-    for record in records:
-        if "native_holds" in record.question.extra:
-            subset = "native_holds" if record.question.extra["native_holds"] else "native_missing"
-            searches[subset].append(record.counts["searches"])
-    return {f"episode/searches_{subset}": float(np.mean(counts)) for subset, counts in searches.items()}
 
 
 def tool_rates(
@@ -239,14 +261,13 @@ def tool_rates(
     return rates
 
 
-def dynamic_sampling_metrics(episodes: Sequence[Episode], kept: Bool[np.ndarray, "episodes"], rollouts: int) -> dict:
+def dynamic_sampling_metrics(episodes: Sequence[Episode], rollouts: int) -> dict[str, int]:
     """Returns how much a step with dynamic sampling sampled, and how much of it the update learns from."""
-    ids = group_ids(episodes)
-    dropped = [episode.record for episode, keep in zip(episodes, kept, strict=True) if not keep]
+    dropped = [episode.record for episode in episodes if not episode.kept]
     return {
         "dynamic_sampling/rollouts": rollouts,
-        "dynamic_sampling/groups_sampled": len(np.unique(ids)),
-        "dynamic_sampling/groups_kept": len(np.unique(ids[kept])),
+        "dynamic_sampling/groups_sampled": len({episode.group for episode in episodes}),
+        "dynamic_sampling/groups_kept": len({episode.group for episode in episodes if episode.kept}),
         "dynamic_sampling/episodes_dropped": len(dropped),
         "dynamic_sampling/policy_tokens_dropped": sum(int(record.by_policy.sum()) for record in dropped),
     }
@@ -302,62 +323,22 @@ def wrong_language(records: Sequence[EpisodeRecord], languages: Collection[str])
     return 1.0 - correct_language(answered, languages)
 
 
-def has_no_signal(metrics: Mapping[str, Any]) -> bool:
-    """Whether no group of a step had rewards that differ; False with a critic, whose advantages need no group."""
-    if "critic/gradient_norm" in metrics:
-        return False
-    return sum(metrics.get(name) or 0.0 for name in WITHOUT_ADVANTAGE) > 1 - 1e-6
-
-
-def skipped_notice(metrics: Mapping[str, Any], before: Mapping[str, Any]) -> str:
-    """Returns a line for the console if updates of a step were skipped, else the empty text.
-
-    `before` are the metrics of the step before, empty for the first one that a process trains.
-    """
-    skipped, old = (
-        sum(each.get(name, 0) for name in ("update/skipped", "critic/skipped")) for each in (metrics, before)
-    )
-    if not (skipped > old if before else metrics["update/non_finite_in_a_row"]):
-        return ""
-    return f"skipped updates whose loss or gradients were not finite, {skipped:.0f} since the run began"
-
-
-def unscored_notice(episodes: Sequence[Episode]) -> str:
-    """Returns a line for the console if finished episodes have no score, with the term that is NaN; else empty."""
-    unscored = [episode for episode in episodes if not episode.scored and episode.record.failure is None]
-    if not unscored:
-        return ""
-    terms = [name for name, value in unscored[0].rewards.items() if math.isnan(value) and name != "total"] or ["total"]
-    return (
-        f"{len(unscored)} of {len(episodes)} episodes have no score and are not learned from: the reward term"
-        f" {terms[0]} returned NaN for question {unscored[0].record.question.text[:60]!r}"
-    )
-
-
-def empty_notice(episodes: Sequence[Episode]) -> str:
-    """Returns a line for the console if most turns of the policy have no text; else empty."""
-    names = "empty_turns", "generations"
-    empty, turns = (sum(episode.record.counts.get(name, 0) for episode in episodes) for name in names)
-    if 2 * empty <= turns:
-        return ""
-    return (
-        f"{empty} of {turns} turns of the policy have no text: read an episode; a chat model may need demonstrations"
-        " first, or turns that it knows (Chat.turns)"
-    )
-
-
-def check_finite(metrics: Mapping[str, Any], step: int, max_consecutive_skips: int, where: pathlib.Path) -> None:
-    """Raises a UserError if a run has diverged: too many updates in a row, or the validation loss, were not finite."""
-    if metrics["update/non_finite_in_a_row"] >= max_consecutive_skips:
-        raise UserError(
-            f"{max_consecutive_skips} updates in a row were not finite, so the run stopped at step {step}: see"
-            f" {where}, then begin anew with a lower adamw.learning_rate"
-        )
-    if not math.isfinite(metrics.get("validation/loss", 0.0)):
-        raise UserError(
-            f"the validation loss is not finite, so the run stopped at step {step}: begin anew with a lower"
-            " adamw.learning_rate"
-        )
+def rollout_metrics(rollouts: Sequence[Sequence[LaneResult]]) -> dict[str, float]:
+    """Returns the times and rates of a step's rollouts: seconds of the slowest lane of each, counters of all lanes."""
+    slowest = [max(lanes, key=lambda lane: lane.seconds["rollout"] + lane.seconds["rewards"]) for lanes in rollouts]
+    seconds = {phase: sum(lane.seconds[phase] for lane in slowest) for phase in PHASES}
+    counters = {
+        name: sum(getattr(lane.statistics, name) for lanes in rollouts for lane in lanes)
+        for name in ("sampled_tokens", "slot_steps", "appended_tokens", "append_positions")
+    }
+    return {f"seconds/{phase}": taken for phase, taken in seconds.items()} | {
+        "seconds/append": sum(lane.statistics.append_seconds for lane in slowest),
+        "seconds/decode": sum(lane.statistics.decode_seconds for lane in slowest),
+        "tokens_per_second/sampled": counters["sampled_tokens"] / seconds["rollout"],
+        "slots/occupancy": counters["sampled_tokens"] / max(1, counters["slot_steps"]),
+        "append/filled": counters["appended_tokens"] / max(1, counters["append_positions"]),
+        "compiled_shapes": max(lane.statistics.compiled_shapes for lane in rollouts[-1]),
+    }
 
 
 def rollout_flops(config: DecoderConfig, records: Iterable[EpisodeRecord]) -> float:
@@ -422,3 +403,71 @@ def memory_metrics() -> dict[str, int]:
         for name, key in names.items()
         if known and all(key in stats for stats in known)
     }
+
+
+# --- Notices ---
+
+
+class Notices:
+    """Says on the console what a user should know of a step: what may last is said once, or rarely."""
+
+    def __init__(self, say: Callable[[str], None]):
+        self._say = say
+        self._said: set[str] = set()
+        self._before: Mapping[str, Any] = {}  # metrics of the step before; empty for the first of this process
+        self._idle = 0  # steps in a row without a learning signal
+
+    def __call__(self, step: int, metrics: Mapping[str, Any], episodes: Sequence[Episode] = ()) -> None:
+        """Says what the metrics and the episodes of a step show."""
+
+        def say(text: str, once: str = "") -> None:
+            if once not in self._said:
+                self._say(f"step {step}: {text}")
+            self._said |= {once} if once else set()
+
+        names = "update/skipped", "critic/skipped"
+        skipped, old = (sum(each.get(name, 0) for name in names) for each in (metrics, self._before))
+        if skipped > old if self._before else metrics["update/non_finite_in_a_row"]:
+            say(f"skipped updates whose loss or gradients were not finite, {skipped:.0f} since the run began")
+        self._before = metrics
+
+        if unscored := [each for each in episodes if not each.scored and each.record.failure is None]:
+            terms = [name for name, value in unscored[0].rewards.items() if math.isnan(value) and name != "total"]
+            say(
+                f"{len(unscored)} of {len(episodes)} episodes have no score and are not learned from: the reward term"
+                f" {[*terms, 'total'][0]} returned NaN for question {unscored[0].record.question.text[:60]!r}",
+                once="unscored",
+            )
+        counted = "empty_turns", "generations"
+        empty, turns = (sum(each.record.counts.get(name, 0) for each in episodes) for name in counted)
+        if 2 * empty > turns:
+            say(
+                f"{empty} of {turns} turns of the policy have no text: read an episode; a chat model may need"
+                " demonstrations first, or turns that it knows (Chat.turns)",
+                once="empty",
+            )
+
+        # A critic's advantages need no group whose rewards differ.
+        flat = sum(metrics.get(name) or 0.0 for name in WITHOUT_ADVANTAGE) > 1 - 1e-6
+        self._idle = self._idle + 1 if flat and "critic/gradient_norm" not in metrics else 0
+        if self._idle in (1, 10, 100, 1000):
+            lasting = f" for {self._idle} steps" if self._idle > 1 else ""
+            say(
+                f"no reward varied within a group{lasting}, so nothing is learned. If all are 0, teach the format first"
+                " (lcrag sft) or ask easier questions; if all are right, ask harder ones; otherwise raise"
+                " Method.samples. `lcrag view` shows the episodes"
+            )
+
+
+def check_finite(metrics: Mapping[str, Any], step: int, max_consecutive_skips: int, where: pathlib.Path) -> None:
+    """Raises a UserError if a run has diverged: too many updates in a row, or the validation loss, were not finite."""
+    if metrics["update/non_finite_in_a_row"] >= max_consecutive_skips:
+        raise UserError(
+            f"{max_consecutive_skips} updates in a row were not finite, so the run stopped at step {step}: see"
+            f" {where}, then begin anew with a lower adamw.learning_rate"
+        )
+    if not math.isfinite(metrics.get("validation/loss", 0.0)):
+        raise UserError(
+            f"the validation loss is not finite, so the run stopped at step {step}: begin anew with a lower"
+            " adamw.learning_rate"
+        )

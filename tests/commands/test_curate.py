@@ -33,7 +33,7 @@ from lcrag.curation.playing import WritingTeacher, endpoint_teacher, play
 from lcrag.data.questions import Question
 from lcrag.data.rows import jsonl_questions
 from lcrag.episodes import Chat
-from lcrag.episodes.running_episode import ContextTokenizer
+from lcrag.episodes.chat import ContextTokenizer
 from lcrag.errors import AbsentError, UserError
 from lcrag.methods.globalrag.golden import golden_trajectory, plan_teacher
 from lcrag.methods.globalrag.plans import golden_plans as plans_in

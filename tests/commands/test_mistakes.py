@@ -53,7 +53,7 @@ MISTAKES = [
     (f"train {QUICKSTART} --gin_files=3 {OUTPUT}", "did you mean --gin_file?"),
     (f"train {QUICKSTART} --gin.STEPS=0 {OUTPUT}", "adamw.steps, which STEPS sets, is 0: "),
     ("describe train --gin_file=quickstart.gin --gin.STEPS=0", "adamw.steps, which STEPS sets, is 0: "),
-    ("train --gin_file=lcrl/method.gin --output_dir=out", "seed|KL_COEFFICIENT|SEARCHER"),
+    ("train --gin_file=lcrl/method.gin --output_dir=out", "name the file of an experiment before"),
     (f"sft {QUICKSTART} --gin_file=data/demonstrations.gin --gin.sft/Layout.rows=8 {OUTPUT}", "files"),
     (f"sft {QUICKSTART} --gin_file=baselines/sft.gin --gin.sft.steps=-1.5 {OUTPUT}", "sft.steps"),
     (f"train {QUICKSTART} --output_dir=gs://", "bucket"),

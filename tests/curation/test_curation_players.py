@@ -14,7 +14,7 @@ from lcrag.data.demonstrations import read_demonstrations
 from lcrag.data.questions import Question
 from lcrag.data.rows import counted_bad_rows
 from lcrag.episodes import Chat, episode_json
-from lcrag.episodes.running_episode import ContextTokenizer
+from lcrag.episodes.chat import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.baselines.searches import search_r1
 from lcrag.methods.globalrag.golden import GoldenPlanner

@@ -11,7 +11,7 @@ from lcrag.curation.playing import GoldenAnswers, messages, misread, play, with_
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Complete, Retries, Runner, Turn
-from lcrag.episodes.running_episode import ContextTokenizer
+from lcrag.episodes.chat import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.baselines import adaptive_rag, d_rag, direct_inference
 from lcrag.methods.baselines.rag import rag

@@ -15,7 +15,7 @@ from support.scripted_sampler import ScriptedSampler
 from support.tokenizer_families import LOSSLESS
 
 from lcrag.atlas import build_world
-from lcrag.atlas.facts import UNKNOWN, query_text, section_of, subject_of
+from lcrag.atlas.facts import query_text, section_of, subject_of
 from lcrag.atlas.oracle import Oracle, RandomSearcher
 from lcrag.atlas.world import SHIPPED_TOKENIZER
 from lcrag.curation.rows import RowEncoder, UnusableRow, demonstrate
@@ -23,6 +23,7 @@ from lcrag.data.demonstrations import DemonstratedTurn, Demonstration, read_demo
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.data.rows import BadRows
 from lcrag.episodes import RETHINK, Chat, Runner, episode_json
+from lcrag.episodes.programs import UNKNOWN
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
 from lcrag.policy import ChatTemplate, HuggingFaceTokenizer, load_tokenizer

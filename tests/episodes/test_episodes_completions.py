@@ -265,7 +265,7 @@ def test_mistakes_with_a_model_on_this_machine_are_one_sentence(monkeypatch):
     with pytest.raises(UserError, match="leaves no room in a context of 32"):
         run_alone(reading(long), lambda *_: "x" * 60 + "e", max_tokens=100, completers={"reader": reader})
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr("lcrag.episodes.runner._allgather", lambda state: np.stack([state, state]))
+    monkeypatch.setattr("lcrag.collectives._allgather", lambda state: np.stack([state, state]))
     assert reader([]) == [], "a reward asks it between the steps, in every process"
     with pytest.raises(UserError, match="cannot answer during rollouts in 2 processes: serve it"):
         runner(noisy, completers={"reader": reader}, max_tokens=6).run(asked_models(1))

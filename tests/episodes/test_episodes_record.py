@@ -25,7 +25,8 @@ from support.chat_models import OWN_FOLDER, SMOLLM2, chat_model, chat_models, of
 from support.tokenizer_families import FAMILIES
 
 from lcrag.episodes import Chat, Generate, Observe, Outcome, episode_json, token_arrays
-from lcrag.episodes.running_episode import ContextTokenizer, RunningEpisode
+from lcrag.episodes.chat import ContextTokenizer
+from lcrag.episodes.running_episode import RunningEpisode
 from lcrag.errors import UserError
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.sampling import Sampled

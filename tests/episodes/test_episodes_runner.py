@@ -25,6 +25,12 @@ from episode_scripts import (
 from support import tiny_config, tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
 
+from lcrag.collectives import (
+    allgather_bytes,
+    check_same_everywhere,
+    compare_across_processes,
+    without_collectives,
+)
 from lcrag.episodes import (
     Abandoned,
     Complete,
@@ -43,10 +49,6 @@ from lcrag.episodes import (
 from lcrag.episodes.programs import Completion, FoundPassages
 from lcrag.episodes.runner import (
     _as_programs_see,
-    allgather_bytes,
-    check_same_everywhere,
-    compare_across_processes,
-    without_collectives,
 )
 from lcrag.episodes.running_episode import NOT_FINITE
 from lcrag.errors import UserError
@@ -480,7 +482,7 @@ def other(monkeypatch):
         return np.stack([state, np.frombuffer(content.ljust(len(state), b"?"), np.uint8)])
 
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr("lcrag.episodes.runner._allgather", allgather)
+    monkeypatch.setattr("lcrag.collectives._allgather", allgather)
     return contents
 
 

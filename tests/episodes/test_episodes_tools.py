@@ -15,9 +15,10 @@ from support.chat_models import OWN_FOLDER, SMOLLM2, chat_model, chat_models, of
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
 from lcrag.episodes import Answer, Chat, Generate, Invalid, Observe, Outcome, SearchAction, parse_action
+from lcrag.episodes.chat import ContextTokenizer
 from lcrag.episodes.programs import TRY_AGAIN
 from lcrag.episodes.programs import search_r1 as search_r1_prompt
-from lcrag.episodes.running_episode import ContextTokenizer, RunningEpisode
+from lcrag.episodes.running_episode import RunningEpisode
 from lcrag.episodes.tools import SCHEMA, CallForm
 from lcrag.errors import UserError
 from lcrag.methods.baselines.searches import search_o1, search_r1, step_search

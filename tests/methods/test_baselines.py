@@ -29,8 +29,8 @@ from lcrag.episodes import (
     all_at_once,
     local_first,
 )
+from lcrag.episodes.chat import ContextTokenizer
 from lcrag.episodes.programs import intercepted
-from lcrag.episodes.running_episode import ContextTokenizer
 from lcrag.episodes.searches import information
 from lcrag.errors import UserError
 from lcrag.methods.baselines import (

@@ -14,7 +14,7 @@ from lcrag.atlas.world import Entry, comparison_questions, conjunction_questions
 from lcrag.curation.playing import KEPT, play
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Generate, Observe
-from lcrag.episodes.running_episode import ContextTokenizer
+from lcrag.episodes.chat import ContextTokenizer
 from lcrag.methods.globalrag.golden import (
     BAD_PLANS,
     FILTERS,

@@ -16,8 +16,8 @@ from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Completion, EpisodeRecord, GenerationFailure, Observe, Retries, Runner, TranslationFailure
+from lcrag.episodes.chat import Chat, ContextTokenizer
 from lcrag.episodes.programs import RETHINK, TRY_AGAIN, intercepted, is_program, program_name
-from lcrag.episodes.running_episode import Chat, ContextTokenizer
 from lcrag.episodes.searches import Framed, Information
 from lcrag.episodes.tags import ANSWER, TAGS, closing, opening
 from lcrag.errors import UserError

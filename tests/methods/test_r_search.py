@@ -26,7 +26,7 @@ from lcrag.episodes import (
     Outcome,
     Retrieve,
 )
-from lcrag.episodes.running_episode import ContextTokenizer
+from lcrag.episodes.chat import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.lcrl import hierarchical_search
 from lcrag.methods.r_search import EvidenceReader, answer_from_evidence, format_rewards, r_search, r_search_reward

@@ -24,7 +24,7 @@ from lcrag.episodes import (
     SideCompletion,
     episode_json,
 )
-from lcrag.episodes.running_episode import ContextTokenizer
+from lcrag.episodes.chat import ContextTokenizer
 from lcrag.episodes.searches import STYLES
 from lcrag.episodes.tags import QUOTES, quoted
 from lcrag.errors import UserError

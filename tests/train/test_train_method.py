@@ -27,7 +27,6 @@ from lcrag.train import steps as step_metrics
 from lcrag.train.method import Method, extremes, kept_for_update, values_of
 from lcrag.train.steps import (
     episode_metrics,
-    has_no_signal,
     learning_flops,
     memory_metrics,
     rate_metrics,
@@ -41,6 +40,7 @@ def answered(asked, answer="Lima", **extra):
 
 
 FAILED = record_of(question(0), failure="late")
+FINITE = {"update/non_finite_in_a_row": 0}
 
 
 def rewarding(values):
@@ -102,17 +102,24 @@ def test_a_reward_without_a_total_or_with_an_infinite_weight_or_turn_is_a_mistak
 def test_episodes_without_a_score_are_named_on_the_console():
     records = [answered(question(0)), answered(question(1)), FAILED]
     episodes = method(rewarding([1.0, np.nan])).score(records, 0)
-    assert "1 of 3 episodes have no score" in step_metrics.unscored_notice(episodes)
-    assert "given returned NaN" in step_metrics.unscored_notice(episodes)
-    assert step_metrics.unscored_notice(episodes[::2]) == ""
+    said = []
+    notices = step_metrics.Notices(said.append)
+    notices(0, FINITE, episodes[::2])
+    assert said == []
+    for step in (1, 2):
+        notices(step, FINITE, episodes)
+    (notice,) = said
+    assert notice.startswith("step 1: 1 of 3 episodes have no score")
+    assert "given returned NaN" in notice
 
 
 @pytest.mark.parametrize(("empty", "said"), [(0, ""), (2, ""), (3, "6 of 8 turns of the policy have no text")])
 def test_a_policy_that_writes_nothing_is_named(empty, said):
     counts = {"generations": 4, "empty_turns": empty}
     records = [dataclasses.replace(answered(question(n)), counts=counts) for n in range(2)]
-    notice = step_metrics.empty_notice(method(rewarding([1.0, 0.0])).score(records, 0))
-    assert notice.partition(":")[0] == said
+    notices = []
+    step_metrics.Notices(notices.append)(0, FINITE, method(rewarding([1.0, 0.0])).score(records, 0))
+    assert [notice.split(":")[1].strip() for notice in notices] == ([said] if said else [])
 
 
 def method(reward, **settings):
@@ -262,9 +269,16 @@ def test_utilisation_is_the_share_of_all_devices_peak(monkeypatch):
 
 def test_a_step_without_differing_rewards_has_no_signal():
     equal = {"groups/without_variance": 0.5, "groups/of_one": 0.25, "groups/below_floor": 0.25}
-    assert has_no_signal(equal)
-    assert not has_no_signal(equal | {"groups/of_one": 0.0})
-    assert not has_no_signal(equal | {"critic/gradient_norm": 1.0})
+    varied = {"groups/of_one": 0.0}
+    said = []
+    notices = step_metrics.Notices(said.append)
+    for step, more in enumerate((varied, {"critic/gradient_norm": 1.0}, *[{}] * 10, varied, {})):
+        notices(step, FINITE | equal | more)
+    assert [notice.partition(",")[0] for notice in said] == [
+        "step 2: no reward varied within a group",
+        "step 11: no reward varied within a group for 10 steps",
+        "step 13: no reward varied within a group",
+    ]
 
 
 def test_memory_is_that_of_the_fullest_device(monkeypatch):

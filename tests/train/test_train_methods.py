@@ -23,7 +23,7 @@ from lcrag.data.constructed import CONSTRUCTED, substitution, vocabulary_of
 from lcrag.data.english import english_questions
 from lcrag.data.questions import LCRL_LANGUAGES, Question
 from lcrag.episodes import Chat
-from lcrag.episodes.running_episode import ContextTokenizer
+from lcrag.episodes.chat import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.rewards import globalrag_reward
 from lcrag.methods.r_search import EvidenceReader, r_search, r_search_reward

@@ -23,6 +23,7 @@ from lcrag.episodes import Abandoned, Completion, Generate, GenerationFailure, O
 from lcrag.errors import UserError
 from lcrag.evaluation import place_tables, read_rows
 from lcrag.evaluation.metrics import UNANSWERED
+from lcrag.methods.globalrag.analysis import PlanAnalysis
 from lcrag.methods.lcrl import hierarchical_search
 from lcrag.methods.r_search import answer_from_evidence
 from lcrag.policy import initialise, make_mesh
@@ -30,8 +31,17 @@ from lcrag.runs.display import ProgressDisplay
 from lcrag.sampling import Sampler, SamplerStatistics
 from lcrag.train.evaluation import SEED_OFFSET, Evaluation, answers_path, read_answers
 from lcrag.train.method import Episode, GroupStatistics, values_of
-from lcrag.train.rollout import PHASES, LaneResult, Lanes, Rollout, Rollouts, assign_lanes, rollout_metrics, sample_step
-from lcrag.train.steps import dynamic_sampling_metrics
+from lcrag.train.rollout import (
+    PHASES,
+    LaneResult,
+    Lanes,
+    Rollout,
+    Rollouts,
+    StepSampler,
+    assign_lanes,
+    episodes_of,
+)
+from lcrag.train.steps import dynamic_sampling_metrics, rollout_metrics
 
 PROCESS = """
 import sys
@@ -84,11 +94,10 @@ class Shown(ProgressDisplay):
 @pytest.mark.parametrize(("count", "devices"), [(1, 1), (3, 1), (2, 4)])
 def test_all_episodes_come_in_the_order_of_the_prompts(count, devices):
     shown = Shown()
-    options = {"step": 2, "max_rollouts": 1, "first_number": 20, "display": shown}
     rollouts = make_rollouts(count, devices)
     rollouts.set_params(rollouts.policy.params, policy_version=2)
-    sampled = sample_step(rollouts, GROUPS, **options)
-    episodes, [lanes] = sampled.episodes, sampled.rollouts
+    sampled = StepSampler(rollouts, lambda step: GROUPS, 1, 10, shown).sample(2)
+    episodes, [lanes] = episodes_of(sampled), sampled
     asked = [(each.record.question.key, each.record.episode, each.record.policy_version) for each in episodes]
     keys = [each.key for group in GROUPS for each in group for _ in range(2)]
     assert asked == [(key, number, 2) for number, key in enumerate(keys, 20)]
@@ -195,19 +204,12 @@ class Pretended(Rollouts):
 def test_dynamic_sampling(drawn, rollouts, teaching, asked, learned):
     groups = [(question(f"{number:x}"),) for number in range(drawn)]
     pretended = Pretended(teaching)
-    sampled = sample_step(
-        pretended,
-        groups,
-        step=0,
-        max_rollouts=rollouts,
-        first_number=0,
-        display=Shown(),
-    )
+    sampled = StepSampler(pretended, lambda step: groups, rollouts, 3 * drawn, Shown()).sample(0)
     assert pretended.asked == asked
-    kept = [each.group for each, keep in zip(sampled.episodes, sampled.kept, strict=True) if keep]
+    kept = [each.group for each in episodes_of(sampled) if each.kept]
     assert kept == [group for group in learned for _ in range(3)]
-    assert rollout_metrics(sampled.rollouts)["seconds/rollout"] == len(sampled.rollouts) == len(asked)
-    measured = dynamic_sampling_metrics(sampled.episodes, sampled.kept, len(sampled.rollouts))
+    assert rollout_metrics(sampled)["seconds/rollout"] == len(sampled) == len(asked)
+    measured = dynamic_sampling_metrics(episodes_of(sampled), len(sampled))
     dropped = sum(map(len, asked)) - len(learned)
     assert measured == {
         "dynamic_sampling/rollouts": len(asked),
@@ -262,7 +264,9 @@ def write(context, generation):
 
 
 def test_answers_say_what_they_cost_and_rows_are_of_one_or_of_several_inference_runs(tmp_path):
-    evaluation = Evaluation(questions=QUESTIONS, temperatures={"sampled": 1.0, "greedy": 0.0}, runs=4)
+    evaluation = Evaluation(
+        questions=QUESTIONS, temperatures={"sampled": 1.0, "greedy": 0.0}, runs=4, analysis=PlanAnalysis()
+    )
     evaluation.run(tmp_path, "policy", scripted_rollouts(program, write), seed=0, console=Console(quiet=True))
     answers = [read_answers(answers_path(tmp_path, "policy", "sampled", number)) for number in range(1, 5)]
     for own in answers:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import gin
+
 from lcrag import rewards
 from lcrag.evaluation.metrics import Answered, Row
 from lcrag.evaluation.tables import Cell, Table
@@ -61,3 +63,14 @@ def diversity_table(plans_of_runs: Mapping[str, Sequence[PlanDiversity]], title:
         sections=(tuple(lines),),
         note="Samples whose answer is right (EM, SQuAD); equal plans of one question are counted once.",
     )
+
+
+@gin.register
+class PlanAnalysis:
+    """The diversity of plans over the inference runs of an evaluation, for `Evaluation.analysis`."""
+
+    rows = staticmethod(diversity_rows)
+
+    def table(self, answered: Mapping[str, Sequence[Answered]]) -> Table | None:
+        """Returns the table of all policies."""
+        return diversity_table({n: [plan_diversity(each)] for n, each in answered.items()}, "Plans of right answers")

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import gin
 
-from lcrag.atlas.facts import UNKNOWN, query_text
+from lcrag.atlas.facts import query_text
 from lcrag.atlas.oracle import NeededFact, SearchState, read_texts
 from lcrag.atlas.world import World, atlas_world
 from lcrag.curation.players import AGAIN, MISSING, READ, Evidence, Hop, evidence_in, thinking
@@ -50,7 +50,7 @@ from lcrag.episodes import (
     neutralise,
     parse_action,
 )
-from lcrag.episodes.programs import RETHINK, answer_language, atlas
+from lcrag.episodes.programs import RETHINK, UNKNOWN, answer_language, atlas
 from lcrag.episodes.searches import Route, native_only
 from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, SUB_PLAN, closing
 from lcrag.errors import UserError, lookup, typed

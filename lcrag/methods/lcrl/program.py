@@ -93,6 +93,7 @@ def hierarchical_search(
     return Outcome(answer=turns.answer, invalid_actions=turns.invalid)
 
 
+@gin.register
 def pivot(questions: Iterable[Question], languages: Sequence[str], size: int = 3) -> list[Coupled]:
     """Groups each question of each language with its versions in pivot languages, all answered in the native language.
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import gin
 import numpy as np
 
-from lcrag.atlas.facts import UNKNOWN, query_text
+from lcrag.atlas.facts import query_text
 from lcrag.atlas.oracle import SearchState, read_texts, searches_in
 from lcrag.data.questions import Question
+from lcrag.episodes.programs import UNKNOWN
 from lcrag.errors import UserError
 
 

@@ -20,7 +20,6 @@ from lcrag.atlas.comprehension import (
     letter_of,
     meaning_of,
 )
-from lcrag.atlas.facts import UNKNOWN
 from lcrag.atlas.oracle import RandomSearcher, searches_in
 from lcrag.atlas.world import World, atlas_world
 from lcrag.curation.players import thinking
@@ -29,6 +28,7 @@ from lcrag.curation.rows import RowContext, rows_of_records
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.questions import LANGUAGES, LCRL_LANGUAGES, MATHEMATICS, MULTIPLE_CHOICE, Question, in_share
 from lcrag.episodes import Complete, EpisodeRecord, Generate, Turn
+from lcrag.episodes.programs import UNKNOWN
 from lcrag.episodes.tags import TOOL_CALL, closing
 from lcrag.errors import UserError, typed
 from lcrag.learning import Trajectory
