@@ -1,15 +1,13 @@
 """A small tokenizer of every family that models use, trained on a few sentences."""
 
 import functools
-import io
 import json
 from collections.abc import Callable
 
-import sentencepiece
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
-from lcrag.policy import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer
+from lcrag.policy import HuggingFaceTokenizer, Tokenizer
 from support import SENTENCES, tiny_tokenizer
 
 SPECIAL = ("<unk>", "<s>", "</s>")
@@ -88,34 +86,11 @@ def word_piece() -> HuggingFaceTokenizer:
     return _finished(backend)
 
 
-def sentencepiece_model(
-    model_type: str = "bpe",
-    vocabulary_size: int = 400,
-    remove_extra_whitespaces: bool = False,
-    normalisation: str = "identity",
-) -> SentencePieceTokenizer:
-    """A SentencePiece model with byte fallback."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES * 4),
-        model_writer=model,
-        model_type=model_type,
-        vocab_size=vocabulary_size,
-        byte_fallback=True,
-        normalization_rule_name=normalisation,
-        remove_extra_whitespaces=remove_extra_whitespaces,
-        minloglevel=2,
-    )
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    return SentencePieceTokenizer(model.getvalue(), (processor.eos_id(),), processor.eos_id())
-
-
 LOSSLESS: dict[str, Callable[[], Tokenizer]] = {
     "byte-level": tiny_tokenizer,
     "Llama 2": functools.cache(llama_2),
     "Metaspace": functools.cache(metaspace),
     "Gemma": functools.cache(gemma),
-    "SentencePiece": functools.cache(sentencepiece_model),
 }
 LOSSY: dict[str, Callable[[], Tokenizer]] = {
     "Unigram": functools.cache(unigram),
