@@ -68,7 +68,7 @@ MODELS = ("LocalModel", "QuestionEncoder", "EndpointCompleter", "EndpointTransla
 # Sets of questions that are the same in every language.
 PARALLEL = ("atlas_questions", "atlas_comparisons", "atlas_conjunctions", "mkqa_questions", "xquad_questions")
 ALONE = ("xor_tydi_questions",)  # and those that ask each question in one language
-MADE_LATER = ("Chat", "Retries", "BadRows", "Trackers", "load_encoder", "Runner")  # built while the command runs
+MADE_LATER = ("Chat", "Patience", "BadRows", "Trackers", "load_encoder", "Runner")  # built while the command runs
 PAPERS: dict[str, list[dict[str, Any]]] = json_format.loads(
     pathlib.Path(__file__).with_name("paper_settings.json").read_text(encoding="utf-8")
 )

@@ -28,12 +28,12 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lcrag.errors import UserError, excerpt, first_problem, typed
+from lcrag.retries import ServiceUnavailable
 from lcrag.retrieval.passages import SearchableCollections
 from lcrag.retrieval.remote import (
     CONTENT_HEADER,
     Description,
     RetrieveRequest,
-    ServiceUnavailable,
     answer_of,
     digest,
     is_loopback,
