@@ -12,7 +12,7 @@ import json
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tokenizers
@@ -124,67 +124,6 @@ class ChatTemplate:
         )
 
 
-def bytes_of_ids(ids: TokenIds, table: Sequence[bytes]) -> bytes:
-    """Joins the bytes of ids; ids beyond the table have none."""
-    return b"".join(table[index] for index in map(int, ids) if index < len(table))
-
-
-@runtime_checkable
-class Tokenizer(Protocol):
-    """The interface of a tokenizer, as sampling, episodes and learning use it.
-
-    Implemented by `HuggingFaceTokenizer`. Use `encode_ordinary` for external text: it never produces control tokens.
-    `encode` is for text that may contain them, such as hand-written prompts.
-    """
-
-    @property
-    def vocabulary_size(self) -> int: ...  # the largest id plus one; a model may have more embedding rows
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]: ...  # end a generation; the preferred one first
-
-    @property
-    def pad_id(self) -> int: ...  # masks, not ids, determine what is padding
-
-    @property
-    def beginning_ids(self) -> tuple[int, ...]: ...  # begin every context, such as Llama's begin-of-text; often empty
-
-    @property
-    def special_tokens(self) -> Mapping[str, int]: ...  # control tokens, which ordinary text is never encoded to
-
-    @property
-    def token_bytes(self) -> tuple[bytes, ...]: ...  # of each id of the vocabulary
-
-    @property
-    def chat_template(self) -> ChatTemplate | None: ...
-
-    def encode(self, text: str) -> list[int]:
-        """Encodes a text as the library does, control tokens included; adds nothing at either end."""
-
-    def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
-        """Encodes external text, without control tokens: `<|im_end|>` or `</s>` is encoded as these characters.
-
-        With `continues`, other text precedes it: no space is put in front, as Llama 2 and Metaspace do.
-        """
-
-    def encode_chat(self, messages: Sequence[Message], *, after: str = "", **options: Any) -> ChatPrompt:
-        """Encodes a conversation in the model's template, up to where the model continues.
-
-        Messages have a role and a content, which is ordinary text; `options` are variables of the template, such as
-        Qwen3's `enable_thinking`. Only what follows the first occurrence of the text `after` is returned; a `UserError`
-        is raised if the template writes no such text.
-        """
-
-    def decode(self, ids: TokenIds) -> str:
-        """Decodes ids from the beginning of a text; incomplete characters become U+FFFD."""
-
-    def decode_bytes(self, ids: TokenIds) -> bytes:
-        """Decodes ids anywhere in a text to bytes; ids beyond the vocabulary have none."""
-
-    def fingerprint(self) -> str:
-        """Returns a short hash that identifies the tokenizer."""
-
-
 DECODERS = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip", "WordPiece")
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 WORD_PIECE_PUNCTUATION = frozenset(".?!,")  # its clean-up removes the space before them
@@ -192,23 +131,29 @@ Step = Mapping[str, Any]  # one decoder of a tokenizer, as the library writes it
 
 
 @dataclasses.dataclass(frozen=True)
-class HuggingFaceTokenizer:
-    """A `Tokenizer` over the library's `backend`; `settings` are the rest of `tokenizer_config.json`, for export."""
+class Tokenizer:
+    """A tokenizer of the library, its `backend`, as sampling, episodes and learning use it.
+
+    Use `encode_ordinary` for external text: it never produces control tokens. `encode` is for text that may contain
+    them, such as hand-written prompts.
+    """
 
     backend: tokenizers.Tokenizer
-    eos_ids: tuple[int, ...]
-    pad_id: int
-    beginning_ids: tuple[int, ...] = ()
+    eos_ids: tuple[int, ...]  # end a generation; the preferred one first
+    pad_id: int  # masks, not ids, determine what is padding
+    beginning_ids: tuple[int, ...] = ()  # begin every context, such as Llama's begin-of-text
     chat_template: ChatTemplate | None = None
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of `tokenizer_config.json`, for export
     named_templates: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other chat templates, for export
 
     @functools.cached_property
     def vocabulary_size(self) -> int:
+        """The largest id plus one; a model may have more embedding rows."""
         return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
 
     @functools.cached_property
     def special_tokens(self) -> Mapping[str, int]:
+        """Control tokens, which ordinary text is never encoded to."""
         added = self.backend.get_added_tokens_decoder()
         return {token.content: index for index, token in added.items() if token.special}
 
@@ -224,9 +169,14 @@ class HuggingFaceTokenizer:
         return tuple(table)
 
     def encode(self, text: str) -> list[int]:
+        """Encodes a text as the library does, control tokens included; adds nothing at either end."""
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
+        """Encodes external text, without control tokens: `<|im_end|>` or `</s>` is encoded as these characters.
+
+        With `continues`, other text precedes it: no space is put in front, as Llama 2 and Metaspace do.
+        """
         encoding = (self._continuing if continues else self._plain).encode(text, add_special_tokens=False)
 
         def is_written(index: int, start: int, end: int) -> bool:
@@ -247,6 +197,12 @@ class HuggingFaceTokenizer:
         return self._replace_special(encoding, text, is_written, break_up)
 
     def encode_chat(self, messages: Sequence[Message], *, after: str = "", **options: Any) -> ChatPrompt:
+        """Encodes a conversation in the model's template, up to where the model continues.
+
+        Messages have a role and a content, which is ordinary text; `options` are variables of the template, such as
+        Qwen3's `enable_thinking`. Only what follows the first occurrence of the text `after` is returned; a `UserError`
+        is raised if the template writes no such text.
+        """
         if self.chat_template is None:
             raise UserError("the tokenizer has no chat template: add chat_template.jinja, or use plain prompts")
         # Where contents spell a control token, they are marked by a character that occurs nowhere else.
@@ -290,6 +246,7 @@ class HuggingFaceTokenizer:
         return ids
 
     def decode(self, ids: TokenIds) -> str:
+        """Decodes ids from the beginning of a text; incomplete characters become U+FFFD."""
         text = self.decode_bytes(ids).decode("utf-8", errors="replace")
         drops_space = not self._decoders or any(  # before the first token of a text
             step["type"] == "WordPiece"
@@ -300,9 +257,11 @@ class HuggingFaceTokenizer:
         return text.removeprefix(" ") if drops_space else text
 
     def decode_bytes(self, ids: TokenIds) -> bytes:
-        return bytes_of_ids(ids, self.token_bytes)
+        """Decodes ids anywhere in a text to bytes; ids beyond the vocabulary have none."""
+        return b"".join(self.token_bytes[index] for index in map(int, ids) if index < self.vocabulary_size)
 
     def fingerprint(self) -> str:
+        """Returns a short hash that identifies the tokenizer."""
         template = self.chat_template.source if self.chat_template else ""
         return hashlib.sha256((self.backend.to_str() + template).encode()).hexdigest()[:16]
 
@@ -412,7 +371,7 @@ def _bytes_of(token: str, decoders: Sequence[Step]) -> bytes:
     return token.encode()
 
 
-def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
+def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
     """Reads the tokenizer of a Hugging Face model folder.
 
     Only `tokenizer.json` is required. End-of-sequence ids are those of `tokenizer_config.json`, which ends a chat
@@ -503,7 +462,7 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
     if not eos_ids:
         raise UserError(f"{folder} names no end-of-sequence token: set eos_token_id in its generation_config.json")
     pad_id = id_of("pad_token")
-    return HuggingFaceTokenizer(
+    return Tokenizer(
         backend=backend,
         eos_ids=tuple(dict.fromkeys(eos_ids)),
         pad_id=eos_ids[0] if pad_id is None else pad_id,

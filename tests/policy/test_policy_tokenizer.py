@@ -20,7 +20,6 @@ from tokenizers import decoders, models, pre_tokenizers, processors
 from lcrag.errors import UserError
 from lcrag.policy import (
     ChatTemplate,
-    HuggingFaceTokenizer,
     Tokenizer,
     load_tokenizer,
 )
@@ -113,7 +112,7 @@ def test_a_copy_is_the_same_tokenizer(family):
 def test_ids_may_have_holes():
     backend = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = HuggingFaceTokenizer(backend=backend, eos_ids=(0,), pad_id=0)
+    tokenizer = Tokenizer(backend=backend, eos_ids=(0,), pad_id=0)
     assert tokenizer.vocabulary_size == 8
     assert tokenizer.token_bytes[1:7] == (b"",) * 6
     assert tokenizer.decode([0, 7]) == backend.decode([0, 7]) == "a b"  # without a decoder words are joined by spaces
@@ -124,7 +123,7 @@ def test_what_cannot_be_a_tokenizer_is_refused():
     backend.decoder = decoders.BPEDecoder()
     backend.add_tokens(["a"])
     with pytest.raises(UserError):  # a token has no bytes
-        HuggingFaceTokenizer(backend=backend, eos_ids=(0,), pad_id=0).decode([0])
+        Tokenizer(backend=backend, eos_ids=(0,), pad_id=0).decode([0])
 
 
 # The marks of Llama 2, in one line: every role between special tokens, contents trimmed.
