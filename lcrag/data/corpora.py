@@ -17,7 +17,7 @@ import itertools
 import pathlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 import pydantic
@@ -181,19 +181,17 @@ class Source:
 
         The ids of passages cut from an article are `<article>#<number>`, numbers from 0 as in MIRACL.
         """
-        articles = [document for document in block.documents if isinstance(document, Article)]
-        units = [self.unit or unit_of_text(article.text) for article in articles]
-        cut: list[list[str]] = [[] for _ in articles]
-        for unit in dict.fromkeys(units):
-            places = [place for place, own in enumerate(units) if own == unit]
-            pieces = chunks([articles[place].text for place in places], unit, self.length)
-            for place, own_pieces in zip(places, pieces, strict=True):
-                cut[place] = own_pieces
-        passages = [document for document in block.documents if isinstance(document, Passage)]
-        for article, texts in zip(articles, cut, strict=True):
+        passages: list[Passage] = []
+        for document in block.documents:
+            if isinstance(document, Passage):
+                passages.append(document)
+                continue
+            # In a language of several scripts: more characters of scripts without spaces than words between spaces.
+            is_unspaced = len(UNSPACED.findall(document.text)) > len(document.text.split())
+            pieces = chunks(document.text, self.unit or ("characters" if is_unspaced else "words"), self.length)
             passages += [
-                Passage(id=f"{article.id}#{n}", title=article.title, text=text)
-                for n, text in enumerate(texts)
+                Passage(id=f"{document.id}#{n}", title=document.title, text=text)
+                for n, text in enumerate(pieces)
                 if is_visible(text)
             ]
         return passages
@@ -309,22 +307,13 @@ def unit_of(language: str) -> Unit:
     return "characters" if scripts and scripts <= _UNSPACED_SCRIPTS else "words"
 
 
-def unit_of_text(text: str) -> Unit:
-    """Returns "characters" for a text with more characters of scripts without spaces than words between spaces."""
-    return "characters" if len(UNSPACED.findall(text)) > len(text.split()) else "words"
-
-
-def chunks(texts: Sequence[str], unit: Unit, length: int = PASSAGE_LENGTH) -> list[list[str]]:
-    """Cuts each text into consecutive pieces of `length` words or characters; white space becomes single spaces.
+def chunks(text: str, unit: Unit, length: int = PASSAGE_LENGTH) -> list[str]:
+    """Cuts a text into consecutive pieces of `length` words or characters; white space becomes single spaces.
 
     No piece begins with a combining mark, such as a Thai vowel: it stays with its base character.
     """
     if length < 1:
         raise UserError(f"passages cannot have {length} {unit}: use at least one")
-    return [_pieces(text, unit, length) for text in texts]
-
-
-def _pieces(text: str, unit: Unit, length: int) -> list[str]:
     words = text.split()
     if unit == "words":
         return [" ".join(words[start : start + length]) for start in range(0, len(words), length)]

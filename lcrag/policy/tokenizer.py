@@ -160,10 +160,37 @@ class Tokenizer:
     @functools.cached_property
     def token_bytes(self) -> tuple[bytes, ...]:
         """The bytes of each id; bytes, because a token may hold a part of a character."""
+        # The characters by which byte-level BPE vocabularies (GPT-2, Qwen, Llama 3) print bytes.
+        printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+        others = [byte for byte in range(256) if byte not in printable]
+        byte_of = {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+        is_byte_level = any(step["type"] == "ByteLevel" for step in self._decoders)
+
+        def bytes_of(token: str) -> bytes:
+            """Returns the bytes of a token that is not the first of its text."""
+            if is_byte_level:
+                known = all(character in byte_of for character in token)
+                return bytes(byte_of[character] for character in token) if known else token.encode()
+            if not self._decoders:
+                return b" " + token.encode()
+            for step in self._decoders:
+                match step["type"]:
+                    case "ByteFallback" if byte := BYTE_TOKEN.fullmatch(token):
+                        return bytes([int(byte[1], 16)])
+                    case "Metaspace":
+                        token = token.replace(step["replacement"], " ")
+                    case "Replace":
+                        token = token.replace(step["pattern"]["String"], step["content"])
+                    case "WordPiece" if token.startswith(step["prefix"]):
+                        token = token.removeprefix(step["prefix"])
+                    case "WordPiece" if not (step["cleanup"] and token in WORD_PIECE_PUNCTUATION):
+                        token = f" {token}"
+            return token.encode()
+
         table = [b""] * self.vocabulary_size
         for token, index in self.backend.get_vocab(with_added_tokens=True).items():
-            table[index] = _bytes_of(token, self._decoders)
-        if any(step["type"] == "ByteLevel" for step in self._decoders):  # added tokens are stored as plain text
+            table[index] = bytes_of(token)
+        if is_byte_level:  # added tokens are stored as plain text
             for index, added in self.backend.get_added_tokens_decoder().items():
                 table[index] = added.content.encode()
         return tuple(table)
@@ -337,38 +364,6 @@ def _for_ordinary_text(state: str) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer.from_str(state)
     backend.encode_special_tokens = True
     return backend
-
-
-@functools.cache
-def bytes_of_characters() -> dict[str, int]:
-    """Maps the printable characters of byte-level BPE vocabularies (GPT-2, Qwen, Llama 3) to bytes."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    table = {chr(byte): byte for byte in printable}
-    others = (byte for byte in range(256) if byte not in printable)
-    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
-
-
-def _bytes_of(token: str, decoders: Sequence[Step]) -> bytes:
-    """Returns the bytes of a token that is not the first of its text."""
-    if any(step["type"] == "ByteLevel" for step in decoders):
-        table = bytes_of_characters()
-        known = all(character in table for character in token)
-        return bytes(table[character] for character in token) if known else token.encode()
-    if not decoders:
-        return b" " + token.encode()
-    for step in decoders:
-        match step["type"]:
-            case "ByteFallback" if byte := BYTE_TOKEN.fullmatch(token):
-                return bytes([int(byte[1], 16)])
-            case "Metaspace":
-                token = token.replace(step["replacement"], " ")
-            case "Replace":
-                token = token.replace(step["pattern"]["String"], step["content"])
-            case "WordPiece" if token.startswith(step["prefix"]):
-                token = token.removeprefix(step["prefix"])
-            case "WordPiece" if not (step["cleanup"] and token in WORD_PIECE_PUNCTUATION):
-                token = f" {token}"
-    return token.encode()
 
 
 def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
