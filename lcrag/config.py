@@ -50,7 +50,7 @@ def packaged_names(folder: Path | None = None) -> list[str]:
 # Modules with configurables that gin files may name; importing them takes the seconds of JAX and TensorFlow.
 MODULES = """
     atlas.comprehension atlas.world
-    commands.benchmark commands.build commands.compile commands.curate commands.describe commands.evaluate
+    commands.benchmark commands.compile commands.curate commands.describe commands.evaluate
     commands.export commands.index commands.report commands.sample
     commands.serve
     curation.players curation.playing curation.rows

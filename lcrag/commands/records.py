@@ -29,23 +29,6 @@ from lcrag.train.evaluation import AFTER, EVALUATION, answers_path, inference_ru
 
 QUESTIONS = "questions.json"  # of a folder of records
 MAX_POINTS = 60  # of a recorded curve
-# What gin files called otherwise when docs/results was recorded: old name -> name.
-RENAMED = {
-    "Layout.least_episodes": "Layout.min_episodes",
-    "Layout.least_micro_batches": "Layout.min_micro_batches",
-    "Method.baseline": "Method.advantage_group",
-    "Method.least_std": "Method.min_std",
-    "Sampler.wanted": "Sampler.min_finished_share",
-    "sft.most_skipped_in_a_row": "sft.max_consecutive_skips",
-    "train.couplings": "train.questions_per_step",
-    "train.most_rollouts": "train.max_rollouts",
-    "train.most_skipped_in_a_row": "train.max_consecutive_skips",
-    "local_model": "LocalModel",
-    "policy_teacher": "SamplingTeacher",
-    "question_encoder": "QuestionEncoder",
-}
-# Options of commands in docs/results whose values the gin files give since then.
-BOUND_SINCE = ("--gin.PolicyGradient.aggregation='sequence_mean'", "--gin.Critic.kl_in_reward=0.0")
 DAMAGES = (OSError, ValueError, TypeError, KeyError, AttributeError, IndexError)  # of a JSON file
 
 
@@ -182,23 +165,13 @@ def record_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read_record(path: pathlib.Path) -> dict[str, Any]:
-    """Reads the JSON object of a record, its configurations with the present names of parameters."""
+    """Reads the JSON object of a record."""
     try:
         record = json.loads(path.read_bytes())
-        for config in ("config", "trained_config"):
-            present = (as_now(f"{name} = {value}") for name, value in record[config].items())
-            record[config] = dict(statement.split(" = ", 1) for statement in present)
+        record |= {config: dict(record[config]) for config in ("config", "trained_config")}
         return {**record, "command": list(record["command"]), "folder": str(record["folder"])}
     except DAMAGES as error:
         raise _damaged(path, error) from error
-
-
-def as_now(statement: str) -> str:
-    """Returns a statement of an old configuration, or an option of an old command, as it is written now."""
-    for old, new in RENAMED.items():
-        statement = statement.replace(old, new)
-    # Programs and restrictions of collections were calls: @search_r1().
-    return re.sub(r"(\bMethod\.(?:program|collections) ?= ?@\w+)\(\)$", r"\1", statement)
 
 
 def _damaged(path: pathlib.Path, error: Exception) -> UserError:

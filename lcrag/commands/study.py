@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lcrag.commands.command_line import Arguments, whole_number
-from lcrag.commands.records import BOUND_SINCE, as_now, read_record, record_files
+from lcrag.commands.records import read_record, record_files
 from lcrag.commands.studies import STUDIES, Point, Settings, Study
 from lcrag.errors import UserError, closest, without_secrets
 from lcrag.runs.processes import raise_stopped
@@ -86,7 +86,7 @@ def _check_records(records: Path, points: Sequence[Point], settings: Settings) -
     of_record = {point.record: point for point in points}
     for path in record_files(records):
         record = read_record(path)
-        command = [as_now(word) for word in record["command"] if word not in BOUND_SINCE]
+        command = record["command"]
         experiments = {f"--gin_file={settings.experiment}{ending}.gin" for ending in ("", "_sft")}
         if "sft" not in command[1:2] and experiments.isdisjoint(command):
             raise UserError(

@@ -12,10 +12,10 @@ from lcrag.commands.compile import AbstractRun, lower
 from lcrag.commands.describe import (
     PAPERS,
     SILENT,
+    Plan,
     budgets,
     description,
     plain,
-    prepare,
     shown,
     source_text,
     stated,
@@ -322,7 +322,7 @@ def test_what_train_refuses_is_refused_before_a_model_is_loaded(
 
 def test_an_overlap_can_be_allowed_and_languages_are_those_that_are_trained(own):
     read(*OWN, bindings=[*own(SEVERAL, SEVERAL), "Evaluation.allow_overlap = True"])
-    plan = prepare("train")
+    plan = Plan("train")
     evaluation, about = plan.given["evaluation"].after_training(plan.given["questions"])
     assert about["overlap"].startswith("8 of 8")
     assert set(about["seen_languages"]) == {"en", "fi"} == set(evaluation.languages_seen)
@@ -354,7 +354,7 @@ def test_nothing_is_claimed_of_a_program_of_ones_own(capsys):
 def test_the_bound_of_the_memory_holds_by_xlas_own_account(command, remat):
     files = ("lcrl/atlas_sft.gin" if command == "sft" else "lcrl/atlas.gin",)
     found = described(command, *files, bindings=[f"Computation.remat = '{remat}'", "mesh.data = 1"])["memory"]
-    plan = prepare(command)
+    plan = Plan(command)
     run = AbstractRun(
         plan.config,
         make_mesh(devices=jax.devices()[:1]),

@@ -15,10 +15,7 @@ from lcrag import main
 from lcrag.commands.records import (
     MAX_POINTS,
     QUESTIONS,
-    RENAMED,
-    as_now,
     base_model,
-    read_record,
     thinned,
 )
 from lcrag.commands.studies import STUDIES
@@ -317,16 +314,6 @@ def test_what_cannot_be_recorded_or_made_of_records(runs, records, tmp_path, cap
     metrics = ("--gin.compare_runs.metrics=('squad_f1',)",)
     assert_refused(capsys, "hold no squad_f1", records, options=metrics, output_dir=tmp_path / "report")
     assert_refused(capsys, "is a file", runs, records=records / QUESTIONS)
-
-
-def test_old_records_have_the_present_names_of_parameters(records):
-    own = json.loads((records / "LcRL-0.json").read_text())
-    own["config"] |= {f"sft/{old}": "1" for old in RENAMED}
-    (records / "LcRL-0.json").write_text(json.dumps(own))
-    assert {f"sft/{new}" for new in RENAMED.values()} <= read_record(records / "LcRL-0.json")["config"].keys()
-    assert as_now("--gin.train.couplings=2") == "--gin.train.questions_per_step=2"
-    assert as_now("Method.baseline = 'prompt'") == "Method.advantage_group = 'prompt'"
-    assert as_now("--gin.Method.program=@search_r1()") == "--gin.Method.program=@search_r1"
 
 
 def test_a_thinned_log_keeps_its_mean():
