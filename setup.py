@@ -122,7 +122,7 @@ setup(
     keywords="jax flax reinforcement-learning retrieval-augmented-generation multilingual grpo search-agents",
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["lcrag", "lcrag.*"]),
-    package_data={"lcrag": [f"**/*.{suffix}" for suffix in ("html", "json", "md", "safetensors", "txt", "typed")]},
+    package_data={"lcrag": [f"**/*.{suffix}" for suffix in "html json md safetensors toml txt typed".split()]},
     cmdclass={"build_py": BuildWithConfigurations},
     install_requires=REQUIREMENTS,
     extras_require=EXTRAS,

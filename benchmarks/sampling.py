@@ -27,7 +27,7 @@ import torch
 import transformers
 from timing import report, timed
 
-from lcrag.atlas.encoder import SHIPPED_FOLDER
+from lcrag.atlas.world import SHIPPED_TOKENIZER
 from lcrag.commands.benchmark import Machine, measured_machine
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, EpisodeRecord, Generate, Observe, Outcome, Program, Runner
@@ -223,7 +223,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each side")
     options = parser.parse_args()
     # an end that cannot be sampled
-    endless = dataclasses.replace(load_tokenizer(SHIPPED_FOLDER), eos_ids=(MODEL.vocabulary_size,))
+    endless = dataclasses.replace(load_tokenizer(SHIPPED_TOKENIZER), eos_ids=(MODEL.vocabulary_size,))
     rollouts = functools.partial(our_rollouts, MODEL, initialise(MODEL, jax.random.key(0)), endless)
     sizes = dataclasses.replace(SIZES, turns=options.turns)
     if options.long_tailed:

@@ -1,7 +1,7 @@
 """Writes the facts of the atlas from Unicode CLDR in the installed version of Babel.
 
 `python launch/atlas_facts.py > lcrag/atlas/facts.json`. Another version than Babel 2.18 makes another world, for which
-`lcrag build` makes new weights.
+`launch/atlas_weights.py` makes new weights.
 """
 
 import collections

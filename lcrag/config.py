@@ -50,7 +50,7 @@ def packaged_names(folder: Path | None = None) -> list[str]:
 # Modules with configurables that gin files may name; importing them takes the seconds of JAX and TensorFlow.
 MODULES = """
     atlas.comprehension atlas.world
-    commands.benchmark commands.build commands.compile commands.curate commands.describe commands.evaluate
+    commands.benchmark commands.compile commands.curate commands.describe commands.evaluate
     commands.export commands.index commands.report commands.sample
     commands.serve
     curation.players curation.playing curation.rows
@@ -283,7 +283,7 @@ def missing_as_sentence() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        refused = re.match(r"(?:\w+/)*(\w+\.\w+)(?= is )", str(error))
+        refused = re.match(r"(?:\w+/)*(\w+\.\w+)(?= is [^ ]+:)", str(error))
         values = parse_statements(gin.config_str()) if refused else {}
         macros = [value for key, value in values.items() if refused and key.rpartition("/")[2] == refused[1]]
         if refused is None or not macros or not isinstance(macros[0], Macro):

@@ -6,6 +6,7 @@ from lcrag.evaluation import plots
 from lcrag.runs import processes
 
 draw_training_curves = plots.draw_training_curves
+CURVES = "Reward, penalty, searches per episode: curves over the training steps"  # what it returns of `finished`
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -17,5 +18,5 @@ def brief():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "PATIENCE_SECONDS", 600.0)
         patch.setattr("lcrag.curation.rows.TOGETHER", 24)
-        patch.setattr("lcrag.evaluation.plots.draw_training_curves", lambda *about: "Curves")
+        patch.setattr("lcrag.evaluation.plots.draw_training_curves", lambda *about: CURVES)
         yield

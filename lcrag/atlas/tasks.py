@@ -10,8 +10,7 @@ lcrag.atlas.tasks.questions_of_task("mkqa_train")  # requires the files in $LCRA
 
 import functools
 
-from lcrag.atlas.encoder import SHIPPED_FOLDER
-from lcrag.atlas.world import DATASET, SPLITS, build_world
+from lcrag.atlas.world import DATASET, SHIPPED_TOKENIZER, SPLITS, build_world
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.data.seqio_tasks import TokenizerVocabulary, questions_of_task, register_file_data, register_questions
 
@@ -23,7 +22,7 @@ def _atlas_questions(split: str, language: str) -> list[Question]:
 
 
 # Every split of the world of seed 0: `train` in LcRL's training languages, the others in all.
-_VOCABULARY = TokenizerVocabulary(SHIPPED_FOLDER)
+_VOCABULARY = TokenizerVocabulary(SHIPPED_TOKENIZER)
 for _split in SPLITS:
     _languages = LCRL_TRAINING if _split == "train" else LCRL_LANGUAGES
     register_questions(DATASET, _split, _languages, functools.partial(_atlas_questions, _split), _VOCABULARY)

@@ -17,6 +17,7 @@ import functools
 import hashlib
 import itertools
 import json
+import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
@@ -51,6 +52,7 @@ from lcrag.retrieval.encoder import configured_encoder
 from lcrag.retrieval.passages import Passage
 
 DATASET = "atlas"
+SHIPPED_TOKENIZER = pathlib.Path(__file__).parent / "weights" / "tokenizer"
 COUNTERFACTUAL_SHARE = 0.7
 
 SPLITS = ("train", "validation", "held_out", "unseen")

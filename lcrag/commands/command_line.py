@@ -266,13 +266,6 @@ COMMANDS = {
         options={"--dtype": "of the dequantised weights, float32 or bfloat16; float32"},
         details="FOLDER, which must be absent or empty, gets weights, configuration, tokenizer and chat template.",
     ),
-    "build": Command(
-        function="lcrag.commands.build:build",
-        summary="Rebuilds the packaged tokenizer, encoder and policies of the atlas",
-        words="[tokenizer] [encoder] [policies]",
-        gin_file="quickstart.gin",
-        marks=("build.curriculum",),
-    ),
     "list": Command(
         function="lcrag.commands.command_line:list_configurations",
         summary="Shows the configurations that come with lcrag, or those of some folders",

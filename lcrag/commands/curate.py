@@ -133,13 +133,10 @@ def _taught_run(
         yield run.path, play
 
 
-def _overlap_of(folder: pathlib.Path) -> dict[str, str]:
-    return {name: text for name, text in read_provenance(folder / RUN).items() if name == OVERLAP}
-
-
 def _write_report(path: pathlib.Path, title: str, report: Mapping[str, Any]) -> None:
     """Writes numbers, some of them in groups, and prints them as a table."""
-    write_json(path, {**report, **_overlap_of(path.parent)})
+    overlap = read_provenance(path.parent / RUN).get(OVERLAP)
+    write_json(path, {**report, OVERLAP: overlap} if overlap else report)
     table = rich_table.Table("", rich_table.Column("number", justify="right"), title=title)
     for name, value in report.items():
         for part, count in value.items() if isinstance(value, Mapping) else [("", value)]:
@@ -149,7 +146,8 @@ def _write_report(path: pathlib.Path, title: str, report: Mapping[str, Any]) -> 
 
 def _write_tables(path: pathlib.Path, title: str, tables: Sequence[Table]) -> None:
     """Writes tables as a page of Markdown, and prints them."""
-    write_text(path, "\n".join([f"# {title}\n", *map(to_markdown, tables), *_overlap_of(path.parent).values()]))
+    overlap = read_provenance(path.parent / RUN).get(OVERLAP, "")
+    write_text(path, "\n".join([f"# {title}\n", *map(to_markdown, tables), *filter(None, [overlap])]))
     console = make_console()
     for table in tables:
         console.print(to_rich(table))
@@ -422,6 +420,10 @@ def translations(
         with progress_display("translations", total, unit="place", transient=True) as display:
 
             def seen(filled: bool) -> None:
+                try:
+                    raise_stopped()
+                except KeyboardInterrupt as stopped:  # which would end the event loop, and leave its tasks undone
+                    raise InterruptedError from stopped
                 outcomes[filled] += 1
                 display.update(outcomes[True], note=f"{outcomes.total():,} sources tried")
 
@@ -432,7 +434,10 @@ def translations(
                     stages = Stages(ask, thresholds, exact)
                     await fill_quotas(quotas, sources, stages, attempts=attempts, width=width, seen=seen)
 
-            asyncio.run(fill())
+            try:
+                asyncio.run(fill())
+            except InterruptedError as error:
+                raise error.__cause__ or error from None
         write_json_lines(run.path / "attempts.jsonl", attempt_rows(sources, quotas))
         rows = question_rows(quotas)
         write_json_lines(run.path / QUESTIONS, rows)

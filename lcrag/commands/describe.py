@@ -54,14 +54,13 @@ from lcrag.policy import (
 )
 from lcrag.policy.config import GIB, MESH_AXES
 from lcrag.retrieval.collections import META, memory_bytes, read_meta
-from lcrag.rewards import TermSum
 from lcrag.runs import check_used, mark_used
 from lcrag.runs.display import make_console, size_text
 from lcrag.runs.folder import forget_used
 from lcrag.train.method import Method
 from lcrag.train.rl import check_settings
 from lcrag.train.rollout import Lanes, check_questions
-from lcrag.train.steps import check_rows, known_of
+from lcrag.train.steps import check_rewarded, check_rows
 
 DESCRIBED = ("train", "sft", "evaluate", "sample")
 MODELS = ("LocalModel", "QuestionEncoder", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")
@@ -94,7 +93,7 @@ TABLES = {
     " prompts_per_coupling sampling evaluation",
     "Budgets of an episode": "budgets evaluated_budgets",
     "Learning": "rewards rows objective advantages steps updates_per_step episodes_per_update optimizer critic",
-    "Searched, asked and computed": "collections encoder models policy mesh memory",
+    "Searched, asked and computed": "collections encoder models policy mesh",
 }
 EVALUATED = ("split", "temperatures", "top_p", "max_tokens", "program_settings", "references")
 MAX_OPENING_LINES, MAX_WIDTH = 4, 88
@@ -155,7 +154,8 @@ class Parts:
       lacking: Sentences about missing parts without which the command would not start, as keys.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rewarded: bool = True) -> None:
+        self.rewarded = rewarded  # whether the command needs the models of the method's reward
         self.sources: dict[str, Named] = {}
         self.models: dict[str, Named] = {}
         self.lacking: dict[str, None] = {}
@@ -209,6 +209,12 @@ class Parts:
             elif kind in (*MODELS, "policy") and folder is not None and not _is_model(folder):
                 what = "policy" if name == "policy" else f"model for {name}"
                 self.lacking[f"there is no {what} in {folder}: models are not downloaded"] = None
+            elif kind.endswith("_collections") and "encoder" in settings and kind != "load_collections":
+                encoder = settings["encoder"]
+                if encoder is None:
+                    self.lacking[f"{name}.encoder is not set: name the folder of an encoder"] = None
+                elif not _is_model(encoder):
+                    self.lacking[f"there is no encoder in {encoder}: models are not downloaded"] = None
             languages = {"atlas_collections": LCRL_LANGUAGES, "english_collections": ("en",)}.get(kind, ())
             languages = languages or tuple(settings.get("languages") or settings.get("urls") or passages)
             part = Named(name, settings, absent, questions, where, passages, languages)
@@ -221,8 +227,13 @@ class Parts:
     def bound(self, selector: str) -> dict[str, Any]:
         """Returns what gin binds of a function or class in the current scope, built; marks the bindings as used."""
         mark_used(selector)
-        bound = gin.get_bindings(selector, resolve_references=False)
-        return {name: self.build(value) for name, value in bound.items()}
+        built = {}
+        for name, value in gin.get_bindings(selector, resolve_references=False).items():
+            lacking = dict(self.lacking)
+            built[name] = self.build(value)
+            if name == "reward" and selector.endswith("Method") and not self.rewarded:
+                self.lacking = lacking
+        return built
 
 
 def _is_model(folder: str) -> bool:
@@ -232,132 +243,120 @@ def _is_model(folder: str) -> bool:
 # --- The description.
 
 
-@dataclasses.dataclass(kw_only=True)
 class Plan:
-    """What a command is given, without weights: parts that are large or remote are only named."""
+    """What a command is given, without weights: parts that are large or remote are only named.
 
-    command: str
-    parts: Parts
-    given: dict[str, Any]  # arguments of the command
-    runner: dict[str, Any]  # settings of `Runner`
-    lanes: Lanes
-    folder: str | None  # of the policy
-    here: bool  # whether the policy is there
-    config: DecoderConfig | None  # of the policy, or as a file of gin/model binds it; None: unknown
-    tokenizer: Tokenizer | None  # None: unknown
-    axes: dict[str, int]  # of the policy's mesh; -1: all devices
-    mesh: AbstractMesh
+    Making it makes the checks of the command that need no weights. `Parts.lacking` says what the command lacks.
 
-    @property
-    def collections(self) -> Named | None:
-        """The collections, if they are only named."""
-        return named if isinstance(named := self.given.get("collections"), Named) else None
+    Attributes:
+      given, runner: The arguments of the command, and the settings of `Runner`, by name.
+      folder, here: The folder of the policy (None: not set), and whether it is there.
+      config: The policy's shape, or that of a file of gin/model if the folder is missing; None: unknown.
+      axes, mesh: Sizes of the policy's mesh (-1: all devices), and the mesh.
+      collections: The collections, if they are only named.
+      step: Prompts, samples and episodes of a training step; see `_training_step`.
 
-
-def prepare(command: str) -> Plan:
-    """Returns what a command would run with gin's configuration, and makes its checks that need no weights.
-
-    Raises a UserError for what the command would refuse; `Plan.parts.lacking` says what it lacks.
+    Raises:
+      UserError: The command would refuse this.
     """
-    parts = Parts()
-    parameters = inspect.signature(gin.get_configurable(command)).parameters
-    bound = parts.bound(command)
-    given = {name: known.default for name, known in parameters.items() if known.kind is known.KEYWORD_ONLY} | bound
-    if missing := [name for name, value in given.items() if value is inspect.Parameter.empty]:
-        raise no_value(command, missing)
-    runner: dict[str, Any] = {name: field.default for name, field in Runner.__dataclass_fields__.items()}
-    runner |= {"completers": {}} | parts.bound("Runner")
-    lanes: Lanes = given.get("lanes") or parts.build(ConfigurableReference("Lanes", True))
-    if command not in ("train", "evaluate"):
-        lanes = dataclasses.replace(lanes, count=1, tensor=1)
-    lanes.lane_sampler()  # rejects slots that the lanes cannot share
 
-    # --- The policy: its decoder, as a file of gin/model binds it if the folder is missing, and its mesh.
-    folder: str | None = given["policy"].settings.get("folder")
-    here = folder is not None and _is_model(folder)
-    tokenizer, config = None, parts.build(value_of("compile.decoder"))
-    if folder is not None and here:
-        config = read_config(resolved_folder(folder))
-        tokenizer = load_tokenizer(resolved_folder(folder))
-        config.check_vocabulary(tokenizer.vocabulary_size, folder)
-    if config is not None:
-        config = given["policy"].settings["computation"].of(config)
-    if "mesh" not in given["policy"].settings:
-        raise no_value("policy", ["mesh"])
-    with gin.config_scope(gin.get_bindings("policy", resolve_references=False)["mesh"].scopes):
-        settings = _arguments_of("mesh")
-    axes = {axis: settings[axis] for axis in MESH_AXES}
-    check_mesh_sizes(**axes)
-    mesh = AbstractMesh(tuple(max(1, size) for size in axes.values()), MESH_AXES)
-    settings = {"folder": folder, "here": here, "config": config, "tokenizer": tokenizer, "axes": axes, "mesh": mesh}
-    plan = Plan(command=command, parts=parts, given=given, runner=runner, lanes=lanes, **settings)
-    collections = plan.collections
-    if collections is not None and not collections.name.endswith("load_collections"):
-        encoder = collections.settings.get("encoder", "the service's")
-        if encoder is None:
-            parts.lacking[f"{collections.name}.encoder is not set: name the folder of an encoder"] = None
-        elif "encoder" in collections.settings and not _is_model(encoder):
-            parts.lacking[f"there is no encoder in {encoder}: models are not downloaded"] = None
+    def __init__(self, command: str) -> None:
+        self.command, self.parts = command, (parts := Parts(rewarded=command == "train"))
+        parameters = inspect.signature(gin.get_configurable(command)).parameters.values()
+        self.given = given = {each.name: each.default for each in parameters if each.kind is each.KEYWORD_ONLY}
+        given |= parts.bound(command)
+        if missing := [name for name, value in given.items() if value is inspect.Parameter.empty]:
+            raise no_value(command, missing)
+        fields = {name: field.default for name, field in Runner.__dataclass_fields__.items()}
+        self.runner: dict[str, Any] = fields | {"completers": {}} | parts.bound("Runner")
+        self.lanes: Lanes = given.get("lanes") or parts.build(ConfigurableReference("Lanes", True))
+        if command not in ("train", "evaluate"):
+            self.lanes = dataclasses.replace(self.lanes, count=1, tensor=1)
+        self.lanes.lane_sampler()  # rejects slots that the lanes cannot share
 
-    # --- The checks of the command, with the longest questions of each language in place of all.
-    method, evaluation, chat = given.get("method"), given.get("evaluation"), runner["chat"]
-    if tokenizer is not None:
-        chat.check(tokenizer)
-    asked: list[tuple[Method, Sequence[Question]]] = []
-    if evaluation is not None:
-        _check_rewarded(evaluation.reward, evaluation.questions)
-        if method is not None:
-            asked.append((method.with_settings(evaluation.program_settings), evaluation.questions))
-        for reference in evaluation.references.values():
-            if folder is not None and here and config is not None and _is_model(reference):
-                check_shape(reference, config, folder)
-    if command == "train":
-        check_rows(given["layout"], lanes.sampler.context, mesh)
-        check_settings(given, runner["temperature"])
-        asked.append((given["method"], given["questions"]))
-        _training_step(plan)
-    if evaluation is not None and command in ("train", "sft"):
-        evaluation.after_training(given["questions"] if command == "train" else _demonstrated(plan))
-    for asking, questions in asked:
+        # --- The policy and its mesh.
+        settings = given["policy"].settings
+        self.folder: str | None = settings.get("folder")
+        self.here = self.folder is not None and _is_model(self.folder)
+        self.tokenizer: Tokenizer | None = None
+        self.config: DecoderConfig | None = parts.build(value_of("compile.decoder"))
+        if self.folder is not None and self.here:
+            self.config = read_config(resolved_folder(self.folder))
+            self.tokenizer = load_tokenizer(resolved_folder(self.folder))
+            self.config.check_vocabulary(self.tokenizer.vocabulary_size, self.folder)
+            self.runner["chat"].check(self.tokenizer)
+        if self.config is not None:
+            self.config = settings["computation"].of(self.config)
+        if "mesh" not in settings:
+            raise no_value("policy", ["mesh"])
+        with gin.config_scope(gin.get_bindings("policy", resolve_references=False)["mesh"].scopes):
+            sizes = _arguments_of("mesh")
+        self.axes = {axis: sizes[axis] for axis in MESH_AXES}
+        check_mesh_sizes(**self.axes)
+        self.mesh = AbstractMesh(tuple(max(1, size) for size in self.axes.values()), MESH_AXES)
+
+        # --- The checks of the command.
+        self.collections = named if isinstance(named := given.get("collections"), Named) else None
+        self.step: dict[str, Any] = {}
+        method, evaluation = given.get("method"), given.get("evaluation")
+        if evaluation is not None:
+            check_rewarded(evaluation.reward, evaluation.questions)
+            for reference in evaluation.references.values():
+                if self.folder is not None and self.config is not None and self.here and _is_model(reference):
+                    check_shape(reference, self.config, self.folder)
+            if method is not None:
+                self._check_asked(method.with_settings(evaluation.program_settings), evaluation.questions)
+        if command == "train":
+            check_rows(given["layout"], self.lanes.sampler.context, self.mesh)
+            check_settings(given, self.runner["temperature"])
+            self.step = _training_step(parts, given)
+        if evaluation is not None and command in ("train", "sft"):
+            evaluation.after_training(given["questions"] if command == "train" else _demonstrated(parts))
+        if method is not None and command == "train":
+            self._check_asked(method, given["questions"])
+
+    def _check_asked(self, method: Method, questions: Sequence[Question]) -> None:
+        """Makes the checks of `Rollouts` with the longest questions of each language and a samplerless runner."""
+        if self.collections is None or not self.collections.languages or not questions or self.tokenizer is None:
+            return
         longest: dict[str, list[Question]] = {}
         for question in sorted(questions, key=lambda question: -len(question.text)):
             longest.setdefault(question.language, []).append(question)
-        if collections is None or not (languages := collections.languages) or not questions or tokenizer is None:
-            continue
-        made = object.__new__(Runner)  # without a sampler: nothing is sampled
-        sampler = types.SimpleNamespace(context=lanes.sampler.context)
-        vars(made).update(runner | {"sampler": sampler, "tokenizer": tokenizer, "seed": 0})
-        made.__post_init__()
-        check_questions([each for group in longest.values() for each in group[:3]], asking, languages, made)
-    return plan
+        runner = object.__new__(Runner)
+        sampler = types.SimpleNamespace(context=self.lanes.sampler.context)
+        vars(runner).update(self.runner | {"sampler": sampler, "tokenizer": self.tokenizer, "seed": 0})
+        runner.__post_init__()
+        check_questions(
+            [each for some in longest.values() for each in some[:3]], method, self.collections.languages, runner
+        )
 
 
 def check(command: str) -> None:
     """Raises before anything is loaded what the command would refuse, or would not find."""
-    if lacking := list(prepare(command).parts.lacking):
+    if lacking := list(Plan(command).parts.lacking):
         raise AbsentError(lacking[0])
     forget_used()
 
 
-def _demonstrated(plan: Plan) -> list[Question]:
+def _demonstrated(parts: Parts) -> list[Question]:
     """Returns what is known of the questions that rows of `lcrag sft` demonstrate; reads their files."""
     found: list[Question] = []
     for name in ("rows", "validation_rows"):
-        rows = gin.get_bindings("sft", resolve_references=False).get(name)
-        rows = value_of("/".join(rows.scopes)) if _is_macro(rows) else rows
+        rows = value_of(f"sft.{name}")
         if not isinstance(rows, ConfigurableReference):
             continue
         with gin.config_scope(rows.scopes):
-            settings = {name: plan.parts.build(value) for name, value in _arguments_of(rows.selector).items()}
+            settings = {name: parts.build(value) for name, value in _arguments_of(rows.selector).items()}
         if rows.selector.endswith("demonstration_files"):
+            if settings["files"] is None:
+                parts.lacking[str(no_value(rows.scoped_selector, ["files"]))] = None
+                continue
             try:
-                if settings["files"] is None:
-                    raise no_value(rows.scoped_selector, ["files"])
                 with counted_bad_rows() as bad_rows:
                     read = read_demonstrations(settings["files"], bad_rows)
                 found += [question for row in read for question in row.asked]
             except AbsentError as error:
-                plan.parts.lacking[str(error)] = None
+                parts.lacking[str(error)] = None
         elif isinstance(settings.get("questions"), list):
             found += settings["questions"]
     return found
@@ -366,11 +365,11 @@ def _demonstrated(plan: Plan) -> list[Question]:
 def description(command: str) -> dict[str, Any]:
     """Returns what a command would run with gin's configuration, as a JSON object; what is unknown is None."""
     jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
-    plan = prepare(command)
+    plan = Plan(command)
     parts, given, runner, lanes, collections = plan.parts, plan.given, plan.runner, plan.lanes, plan.collections
     config, tokenizer, mesh, chat = plan.config, plan.tokenizer, plan.mesh, plan.runner["chat"]
     method, evaluation, context = given.get("method"), given.get("evaluation"), lanes.sampler.context
-    about: dict[str, Any] = dict.fromkeys(" ".join(TABLES.values()).split()) | {"command": command}
+    about: dict[str, Any] = dict.fromkeys(" ".join((*TABLES.values(), "memory")).split()) | {"command": command}
     about["policy"] = {"folder": plan.folder or "policy.folder is not set", "here": plan.here}
     if config is not None:
         shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")
@@ -405,7 +404,7 @@ def description(command: str) -> dict[str, Any]:
 
     # --- Prompts and episodes of a step, or of a whole evaluation, and learning.
     if command == "train":
-        about |= _training_step(plan)
+        about |= plan.step
     elif command == "evaluate" and evaluation is not None:
         prompts, rounds = len(evaluation.questions) or None, sum(evaluation.decodings.values())
         about |= {"prompts_per_step": prompts, "samples": rounds, "episodes_per_step": prompts and prompts * rounds}
@@ -496,15 +495,8 @@ def description(command: str) -> dict[str, Any]:
     return about
 
 
-def _check_rewarded(reward: Any, questions: Sequence[Question]) -> None:
-    """Checks that a reward can score the questions; its models may be absent."""
-    for question in questions if isinstance(reward, TermSum) else ():
-        reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", known_of(question))
-
-
-def _training_step(plan: Plan) -> dict[str, Any]:
+def _training_step(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns prompts, samples and episodes of a training step; None where the data are missing."""
-    parts, given = plan.parts, plan.given
     method, couplings, prompts = given["method"], given["questions_per_step"], given["prompts_per_step"]
     by_group = given["critic"] is None
     absent = [source for name, source in parts.sources.items() if source.absent and name.startswith("train/")]
@@ -513,7 +505,7 @@ def _training_step(plan: Plan) -> dict[str, Any]:
         questions = share_of(given["questions"], given["question_share"], seed=given["seed"])
         method, table, couplings = method.of_step(questions, couplings, prompts, group_baseline=by_group)
         groups_of_step(table, seed=given["seed"], step=0, couplings=couplings * given["max_rollouts"])  # enough for it
-        _check_rewarded(method.reward, questions)
+        check_rewarded(method.reward, questions)
         size = sum(map(len, table)) / len(table)
     else:
         if method.coupling == "independent" or (len(absent) == 1 and absent[0].name.endswith(ALONE)):
@@ -534,17 +526,11 @@ def opening(method: Method, questions: Sequence[Question], languages: Sequence[s
     Searches before it find nothing, and completions are empty. None: the policy is given no text.
     """
 
-    class Bytes:
-        """A tokenizer whose tokens are the bytes of a text, so that nothing of it is cut."""
-
-        def encode(self, text: str) -> Sequence[int]:
-            return text.encode()
-
-        def decode(self, ids: Sequence[int]) -> str:
-            return bytes(ids).decode(errors="replace")
+    # A tokenizer whose tokens are the bytes of a text, so that nothing of it is cut.
+    by_bytes = types.SimpleNamespace(encode=str.encode, decode=lambda ids: bytes(ids).decode(errors="replace"))
 
     def whole(text: Any) -> str:
-        return text if isinstance(text, str) else text.fit(Bytes(), 2**40) or ""
+        return text if isinstance(text, str) else text.fit(by_bytes, 2**40) or ""
 
     def nothing(request: Any) -> Any:
         if isinstance(request, Retrieve):
@@ -665,28 +651,18 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
             made.add_column(name, header_style="dim")
         return made
 
-    lines = [line for line in (about["opening"] or "").splitlines() if line.strip()]
+    lines = [line[:MAX_WIDTH] for line in (about["opening"] or "").splitlines() if line.strip()]
     more = [f"({len(lines) - MAX_OPENING_LINES} more lines)"] if len(lines) > MAX_OPENING_LINES else []
-    cut = [f"{line[:MAX_WIDTH]}{' ...' * (len(line) > MAX_WIDTH)}" for line in lines[:MAX_OPENING_LINES]]
-    about = {**about, "opening": "\n".join(cut + more)}
-    if memory := about["memory"]:
-        kept = {name: size_text(size) for name, size in memory["resident_bytes"].items()}
-        used = {name: size_text(size) for name, size in memory.get("update_bytes", {}).items()}
-        about["memory"] = {"kept on each device, by formula": size_text(memory["device_bytes"])} | kept
-        if used:
-            peak = f"at most {size_text(memory['peak_bytes'])}; `lcrag compile` asks XLA"
-            about["memory"] |= {"during an update": peak} | used
-        if "machine_bytes" in memory:
-            verdict = "fits" if memory["fits_machine"] else "may not fit"
-            size = f"{size_text(memory['machine_bytes'])}, of which libraries and compiling take"
-            about["memory"]["this machine"] = f"{size} {size_text(memory['process_bytes'])}: {verdict}"
+    about = {**about, "opening": "\n".join(lines[:MAX_OPENING_LINES] + more)}
     groups: dict[str, dict[str, Any]] = {
-        title: {name.replace("_", " "): about[name] for name in names.split()} for title, names in TABLES.items()
+        title: {name: about[name] for name in names.split()} for title, names in TABLES.items()
     }
-    for name, budget in groups["Budgets of an episode"].items():
+    budgeted = groups["Budgets of an episode"]
+    for name, budget in budgeted.items():
         short = {key: value for key, value in (budget or {}).items() if key != "settings"}
-        short |= {key: "not known" for key in UNKNOWN_OF_ONES_OWN if key in short and short[key] is None}
-        groups["Budgets of an episode"][name] = short
+        unknown = {key: "not known" for key in UNKNOWN_OF_ONES_OWN if short.get(key, "") is None}
+        budgeted[name] = short | unknown
+    groups["Memory of each device, bounded by formula; `lcrag compile` asks XLA"] = about["memory"] or {}
     of_data = ("dataset", "questions", "languages")
     groups["Questions"] = {
         source["source"]: "absent" if source["absent"] else {name: source.get(name) for name in of_data}
@@ -698,8 +674,8 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
     for title, rows in groups.items():
         made = table(title)
         for name, value in rows.items():
-            if value is not None and (text := shown(value)):
-                made.add_row(Text(name, "dim"), Text(text))
+            if value is not None and (text := shown(value, unit=name.rpartition("_")[2])):
+                made.add_row(Text(name if title == "Questions" else name.replace("_", " "), "dim"), Text(text))
         made.add_row()
         if made.row_count > 1:
             yield made
@@ -713,16 +689,18 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
             yield made
 
 
-def shown(value: Any, inner: bool = False) -> str:
+def shown(value: Any, inner: bool = False, unit: str = "") -> str:
     """Returns a value as text: 1e-06 as 1e-6, 1005 as 1,005, settings without empty ones, inner ones in brackets."""
     if isinstance(value, bool) or value is None:
         return str(value)
+    if isinstance(value, int | float) and unit == "bytes":
+        return size_text(value)
     if isinstance(value, int | float):
         return f"{value:,}" if isinstance(value, int) else f"{value:g}".replace("e-0", "e-")
     if isinstance(value, list | tuple):
         return ", ".join(map(shown, value))
     if isinstance(value, Mapping):
         known = {name: each for name, each in value.items() if each not in (None, "", [], {})}
-        text = ", ".join(f"{name.replace('_', ' ')} {shown(each, True)}" for name, each in known.items())
+        text = ", ".join(f"{name.replace('_', ' ')} {shown(each, True, unit)}" for name, each in known.items())
         return f"({text})" if inner else text
     return str(value)

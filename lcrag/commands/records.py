@@ -168,8 +168,7 @@ def read_record(path: pathlib.Path) -> dict[str, Any]:
     """Reads the JSON object of a record."""
     try:
         record = json.loads(path.read_bytes())
-        for config in ("config", "trained_config"):
-            record[config] = {name: str(value) for name, value in record[config].items()}
+        record |= {config: dict(record[config]) for config in ("config", "trained_config")}
         return {**record, "command": list(record["command"]), "folder": str(record["folder"])}
     except DAMAGES as error:
         raise _damaged(path, error) from error

@@ -23,7 +23,7 @@ from lcrag.errors import UserError
 from lcrag.files import cache_folder
 
 OPTIONS = {
-    "--coordinator": "HOST:PORT of the first of several processes; SLURM, Open MPI and Cloud TPU know it",
+    "--coordinator": "HOST:PORT of the first process; SLURM, Open MPI and Cloud TPU know it",
     "--processes": "number of processes; 1: do not look for others",
     "--process": "index of this process, from 0",
     "--heartbeat_seconds": "silence after which a process counts as lost, and the others end; 100",
@@ -195,7 +195,7 @@ class NotedSignals:
 
     Attributes:
       number: The first signal, of this process or of another one that told it; 0: none.
-      held: Whether `raise_stopped` waits for the end of the block, or of what it must finish.
+      held: Whether `raise_stopped` waits for the end of the block, or for `let_through`.
     """
 
     def __init__(self, held: bool = False) -> None:
@@ -226,20 +226,9 @@ class NotedSignals:
             self.held = True  # what is saved now must not be interrupted
             raise KeyboardInterrupt if self._impatient else Stopped(self.number)
 
-
-_noting: list[NotedSignals] = []  # of the main thread, innermost last
-_ending = threading.Event()  # a signal was raised, and the command ends by itself
-
-
-class HeldSignals(NotedSignals):
-    """Defers signals within its block, except where `let_through` lets them end it."""
-
-    def __init__(self) -> None:
-        super().__init__(held=True)
-
     @contextlib.contextmanager
     def let_through(self) -> Iterator[None]:
-        """Lets a signal, including a deferred one, end the block by `Stopped` at a `raise_stopped`, or at its end."""
+        """Lets a held signal end the block by `Stopped` at a `raise_stopped`, at its beginning, or at its end."""
         self.held = False
         try:
             self.raise_noted()
@@ -247,6 +236,10 @@ class HeldSignals(NotedSignals):
             self.raise_noted()
         finally:
             self.held = True
+
+
+_noting: list[NotedSignals] = []  # of the main thread, innermost last
+_ending = threading.Event()  # a signal was raised, and the command ends by itself
 
 
 def raise_stopped() -> None:
@@ -309,8 +302,7 @@ def end_process(status: int) -> None:
 
 # --- JAX's persistent cache of compilations ---
 
-FOLDER = "JAX_COMPILATION_CACHE_DIR"
-SWITCH = "JAX_ENABLE_COMPILATION_CACHE"
+FOLDER, SWITCH = "JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"
 SETTINGS = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 

@@ -35,7 +35,7 @@ from lcrag.policy.parameters import causal_mean, forward_flops, update_flops
 from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Reward, TermSum
 from lcrag.runs.folder import upload_copies
-from lcrag.runs.processes import HeldSignals, Stopped
+from lcrag.runs.processes import NotedSignals, Stopped
 from lcrag.train.method import Episode, GroupStatistics, group_ids, values_of
 
 # --- Before the first step ---
@@ -110,7 +110,7 @@ class StepCheckpoints:
     """
 
     def __init__(self, checkpoints: Checkpoints, state: Callable[[], PyTree], first_step: int):
-        self._checkpoints, self._state, self._signals = checkpoints, state, HeldSignals()
+        self._checkpoints, self._state, self._signals = checkpoints, state, NotedSignals(held=True)
         self._done = self._saved = first_step
 
     def __enter__(self) -> "StepCheckpoints":

@@ -3,16 +3,15 @@
 import itertools
 import pathlib
 
+import atlas_weights
 import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerFast
 
 import lcrag.atlas
 from lcrag.atlas import build_world, render_passage
-from lcrag.atlas import encoder as encoder_training
-from lcrag.atlas.encoder import SHIPPED_FOLDER, train_tokenizer
 from lcrag.atlas.facts import section_of, subject_of
-from lcrag.atlas.world import Entry
+from lcrag.atlas.world import SHIPPED_TOKENIZER, Entry
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
 from lcrag.policy import load_tokenizer
@@ -20,7 +19,7 @@ from lcrag.retrieval import ContrastiveConfig, load_encoder
 
 WORLD = build_world(seed=0)
 FACTS = {fact.id: fact for fact in WORLD.facts}
-TOKENIZER = load_tokenizer(SHIPPED_FOLDER)
+TOKENIZER = load_tokenizer(SHIPPED_TOKENIZER)
 
 
 def contains(whole: list[int], part: list[int]) -> bool:
@@ -44,12 +43,12 @@ def test_a_value_and_a_name_are_the_same_tokens_everywhere(language):
 
 
 def test_training_again_gives_the_shipped_tokenizer(tmp_path):
-    train_tokenizer(WORLD, [f" {RETHINK.strip()}"] * 500).save(str(tmp_path / "tokenizer.json"))
+    atlas_weights.train_tokenizer(WORLD, [f" {RETHINK.strip()}"] * 500).save(str(tmp_path / "tokenizer.json"))
     assert load_tokenizer(tmp_path).fingerprint() == TOKENIZER.fingerprint()
 
 
 def test_the_file_opens_in_transformers():
-    fast = PreTrainedTokenizerFast(tokenizer_file=str(SHIPPED_FOLDER / "tokenizer.json"))
+    fast = PreTrainedTokenizerFast(tokenizer_file=str(SHIPPED_TOKENIZER / "tokenizer.json"))
     text = " France: currency code: EUR\n<answer> EUR</answer>"
     assert fast(text).input_ids == TOKENIZER.encode(text)
 
@@ -61,7 +60,7 @@ BATCH = 64
 
 
 def test_pairs_are_about_known_entities_in_one_language_a_batch():
-    pairs = list(itertools.islice(encoder_training.atlas_pairs(WORLD, BATCH, seed=0), 60 * BATCH))
+    pairs = list(itertools.islice(atlas_weights.atlas_pairs(WORLD, BATCH, seed=0), 60 * BATCH))
     titles = [{WORLD.name(subject_of(fact), code).text for fact in WORLD.facts} for code in LCRL_LANGUAGES]
     sections = {section_of(fact) for fact in WORLD.facts}
     taught = {subject_of(fact) for fact in WORLD.training_facts}
@@ -71,13 +70,13 @@ def test_pairs_are_about_known_entities_in_one_language_a_batch():
         assert {pair.group for pair in batch} <= sections
         assert {tuple(pair.group.split("/")[:2]) for pair in batch} <= taught
         assert any(all(pair.passage.startswith(tuple(names)) for pair in batch) for names in titles)
-    again, other = (itertools.islice(encoder_training.atlas_pairs(WORLD, BATCH, seed), 3 * BATCH) for seed in (0, 1))
+    again, other = (itertools.islice(atlas_weights.atlas_pairs(WORLD, BATCH, seed), 3 * BATCH) for seed in (0, 1))
     assert list(again) == pairs[: 3 * BATCH] != list(other)
 
 
 def test_training_of_an_encoder_runs():
     config = ContrastiveConfig(steps=2, batch=8, tokens=8)
-    encoder = encoder_training.train_atlas_encoder(WORLD, TOKENIZER.backend, config, 0, lambda *_: None)
+    encoder = atlas_weights.train_atlas_encoder(WORLD, TOKENIZER.backend, config, 0, lambda *_: None)
     assert encoder.encode(["x"]).shape == (1, 128)
 
 
@@ -87,9 +86,9 @@ def test_training_of_an_encoder_runs():
 def test_the_shipped_encoder_finds_held_out_facts(languages):
     encoder = load_encoder(ENCODER)
     assert encoder.fingerprint() in (ENCODER / "README.md").read_text()
-    collections = encoder_training.encode_collections(WORLD, encoder, languages)
-    recall = encoder_training.measure_recall(WORLD, encoder, collections, "held_out", "query")
-    native, across = encoder_training.native_and_cross(recall)
+    collections = atlas_weights.encode_collections(WORLD, encoder, languages)
+    recall = atlas_weights.measure_recall(WORLD, encoder, collections, "held_out", "query")
+    native, across = atlas_weights.native_and_cross(recall)
     assert native[0] >= 0.98
     assert across[0] >= 0.9
     assert np.all(recall[..., 1] >= recall[..., 0])

@@ -10,10 +10,10 @@ import sys
 
 import babel
 import pytest
+from atlas_weights import training_text
 from babel.lists import format_list
 
 from lcrag.atlas import COMPOSITIONS, RELATIONS, SPLITS, Fact, build_world, facts, render_passage
-from lcrag.atlas.encoder import training_text
 from lcrag.atlas.facts import listed, query_text, section_of, subject_of
 from lcrag.atlas.oracle import LAST_STALE_YEAR, Oracle, read_texts
 from lcrag.atlas.world import (

@@ -362,7 +362,7 @@ def test_records_of_the_results_are_of_the_present_studies(words, capsys, monkey
 
 
 def test_training_languages():
-    for count, point in enumerate(tables.TRAINING_LANGUAGES.values(), start=1):
+    for count, point in enumerate(tables.ROWS["training_languages"].values(), start=1):
         values = gin_files.values("quickstart.gin", bindings=point.bound("quickstart"))
         assert values["train/atlas_questions.languages"] == LCRL_TRAINING[:count] == values["Evaluation.seen_languages"]
         group = count * values["Method.samples"]
@@ -374,7 +374,9 @@ def test_training_languages():
     ("option", "count"), [("native", 1), ("english", 1), ("native_english", 2), ("native_english_high", 3), ("all", 13)]
 )
 def test_retrieval_options(option, count):
-    values = gin_files.values("quickstart.gin", bindings=tables.RETRIEVAL[f"retrieval_{option}"].bound("quickstart"))
+    values = gin_files.values(
+        "quickstart.gin", bindings=tables.ROWS["retrieval"][f"retrieval_{option}"].bound("quickstart")
+    )
     choice = getattr(searches, values["Method.collections"].removeprefix("@"))
     question = Question(id="q", dataset="atlas", language="fi", text="?", answers=("a",))
     given = []

@@ -9,15 +9,15 @@ import pathlib
 import numpy as np
 import pytest
 import tokenizers
+from atlas_weights import slips_in
 from support import tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
 from support.tokenizer_families import LOSSLESS
 
 from lcrag.atlas import build_world
-from lcrag.atlas.encoder import SHIPPED_FOLDER
 from lcrag.atlas.facts import UNKNOWN, query_text, section_of, subject_of
 from lcrag.atlas.oracle import Oracle, RandomSearcher
-from lcrag.commands.build import slips_in
+from lcrag.atlas.world import SHIPPED_TOKENIZER
 from lcrag.curation.rows import RowEncoder, UnusableRow, demonstrate
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration, read_demonstrations
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
@@ -149,7 +149,7 @@ def test_unusable_rows(row, problem):
         encoder(tiny_tokenizer(), 20).demonstration(row)
 
 
-WORLD, TOKENIZER = build_world(0), load_tokenizer(SHIPPED_FOLDER)
+WORLD, TOKENIZER = build_world(0), load_tokenizer(SHIPPED_TOKENIZER)
 
 
 @pytest.fixture(autouse=True)

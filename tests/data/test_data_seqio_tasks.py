@@ -15,8 +15,8 @@ from support.tokenizer_families import FAMILIES
 from tokenizers import decoders, models
 
 from lcrag.atlas import build_world
-from lcrag.atlas.encoder import SHIPPED_FOLDER
 from lcrag.atlas.tasks import questions_of_task  # registers the tasks of lcrag
+from lcrag.atlas.world import SHIPPED_TOKENIZER
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.english import english_questions
 from lcrag.data.multilingual import (
@@ -103,7 +103,7 @@ def test_examples_are_tokenized_questions_and_answers_which_can_be_packed():
 
 
 def test_the_vocabulary_is_as_seqio_s():
-    vocabulary, texts = TokenizerVocabulary(SHIPPED_FOLDER), ["Missä on Turku?", "東京", ""]
+    vocabulary, texts = TokenizerVocabulary(SHIPPED_TOKENIZER), ["Missä on Turku?", "東京", ""]
     ids = [vocabulary.encode(text) for text in texts]
     for text, own in zip(texts, ids, strict=True):
         assert vocabulary.encode_tf(tf.constant(text)).numpy().tolist() == own
@@ -121,7 +121,7 @@ def test_one_s_own_questions_are_a_mixture(tmp_path):
     path = tmp_path / "mine.jsonl"
     rows = [{"id": n, "language": code, "question": code, "answers": ["x"]} for code in ("en", "ha") for n in range(9)]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    register_jsonl("mixed", "train", ("en", "ha"), [path], TokenizerVocabulary(SHIPPED_FOLDER))
+    register_jsonl("mixed", "train", ("en", "ha"), [path], TokenizerVocabulary(SHIPPED_TOKENIZER))
     try:
         assert {question.language for question in questions_of_task("mixed_train")} == {"en", "ha"}
         assert seqio.TaskRegistry.get("mixed_train_ha").num_input_examples("train") == 9
@@ -164,7 +164,7 @@ def test_nothing_is_written_as_padding(family, eos, written, tmp_path):
 @pytest.fixture
 def tasks():
     """Registers tasks over a few examples in memory, which are forgotten again."""
-    names, vocabulary = [], TokenizerVocabulary(SHIPPED_FOLDER)
+    names, vocabulary = [], TokenizerVocabulary(SHIPPED_TOKENIZER)
 
     def add(name, rows, *preprocessors, features=("inputs", "targets")):
         def dataset(split, shuffle_files, seed=None):
@@ -190,7 +190,7 @@ def test_rows_are_those_of_the_prefix_lm_converter():
     examples = task.get_dataset(lengths, split="train", shuffle=False).take(40)
     converted = seqio.PrefixLMFeatureConverter(pack=False)(examples, lengths)
     rows = demonstrations_of_task("atlas_train_fi", "train", BadRows(), limit=40)
-    encoder = RowEncoder(load_tokenizer(SHIPPED_FOLDER), Chat(), longest_tokens=128)
+    encoder = RowEncoder(load_tokenizer(SHIPPED_TOKENIZER), Chat(), longest_tokens=128)
     for demonstration, expected in zip(rows, converted.as_numpy_iterator(), strict=True):
         row, count = encoder.demonstration(demonstration), len(encoder.demonstration(demonstration).tokens)
         np.testing.assert_array_equal(row.tokens, expected["decoder_target_tokens"][:count])

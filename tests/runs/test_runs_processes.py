@@ -17,7 +17,7 @@ from lcrag.runs.processes import (
     SETTINGS,
     SIGNALS,
     SWITCH,
-    HeldSignals,
+    NotedSignals,
     Stopped,
     exit_status,
     join,
@@ -58,7 +58,7 @@ def test_another_thread_raises_nothing():
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_is_deferred(number):
-    with HeldSignals() as held:
+    with NotedSignals(held=True) as held:
         signal.raise_signal(number)
         signal.raise_signal(signal.SIGTERM)
         raise_stopped()
@@ -72,7 +72,7 @@ def test_a_signal_is_deferred(number):
 
 def test_a_signal_is_let_through_where_it_may_be():
     done = []
-    with HeldSignals() as held:
+    with NotedSignals(held=True) as held:
         with held.let_through():
             done.append("undisturbed")
         with pytest.raises(Stopped), held.let_through():
@@ -87,14 +87,14 @@ def test_a_signal_is_let_through_where_it_may_be():
 def test_a_signal_before_a_held_block_is_known_in_it():
     with pytest.raises(Stopped), stopped_by_signals():
         signal.raise_signal(signal.SIGTERM)
-        with HeldSignals() as held:
+        with NotedSignals(held=True) as held:
             assert held.number == signal.SIGTERM
             held.raise_noted()
 
 
 @pytest.mark.parametrize("first", SIGNALS)
 def test_ctrl_c_after_another_signal_saves_nothing(first):
-    with HeldSignals() as held:
+    with NotedSignals(held=True) as held:
         signal.raise_signal(first)
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt) as interrupted:
@@ -106,7 +106,7 @@ def test_ctrl_c_after_another_signal_saves_nothing(first):
 BUSY = {
     "waits for a thread": "stack.enter_context(futures.ThreadPoolExecutor(1)).submit(time.sleep, 60).result()",
     "computes in one instruction": "hashlib.pbkdf2_hmac('sha256', b'', b'', 10**9)",
-    "holds the signal": "stack.enter_context(HeldSignals()); say(); time.sleep(60); time.sleep(60)",
+    "holds the signal": "stack.enter_context(NotedSignals(held=True)); say(); time.sleep(60); time.sleep(60)",
 }
 
 
@@ -114,7 +114,7 @@ BUSY = {
 def test_a_command_that_does_not_get_to_a_signal_is_ended(busy, signals):
     code = (
         "import contextlib, hashlib, time, concurrent.futures as futures\n"
-        "from lcrag.runs.processes import HeldSignals, end_process, stopped_by_signals\n"
+        "from lcrag.runs.processes import NotedSignals, end_process, stopped_by_signals\n"
         "say = lambda: print('begun', flush=True)\n"
         "with stopped_by_signals(lambda number: end_process(128 + number)), contextlib.ExitStack() as stack:\n"
         f"    say()\n    {BUSY[busy]}\n"
@@ -134,7 +134,7 @@ def test_a_command_that_does_not_get_to_a_signal_is_ended(busy, signals):
 def test_a_signal_that_the_process_was_started_to_ignore_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with HeldSignals() as held:
+        with NotedSignals(held=True) as held:
             signal.raise_signal(signal.SIGINT)
         assert not held.number
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
@@ -146,7 +146,7 @@ def test_another_thread_runs_its_block_without():
     entered = []
 
     def work():
-        with stopped_by_signals(), HeldSignals() as held:
+        with stopped_by_signals(), NotedSignals(held=True) as held:
             entered.append(held.number)
 
     thread = threading.Thread(target=work)

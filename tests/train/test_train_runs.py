@@ -552,10 +552,13 @@ def test_an_interrupted_evaluation_continues_with_the_other_questions(tiny, tmp_
 
 
 def test_several_evaluations_share_a_folder(finished, tiny, tmp_path, capsys):
-    output = shutil.copytree(finished, tmp_path / "run")
-    assert run("evaluate", tiny, "Evaluation.temperatures={'greedy': 0.0}", output=output) == 0
-    before = contents(output)
-    old, new = read_rows(finished / "evaluation.json"), read_rows(output / "evaluation.json")
+    assert run("evaluate", tiny, "Evaluation.temperatures={'greedy': 0.0}", output=finished) == 2
+    assert "holds a run" in capsys.readouterr().err
+    output, greedy = tmp_path / "asked", "Evaluation.temperatures={'greedy': 0.0}"
+    assert run("evaluate", tiny, greedy, "evaluate.label='first'", output=output) == 0
+    old = read_rows(output / "evaluation.json")
+    assert run("evaluate", tiny, greedy, output=output) == 0
+    before, new = contents(output), read_rows(output / "evaluation.json")
     assert new[: len(old)] == old
     assert {row.method for row in new[len(old) :]} == {"LcRL, greedy"}
     assert "Evaluation.temperatures" in (output / "answers" / "LcRL_config.gin").read_text()

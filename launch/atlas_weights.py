@@ -1,35 +1,55 @@
-"""`lcrag build`: trains the tokenizer, encoder and policies of the atlas from scratch, with model cards.
+"""Trains the tokenizer, encoder and policies of the atlas from scratch, with model cards.
+
+`python launch/atlas_weights.py FOLDER [tokenizer] [encoder] [pretrained] [policies]` takes about three hours on two CPU
+cores; the same command continues after an interruption.
+
+The encoder is trained and its recall measured in minutes. Only training facts are used. Held-out facts are about
+entities of other training facts; unseen entities occur in no training fact.
 
 The policies learn copying, reading, judging, noting and translating, which stand in for a pretrained multilingual
 model: copying teaches the induction circuit, the others teach to use passages in all thirteen languages. Then SFT on
 random searches, short or long, teaches the format of the program, but not when to search.
 """
 
+import argparse
+import collections
 import contextlib
 import dataclasses
 import datetime
 import functools
+import itertools
+import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
-import gin
 import jax
 import numpy as np
-from jaxtyping import Bool
+import tokenizers
+from jaxtyping import Bool, Float
+from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 
-from lcrag.atlas.encoder import TRAINING_TOKENS, encoder_card, tags, train_atlas_encoder, train_tokenizer
-from lcrag.atlas.facts import UNREAD, Fact, sentence_text, subject_of
+from lcrag.atlas.facts import UNREAD, Fact, query_text, section_of, sentence_text, subject_of
 from lcrag.atlas.oracle import RandomSearcher, read_texts
-from lcrag.atlas.world import Chain, FactSampler, World, atlas_collections, atlas_world, render_passage
+from lcrag.atlas.world import (
+    Chain,
+    Entry,
+    FactSampler,
+    World,
+    atlas_collections,
+    atlas_world,
+    mentioned_entities,
+    render_passage,
+)
+from lcrag.config import configure
 from lcrag.curation.rows import demonstrate, remembered
-from lcrag.data.questions import LCRL_LANGUAGES, Question
-from lcrag.episodes import RETHINK, EpisodeRecord, Program
+from lcrag.data.questions import LCRL_LANGUAGES
+from lcrag.episodes import RETHINK, EpisodeRecord
 from lcrag.episodes.tags import Invalid, parse_action
-from lcrag.errors import UserError, typed
 from lcrag.learning import Layout, Supervised, Trajectory, adamw, initial_state, make_update, pack
 from lcrag.learning.checkpoints import Checkpoints
+from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.policy import (
     DecoderConfig,
     Tokenizer,
@@ -41,8 +61,208 @@ from lcrag.policy import (
     save_hugging_face,
     unembed_log_probabilities,
 )
-from lcrag.retrieval import ContrastiveConfig, load_encoder, save_encoder
+from lcrag.retrieval import (
+    BertConfig,
+    ContrastiveConfig,
+    Encoder,
+    EncoderSettings,
+    Pair,
+    initialise_encoder,
+    load_encoder,
+    save_encoder,
+    train_encoder,
+)
+from lcrag.retrieval.collections import exact_search
+from lcrag.retrieval.passages import passage_text
 from lcrag.runs.display import progress_display
+
+# --- The tokenizer ---
+
+# A byte-level BPE in which names and values have the same tokens everywhere. Pre-tokens are words with the preceding
+# space (as in GPT-2), split where the script changes; digits and punctuation are separate.
+VOCABULARY_SIZE = 4096
+PADDING = "<pad>"  # id 0, seqio's padding id
+END_OF_SEQUENCE = "<eos>"
+TAG_NAMES = (
+    *("think", "search", "information", "answer", "observation", "original_evidence"),
+    *("plan", "subPlan", "subAnswer", "tool_call", "tool_response"),
+)
+
+_CUT_SCRIPTS = (
+    r"\p{Han}",
+    r"[\p{Katakana}ー]",
+    r"\p{Hiragana}",
+    r"\p{Thai}",
+    r"\p{Hangul}",
+    r"\p{Arabic}",
+    r"\p{Cyrillic}",
+)
+_OTHER_LETTERS = rf"[[\p{{L}}\p{{M}}\x{{200C}}]&&[^{''.join(_CUT_SCRIPTS)}]]"
+_PRE_TOKEN = "|".join(
+    (*(rf" ?{script}+" for script in (*_CUT_SCRIPTS, _OTHER_LETTERS)), r" ?\p{N}", r" ?[^\s\p{L}\p{M}\p{N}]", r"\s")
+)
+
+
+def tags() -> list[str]:
+    """Returns the opening and closing tags of every method, each of which is one token."""
+    return [form.format(name) for name in TAG_NAMES for form in ("<{}>", "</{}>")]
+
+
+def training_text(world: World, language: str) -> Iterator[str]:
+    """Yields the training text of a language: questions, queries and passages of training facts, without years."""
+    for question in world.questions("train", (language,)):
+        yield f" {question.text}"
+    sections = collections.defaultdict(list)
+    for fact in world.training_facts:
+        yield f" {query_text(language, fact.relation, world.name(subject_of(fact), language).text)}"
+        sections[section_of(fact)].append((fact, Entry(fact.value, None)))
+    for statements in sections.values():
+        yield f" {render_passage(world.written_passage('', language, statements))}\n"
+
+
+def train_tokenizer(world: World, extra_text: Iterable[str] = ()) -> tokenizers.Tokenizer:
+    """Trains the tokenizer; the same world and text give the same vocabulary.
+
+    Languages have equal weight, because all have the same training facts; repeated lines of `extra_text` have more.
+    """
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    split = pre_tokenizers.Split(Regex(_PRE_TOKEN), behavior="isolated")
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, byte_level])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY_SIZE - len([END_OF_SEQUENCE, *tags()]),
+        special_tokens=[PADDING],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    lines = [line for language in LCRL_LANGUAGES for line in training_text(world, language)]
+    tokenizer.train_from_iterator([*lines, *extra_text], trainer)
+    tokenizer.add_special_tokens([AddedToken(END_OF_SEQUENCE, normalized=False, special=True)])
+    tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in tags()])
+    return tokenizer
+
+
+# --- The encoder ---
+
+# Shares of pairs whose query is in the passage's language, and whose query is a whole question.
+_NATIVE, _QUESTIONS = 0.25, 0.3
+# One text in a hundred is longer; the end of its value is cut.
+TRAINING_TOKENS = 56
+RECALL_DEPTHS = (1, 3)
+
+# Language -> vectors of its passages, and the row of each section's passage.
+EncodedCollections: TypeAlias = Mapping[str, tuple[Float[np.ndarray, "passages width"], Mapping[str, int]]]
+
+
+def train_atlas_encoder(
+    world: World,
+    tokenizer: tokenizers.Tokenizer,
+    config: ContrastiveConfig,
+    seed: int,
+    progress: Callable[[int, dict[str, float]], None],
+) -> Encoder:
+    """Trains an encoder of about a million parameters on the training facts of a world."""
+    sizes = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=384,
+        max_position_embeddings=96,
+        hidden_act="gelu_new",
+    )
+    settings = EncoderSettings(query_prefix="? ", passage_prefix=": ", max_tokens=96)
+    start = initialise_encoder(sizes, settings, tokenizer, seed)
+    return train_encoder(start, atlas_pairs(world, config.batch, seed), config, progress)
+
+
+def atlas_pairs(world: World, batch: int, seed: int) -> Iterator[Pair]:
+    """Yields batches of pairs without end; the passages of a batch are in one language, as in a collection.
+
+    A batch contains all facts of an entity, so the negatives of a passage are other facts of its entity, which teach
+    the relation, and facts of other entities, which teach the names.
+    """
+    generator, sampler = np.random.default_rng(seed), FactSampler(world)
+    by_entity: dict[str, list[Fact]] = {}
+    for fact in world.training_facts:
+        by_entity.setdefault(fact.subject, []).append(fact)
+    entities = list(by_entity.values())
+    while True:
+        language = str(generator.choice(LCRL_LANGUAGES))
+        shuffled = (entities[index] for index in generator.permutation(len(entities)))
+        for fact in itertools.islice(itertools.chain.from_iterable(shuffled), batch):
+            asked_in = language if generator.random() < _NATIVE else str(generator.choice(LCRL_LANGUAGES))
+            question = world.question(Chain((fact,)), asked_in)
+            query = question.text if generator.random() < _QUESTIONS else question.extra["query"]
+            passage = sampler.passage(generator, fact, language)
+            yield Pair(query=query, passage=passage_text(passage), group=section_of(fact))
+
+
+def encode_collections(world: World, encoder: Encoder, languages: Sequence[str] = LCRL_LANGUAGES) -> EncodedCollections:
+    """Encodes the collection of every language."""
+    collections = {}
+    for language in languages:
+        passages = world.passages(language)
+        vectors = encoder.encode([passage_text(passage) for passage in passages], "passage")
+        collections[language] = vectors, {passage.id.split("/", 1)[1]: row for row, passage in enumerate(passages)}
+    return collections
+
+
+def measure_recall(
+    world: World, encoder: Encoder, collections: EncodedCollections, split: str, form: str
+) -> Float[np.ndarray, "asked searched depths"]:
+    """Measures recall@1 and @3 of the one-hop facts of a split, by query language and collection.
+
+    Only searches whose collection contains a passage of the fact, current or outdated, are counted. Of the split
+    "unseen" only the questions whose subject is in no training fact are asked. `form` is "query" or "question".
+    """
+    taught = {entity for fact in world.training_facts for entity in (subject_of(fact), *mentioned_entities(fact))}
+    recall = np.zeros((len(collections), len(collections), len(RECALL_DEPTHS)))
+    for row, language in enumerate(collections):
+        questions = world.questions(split, languages=(language,))
+        questions = [q for q in questions if split != "unseen" or tuple(q.extra["subject"]) not in taught]
+        texts = [question.text if form == "question" else question.extra["query"] for question in questions]
+        sections = [section_of(world.last_facts[question.id]) for question in questions]
+        queries = encoder.encode(texts, "query")
+        for column, (vectors, row_of) in enumerate(collections.values()):
+            held = [index for index, section in enumerate(sections) if section in row_of]
+            wanted = np.array([row_of[sections[index]] for index in held])
+            hits = exact_search(vectors, queries[held], max(RECALL_DEPTHS)) == wanted[:, None]
+            recall[row, column] = [hits[:, :depth].any(axis=1).mean() for depth in RECALL_DEPTHS]
+    return recall
+
+
+def native_and_cross(recall: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the means of `measure_recall` over languages, and over ordered pairs of different languages."""
+    native = np.eye(len(recall), dtype=bool)
+    return recall[native].mean(axis=0), recall[~native].mean(axis=0)
+
+
+def encoder_card(world: World, encoder: Encoder, made: str) -> str:
+    """Returns the README of the encoder: how it was made, sizes, recall."""
+    collections = encode_collections(world, encoder)
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(encoder.params))
+    card = (
+        "# The atlas's encoder\n\n"
+        f"A dual encoder of {parameters:,} parameters (BERT body, {encoder.config.num_hidden_layers} layers,"
+        f" {encoder.dimension} wide, mean pooling) for the atlas's questions and passages in thirteen languages.\n\n"
+        f"{made} ({os.cpu_count()} CPU cores), from scratch, contrastively (InfoNCE), on training facts of the world"
+        f" {world.fingerprint()}; stored as float16. Fingerprint {encoder.fingerprint()}.\n\n"
+        "Recall, the searched collection holding a passage of the fact. Held-out facts are about entities known from"
+        " other facts; unseen entities occur in no training fact. Native: the collection of the query's language, mean"
+        " of 13. Across: every other collection, mean of the 156 ordered pairs; and the worst pair.\n\n"
+        "| facts | asked as | native @1 | native @3 | across @1 | across @3 | worst pair @3 |\n"
+        "|---|---|---|---|---|---|---|\n"
+    )
+    for split, form in itertools.product(("held_out", "unseen"), ("query", "question")):
+        recall = measure_recall(world, encoder, collections, split, form)
+        figures = [*np.concatenate(native_and_cross(recall)), recall[..., -1].min()]
+        card += f"| {split.replace('_', ' ')} | {form} | {' | '.join(f'{figure:.3f}' for figure in figures)} |\n"
+    return card
+
+
+# --- The policies ---
 
 PARTS = ("tokenizer", "encoder", "pretrained", "policies")
 LICENCES = "Licences: `LICENSES.md` of the folder `lcrag/atlas/weights`.\n"
@@ -63,12 +283,11 @@ FOREIGN_PASSAGES, NATIVE_PASSAGES, FURTHER_NOTES, TRANSLATED_VALUES = 4, 3, 2, 4
 ECHO_SHARE, NOTING_ECHO_SHARE = 0.25, 0.1
 TRANSLATING_SHARE, LATER_TRANSLATING_SHARE = 0.3, 0.5
 SLIP_SHARE, MAX_NOTES = 0.15, 2
+BUDGET, PASSAGES = 2, 3  # searches of an episode, and passages of each searched language
 
 Progress = Callable[[int, dict[str, float]], None]
 
 
-@gin.register
-@typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curriculum:
     """Steps, learning rates and tokens of the stages of training a tiny policy; `tokens_per_step` not of copying."""
@@ -86,44 +305,27 @@ class Curriculum:
     tokens_per_step: int = 3600
 
 
-@gin.configurable
-@typed
 def build(
-    output_dir: pathlib.Path | None,
-    words: Sequence[str] = (),
-    *,
-    program: Callable[[Question, Sequence[str]], Program],
-    curriculum: Curriculum,
-    budget: int,
-    passages: int,
-    seed: int = 0,
+    output_dir: pathlib.Path, parts: Sequence[str] = PARTS, seed: int = 0, curriculum: Curriculum | None = None
 ) -> None:
     """Rebuilds the weights that ship with the package, in the order of their dependencies.
 
     Args:
       output_dir: Receives the folders `tokenizer`, `encoder`, `pretrained`, `cold_start` and `long_sft`; parts that are
         not built must exist there. `stages` has checkpoints, from which an interrupted stage of a policy continues.
-      words: Parts to build, of PARTS; empty: all.
-      program: Episode program that the player demonstrates.
-      budget: Searches that the program allows.
-      passages: Passages per searched language.
+      parts: What is built, of PARTS.
       seed: Seed of initialisation and of all draws.
     """
-    if output_dir is None:
-        raise UserError("lcrag build needs an output folder: --output_dir=FOLDER")
-    if unknown := sorted(set(words) - set(PARTS)):
-        raise UserError(f"lcrag build has no part {unknown[0]}: choose among {', '.join(PARTS)}")
-    wanted, world = words or PARTS, atlas_world()
-    made = (
-        f"Made on {datetime.date.today()} by `lcrag build --gin_file=quickstart.gin --output_dir=FOLDER`, seed {seed}"
-    )
+    configure(["quickstart.gin"])  # the settings of the program that the player demonstrates
+    curriculum, world = curriculum or Curriculum(), atlas_world()
+    made = f"Made on {datetime.date.today()} by `python launch/atlas_weights.py FOLDER`, seed {seed}"
     folders = {name: output_dir / name for name in ("tokenizer", "encoder", "pretrained", "cold_start", "long_sft")}
-    if "tokenizer" in wanted:
+    if "tokenizer" in parts:
         folders["tokenizer"].mkdir(parents=True, exist_ok=True)
         # Every episode may contain the rethink sentence, so the vocabulary should cover it.
         train_tokenizer(world, [" " + RETHINK.strip()] * 500).save(str(folders["tokenizer"] / "tokenizer.json"))
     tokenizer = load_tokenizer(folders["tokenizer"])
-    if "encoder" in wanted:
+    if "encoder" in parts:
         contrastive, start = ContrastiveConfig(steps=1000, tokens=TRAINING_TOKENS), time.perf_counter()
         with progress_display("encoder", contrastive.steps) as display:
             encoder = train_atlas_encoder(world, tokenizer.backend, contrastive, seed, display.update)
@@ -156,7 +358,7 @@ def build(
         eos = tokenizer.eos_ids
         save_hugging_face(folders[name], stored, params, dtype=dtype, eos_ids=eos, save_tokenizer=tokenizer.save)
 
-    if "pretrained" in wanted:
+    if "pretrained" in parts:
         plan, params = curriculum, initialise(config, jax.random.key(seed))
         rows = copying_rows(tokenizer.vocabulary_size, COPYING_ROWS, seed)
         copying = {"tokens_per_step": COPYING_ROWS * COPYING_TOKENS, "layout": COPYING_LAYOUT, "decay": "constant"}
@@ -172,7 +374,7 @@ def build(
         rows = mixed(noting_rows(world, tokenizer, seed + 1), translating, LATER_TRANSLATING_SHARE, seed + 1)
         later = {"learning_rate": plan.later_learning_rate}
         save("pretrained", stage("translating", params, rows, plan.translating_steps, **later), dtype="float32")
-    if "policies" in wanted:
+    if "policies" in parts:
         collections = atlas_collections(encoder=str(folders["encoder"]))
         _, pretrained = load_hugging_face(folders["pretrained"])
         questions = world.questions("train")
@@ -181,10 +383,10 @@ def build(
             demonstrate,
             world=world,
             questions=questions,
-            program=lambda question: program(question, collections.languages),
-            search=remembered(collections.search, queries, collections.languages, passages),
+            program=lambda question: hierarchical_search(question, collections.languages),
+            search=remembered(collections.search, queries, collections.languages, PASSAGES),
             tokenizer=tokenizer,
-            oracle=RandomSearcher(budget=budget, slips=SLIP_SHARE, max_notes=MAX_NOTES),
+            oracle=RandomSearcher(budget=BUDGET, slips=SLIP_SHARE, max_notes=MAX_NOTES),
             seed=seed,
             only_correct=False,
         )
@@ -203,7 +405,7 @@ def build(
                 f"{parameter_count(config):,} parameters of the plain Qwen3 architecture, in bfloat16; opens in"
                 f" `transformers`.\n{made}: pretraining on copying, reading, judging, noting and translating of"
                 f" *training* facts in all thirteen languages, then {steps} steps of SFT on a player that knows the"
-                " format and reads passages, but searches and trusts at random. `lcrag.commands.build.Curriculum`"
+                " format and reads passages, but searches and trusts at random. `Curriculum` in it"
                 f" explains the stages:\n\n| setting | value |\n|---|---|\n{stages}\n"
                 f"World {world.fingerprint()}, {fingerprints}. No held-out fact's question was seen in any stage.\n\n"
                 f"{LICENCES}",
@@ -435,3 +637,14 @@ def _text_row(tokenizer: Tokenizer, *parts: str) -> Trajectory:
     by_policy = np.repeat(np.arange(len(parts)) % 2 == 1, [len(tokens) for tokens in encoded])
     tokens = np.asarray([token for part in encoded for token in part], np.int32)
     return Trajectory(tokens, by_policy, np.zeros(len(tokens), np.float32))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    if unknown := set(given.parts) - set(PARTS):
+        parser.error(f"there is no part {min(unknown)}: choose among {', '.join(PARTS)}")
+    build(given.folder, given.parts or PARTS, given.seed)

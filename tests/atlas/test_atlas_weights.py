@@ -1,22 +1,22 @@
-"""`lcrag build`: rows of the pre-tasks and pairs of the encoder, none of them held out; the shipped encoder."""
+"""The making of the atlas's weights: rows of the pre-tasks, none of them held out; the shipped encoder."""
 
 import itertools
 import re
 
+import atlas_weights
 import jax
 import numpy as np
 import pytest
+from atlas_weights import TAG_NAMES, copying_rows, echo_rows, judging_rows, noting_rows, reading_rows, translating_rows
 from support import tiny_config
 
 from lcrag.atlas import SPLITS, build_world
-from lcrag.atlas.encoder import SHIPPED_FOLDER, TAG_NAMES
 from lcrag.atlas.oracle import read_texts
-from lcrag.commands import build
-from lcrag.commands.build import copying_rows, echo_rows, judging_rows, noting_rows, reading_rows, translating_rows
+from lcrag.atlas.world import SHIPPED_TOKENIZER
 from lcrag.learning import Layout
 from lcrag.policy import initialise, load_tokenizer
 
-WORLD, TOKENIZER = build_world(0), load_tokenizer(SHIPPED_FOLDER)
+WORLD, TOKENIZER = build_world(0), load_tokenizer(SHIPPED_TOKENIZER)
 QUESTIONS = {question.text: question for question in WORLD.questions("train")}
 
 
@@ -50,7 +50,7 @@ def reading_about(question, line):
 
 def test_copied_tokens_have_been_seen_before_in_the_same_surroundings():
     for row in itertools.islice(copying_rows(4096, 4, seed=0), 12):
-        assert len(row.tokens) == build.COPYING_TOKENS
+        assert len(row.tokens) == atlas_weights.COPYING_TOKENS
         assert not row.by_policy[0]
         seen = set()
         for place in range(1, len(row.tokens)):
@@ -126,7 +126,7 @@ def test_echoes_show_every_tag_in_every_language_and_close_it():
 
 def fitted(folder, progress):
     config = tiny_config()
-    return build.fit(
+    return atlas_weights.fit(
         config,
         initialise(config, jax.random.key(0)),
         itertools.cycle(itertools.islice(copying_rows(config.vocabulary_size, 4, seed=0), 3)),
@@ -144,7 +144,7 @@ def test_fitting_lowers_the_loss_and_an_interrupted_stage_continues(tmp_path, mo
         if step == 7:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(build, "CHECKPOINT_EVERY", 5)
+    monkeypatch.setattr(atlas_weights, "CHECKPOINT_EVERY", 5)
     losses, steps = [], []
     whole = fitted(tmp_path / "whole", lambda step, metrics: losses.append(metrics["loss/supervised"]))
     assert len(losses) == 12
