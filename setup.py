@@ -26,7 +26,6 @@ REQUIREMENTS = [
     # Compares formulas of answers; its reader of LaTeX is latex2sympy2_extended, on sympy.
     "math-verify>=0.9,<0.10",
     "matplotlib",
-    "mwparserfromhell>=0.7,<0.8",
     "numpy>=2,<3",
     "optax>=0.2.8,<0.3",
     "orbax-checkpoint>=0.12,<0.13",
@@ -40,7 +39,6 @@ REQUIREMENTS = [
     "safetensors",
     "scann>=1.4.2,<1.5",
     "scipy",
-    "sentencepiece",
     "seqio>=0.0.20,<0.1",
     "tenacity",
     "tensorboard",
@@ -63,7 +61,7 @@ EXTRAS = {
     "tpu": ["jax[tpu]", *STORAGE],
     # Runs in Google Cloud Storage without an accelerator.
     "gcs": [*STORAGE],
-    # Beam keeps protobuf at version 6; newer sentencepiece demands version 7 without saying so to pip.
+    # Beam keeps protobuf at version 6; newer sentencepiece, which seqio brings, demands version 7 without saying so.
     "beam": ["apache-beam>=2.77,<3", "sentencepiece<0.2.3"],
     # The client of endpoints that translate.
     "endpoint": ["openai>=3,<4"],

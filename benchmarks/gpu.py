@@ -55,8 +55,8 @@ from lcrag.learning.learners import Learner
 from lcrag.methods.lcrl import anti_consistency, language_coupled_reward
 from lcrag.policy import (
     DecoderConfig,
-    HuggingFaceTokenizer,
     Policy,
+    Tokenizer,
     compute_parameters,
     initialise,
     load_hugging_face,
@@ -121,13 +121,13 @@ class Bench:
         return peer_model(self.config, dtype, "cuda" if torch.cuda.is_available() else "cpu")
 
     @property
-    def tokenizer(self) -> HuggingFaceTokenizer:
+    def tokenizer(self) -> Tokenizer:
         """Words of letters, one token each; the end of a text cannot be sampled, so that lengths are forced."""
         size = self.config.vocabulary_size
         words = itertools.islice(map("".join, itertools.product(string.ascii_lowercase, repeat=4)), size)
         backend = tokenizers.Tokenizer(models.WordLevel({f" {word}": n for n, word in enumerate(words)}, " aaaa"))
         backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_next")
-        return HuggingFaceTokenizer(backend, eos_ids=(size,), pad_id=0)
+        return Tokenizer(backend, eos_ids=(size,), pad_id=0)
 
 
 def rates(seconds: Sequence[float] | float, amount: float, floor: float | None = None) -> Row:

@@ -31,7 +31,7 @@ from lcrag.atlas.world import SHIPPED_TOKENIZER
 from lcrag.commands.benchmark import Machine, measured_machine
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, EpisodeRecord, Generate, Observe, Outcome, Program, Runner
-from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, initialise, load_tokenizer, make_mesh
+from lcrag.policy import DecoderConfig, Tokenizer, initialise, load_tokenizer, make_mesh
 from lcrag.policy.hugging_face import config_to_hugging_face
 from lcrag.policy.parameters import decode_bytes, forward_flops
 from lcrag.sampling import Sampler, SlotSampler
@@ -87,7 +87,7 @@ class Sizes:
 SIZES = Sizes(prompts=64, samples=1, prompt=64, sampled=32, observed=64, turns=3, observed_last=True)
 
 
-def texts(tokenizer: HuggingFaceTokenizer, count: int, tokens: int, seed: int) -> list[str]:
+def texts(tokenizer: Tokenizer, count: int, tokens: int, seed: int) -> list[str]:
     """Returns texts of random words that are one token each."""
     words = [tokenizer.decode([number]) for number in range(min(tokenizer.vocabulary_size, 8192))]
     words = [word for word in words if word[:1] == " " and word[1:].isalpha() and len(tokenizer.encode(word * 2)) == 2]
@@ -107,7 +107,7 @@ def program(written: Sequence[str], lengths: Sequence[int]) -> Program:
 def our_rollouts(
     config: DecoderConfig,
     params,
-    tokenizer: HuggingFaceTokenizer,
+    tokenizer: Tokenizer,
     sizes: Sizes,
     lengths: np.ndarray | None = None,
     **settings,

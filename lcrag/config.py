@@ -92,7 +92,7 @@ def register() -> None:
     from lcrag.rewards.terms import answer_only
     from lcrag.runs.folder import Trackers
 
-    called = (episodes.Chat, episodes.Retries, episodes.Runner, sampling.Sampler)
+    called = (episodes.Chat, episodes.Runner, sampling.Sampler)
     for each in (*called, answer_only, domain_reward, question_judgements):
         gin.external_configurable(each, module="lcrag")
     gin.external_configurable(policy.make_mesh, "mesh", module="lcrag")

@@ -10,7 +10,7 @@ PACKAGE = ROOT / "lcrag"
 # From the ground up: a room imports only rooms of earlier rows. Methods do not import each other.
 RANKS = (
     ("errors",),
-    ("files", "collectives"),
+    ("files", "collectives", "retries"),
     ("policy", "rewards"),
     ("sampling", "learning", "retrieval"),
     ("data",),

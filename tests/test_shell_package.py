@@ -66,8 +66,8 @@ def test_the_tested_versions_are_those_that_setup_py_asks_for(installed):
     tested = dict(line.split("==") for line in lines if line and not line.startswith("#"))
     for requirement in map(Requirement, distribution.requires or ()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": "test"}):
-            known = requirement.name in tested or requirement.name == "sentencepiece"  # two extras need different ones
-            assert known and requirement.specifier.contains(tested.get(requirement.name, "0.2.3")), requirement
+            assert requirement.name in tested, requirement
+            assert requirement.specifier.contains(tested[requirement.name]), requirement
 
 
 def test_licences_ship_with_the_weights(installed):

@@ -22,7 +22,7 @@ TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page 
 RUN_AS_A_WHOLE = ("docs/tutorial.md", "docs/your_model.md", "docs/your_method.md", "docs/library.md")
 FENCES = re.compile(r"(?:<!-- (?P<note>[^>]*) -->\n)? *```(?P<language>\w+)\n(?P<code>.*?) *```", re.DOTALL)
 BLOCKS = [(page, *block) for page, text in TEXTS.items() for block in FENCES.findall(text)]
-OTHER_PROGRAMS = ("git", "pip", "tensorboard", "cd", "curl", "gcloud", "source")
+OTHER_PROGRAMS = ("git", "pip", "tensorboard", "cd", "curl", "gcloud", "source", "wikiextractor")
 WRITING = ("train", "sft", "evaluate", "curate", "index", "export", "build")
 
 

@@ -27,7 +27,7 @@ from lcrag.evaluation.tables import Cell, Table, to_markdown, to_rich
 from lcrag.files import expanded
 from lcrag.learning import Trajectory
 from lcrag.learning.learners import Learner, needs_reference
-from lcrag.policy import DecoderConfig, HuggingFaceTokenizer, Policy, initialise, parameter_count
+from lcrag.policy import DecoderConfig, Policy, Tokenizer, initialise, parameter_count
 from lcrag.policy.parameters import cache_bytes, causal_mean, decode_bytes, forward_flops, update_flops
 from lcrag.runs import check_used, mark_used, write_json, write_text
 from lcrag.runs.display import make_console
@@ -109,7 +109,7 @@ def sampling_rows(
     """Yields the rows of the times to append the longest chunk, and to decode a block in every slot at every window."""
     # No token ends a sequence, so all generations have full length.
     words = models.WordLevel({str(number): number for number in range(config.vocabulary_size)}, unk_token="0")
-    tokenizer = HuggingFaceTokenizer(tokenizers.Tokenizer(words), eos_ids=(config.vocabulary_size,), pad_id=0)
+    tokenizer = Tokenizer(tokenizers.Tokenizer(words), eos_ids=(config.vocabulary_size,), pad_id=0)
     sampler = SlotSampler(config, params, tokenizer, settings, mesh)
     block, context, slots = settings.block, settings.context, settings.slots
     rows, chunk = settings.largest_append
@@ -225,7 +225,7 @@ def benchmark(
         machine = measured_machine(mesh, config.dtype, repeats)
         params = initialise(config, jax.random.key(0), mesh)
         rows = list(sampling_rows(machine, config, params, settings, mesh, repeats))
-        tokenizer = HuggingFaceTokenizer(tokenizers.Tokenizer(models.WordLevel({"0": 0}, unk_token="0")), (), 0)
+        tokenizer = Tokenizer(tokenizers.Tokenizer(models.WordLevel({"0": 0}, unk_token="0")), (), 0)
         policy = Policy("random", config, params, tokenizer, mesh)
         rows.append(update_row(machine, policy, given, count=settings.slots, repeats=repeats))
     result = {

@@ -188,12 +188,12 @@ COMMANDS = {
     ),
     "index": Command(
         function="lcrag.commands.index:index",
-        summary="Builds a collection per language from dumps, articles or passages; run again to continue",
+        summary="Builds a collection per language from articles or passages; run again to continue",
         words="[LANGUAGE ...]",
         gin_file="index.gin",
         builds=True,
         marks=("index.length",),
-        details='Name the sources with --gin.index.sources=\'{"fi": "fiwiki-latest-pages-articles.xml.bz2"}\', and\n'
+        details='Name the sources with --gin.index.sources=\'{"fi": "wikipedia/20231101.fi"}\', and\n'
         "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
         "passages are not embedded again. Judgements (judgements/*.gin) measure the retrieval at the end.",
         switches=SKIP_BAD_ROWS,

@@ -69,7 +69,7 @@ MODELS = ("LocalModel", "QuestionEncoder", "EndpointCompleter", "EndpointTransla
 # Sets of questions that are the same in every language.
 PARALLEL = ("atlas_questions", "atlas_comparisons", "atlas_conjunctions", "mkqa_questions", "xquad_questions")
 ALONE = ("xor_tydi_questions",)  # and those that ask each question in one language
-MADE_LATER = ("Chat", "Retries", "BadRows", "Trackers", "load_encoder", "Runner")  # built while the command runs
+MADE_LATER = ("Chat", "Patience", "BadRows", "Trackers", "load_encoder", "Runner")  # built while the command runs
 PAPERS: dict[str, list[dict[str, Any]]] = json_format.loads(
     pathlib.Path(__file__).with_name("paper_settings.json").read_text(encoding="utf-8")
 )
@@ -371,7 +371,8 @@ def description(command: str) -> dict[str, Any]:
     parts, given, runner, lanes, collections = plan.parts, plan.given, plan.runner, plan.lanes, plan.collections
     config, tokenizer, mesh, chat = plan.config, plan.tokenizer, plan.mesh, plan.runner["chat"]
     method, evaluation, context = given.get("method"), given.get("evaluation"), lanes.sampler.context
-    about: dict[str, Any] = dict.fromkeys(" ".join((*TABLES.values(), "memory")).split()) | {"command": command, "step_seconds": None}
+    names = " ".join((*TABLES.values(), "memory", "step_seconds")).split()
+    about: dict[str, Any] = dict.fromkeys(names) | {"command": command}
     about["policy"] = {"folder": plan.folder or "policy.folder is not set", "here": plan.here}
     if config is not None:
         shape = ("family", "layers", "width", "vocabulary_size", "max_positions", "compute_dtype", "remat")

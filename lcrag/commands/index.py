@@ -1,4 +1,4 @@
-"""`lcrag index`: builds a collection per language from dumps, articles or passages, and measures their retrieval."""
+"""`lcrag index`: builds a collection per language from articles or passages, and measures their retrieval."""
 
 import hashlib
 import itertools
@@ -60,7 +60,6 @@ def index(
     kind: Kind | None = None,
     unit: Unit | None = None,
     length: int = PASSAGE_LENGTH,
-    workers: int | None = None,
     settings: IndexSettings = USUAL_INDEX,
     beam: Sequence[str] | None = None,
     engine: Qdrant | None = None,
@@ -75,8 +74,7 @@ def index(
       kind: Format of all sources; None: inferred for each.
       unit: Unit of passage lengths; None: that of the language's script.
       length: Words or characters of a passage.
-      workers: Processes that clean wikitext; None: one less than the processor cores; 0: this process cleans it.
-      beam: Options of an Apache Beam pipeline that cleans and embeds; None: this machine does.
+      beam: Options of an Apache Beam pipeline that cuts and embeds; None: this machine does.
       engine: A vector engine that stores the collections too; see `lcrag.retrieval.qdrant`.
       judgements: Judged queries that measure retrieval; results are written to `evaluation.json`.
     """
@@ -109,7 +107,7 @@ def index(
         if not (readable_folder(folder) / META).exists():
             shown = progress_display(plan.language, 100, unit="%", transient=True, console=console)
             with counted_bad_rows() as bad_rows, shown as display:
-                _build(plan, output_dir, opened, settings, source, bad_rows, display, workers, beam)
+                _build(plan, output_dir, opened, settings, source, bad_rows, display, beam)
         elif read_meta(folder).source != source:
             raise UserError(
                 f"{folder} is a collection of another source or other settings: delete it, or choose another"
@@ -147,7 +145,6 @@ def _build(
     source: str,
     bad_rows: BadRows,
     display: ProgressDisplay,
-    workers: int | None,
     beam: Sequence[str] | None,
 ) -> None:
     """Builds a collection; `source` identifies its content."""
@@ -155,7 +152,7 @@ def _build(
     blocks_folder = root / f".{plan.language}.{source}.blocks"
     display.phase("passages")
     if beam is None:
-        passages = plan.passages(bad_rows, lambda share: display.update(100 * share), workers)
+        passages = plan.passages(bad_rows, lambda share: display.update(100 * share))
     else:
         try:
             from lcrag.data.beam import embed_blocks

@@ -21,7 +21,6 @@ from lcrag.episodes import (
     EpisodeRecord,
     Generate,
     Program,
-    Retries,
     RetrievalFailure,
     Retrieve,
     Runner,
@@ -39,6 +38,7 @@ from lcrag.errors import UserError, lookup, typed
 from lcrag.files import resolved_folder
 from lcrag.models.completers import LOCAL, ChatEndpoint
 from lcrag.policy import Policy, load_tokenizer, parameter_fingerprint
+from lcrag.retries import Patience
 from lcrag.rewards import ANSWER_TERMS, mathematics, multiple_choice
 from lcrag.rewards.text import folded
 from lcrag.sampling import Sampled, Sampler, SlotSampler
@@ -49,7 +49,7 @@ TextWriter: TypeAlias = Callable[[Question, Sequence[Turn], Generate | Complete]
 # (index of the program, the results of its search) -> the results that it sees
 Edit: TypeAlias = Callable[[int, Found], Found]
 Item = TypeVar("Item")
-USUAL_RETRIES = Retries()
+USUAL_RETRIES = Patience(attempts=3)
 ANSWER_ROOM = 16  # tokens kept free after every observation
 _ACTIVITY = logging.getLogger("lcrag.activity")
 
@@ -62,7 +62,7 @@ def played(
     *,
     context: int,
     edit: Edit = lambda number, found: found,
-    retries: Retries = USUAL_RETRIES,
+    retries: Patience = USUAL_RETRIES,
     concurrency: int = 1,
     translator: Translator | None = None,
 ) -> Iterator[EpisodeRecord]:

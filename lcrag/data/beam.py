@@ -1,6 +1,6 @@
-"""Cleans, cuts and embeds a corpus with Apache Beam, on a cluster (`pip install 'lcrag[beam]'`).
+"""Cuts and embeds a corpus with Apache Beam, on a cluster (`pip install 'lcrag[beam]'`).
 
-The elements of the pipeline are blocks of documents, so workers exchange wikitext. One worker writes the passages and
+The elements of the pipeline are blocks of documents, so workers exchange texts. One worker writes the passages and
 vectors of a block into a folder, which it renames at the end: a bundle that Beam retries, or a second run after an
 interruption, skips the blocks that exist. All workers must see the source files, the encoder and the output folder.
 """
@@ -51,7 +51,7 @@ def embed_blocks(
         | "SpreadFiles" >> beam.Reshuffle()
         | "Read" >> beam.ParDo(_ReadBlocks(source, skip_bad_rows))
         | "SpreadBlocks" >> beam.Reshuffle()
-        | "Embed" >> beam.ParDo(_EmbedBlock(source, folder, encoder_folder, skip_bad_rows))
+        | "Embed" >> beam.ParDo(_EmbedBlock(source, folder, encoder_folder))
     )
     try:
         result = pipeline.run()
@@ -84,11 +84,9 @@ class _ReadBlocks(beam.DoFn):
 class _EmbedBlock(beam.DoFn):
     """Writes the folder of a block, unless it exists; each worker opens the encoder once."""
 
-    def __init__(self, source: Source, folder: pathlib.Path, encoder_folder: pathlib.Path, skip_bad_rows: bool):
-        self._source, self._folder = source, folder
-        self._encoder_folder, self._skip_bad_rows = encoder_folder, skip_bad_rows
+    def __init__(self, source: Source, folder: pathlib.Path, encoder_folder: pathlib.Path):
+        self._source, self._folder, self._encoder_folder = source, folder, encoder_folder
         self._encoder: Encoder | None = None
-        self._count: Any = beam.metrics.Metrics.counter(_NAMESPACE, "bad_rows")
 
     def setup(self) -> None:
         self._encoder = load_encoder(self._encoder_folder)
@@ -98,9 +96,7 @@ class _EmbedBlock(beam.DoFn):
         target = self._folder / element.name
         if target.exists():
             return
-        bad_rows = BadRows(skip=self._skip_bad_rows)
-        passages = self._source.cut(element.cleaned(), bad_rows)
-        self._count.inc(len(bad_rows.problems))
+        passages = self._source.cut(element)
         temporary = self._folder / f".{element.name}.{uuid.uuid4().hex}"
         temporary.mkdir()
         if passages:

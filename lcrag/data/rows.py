@@ -157,7 +157,7 @@ def opened(path: pathlib.Path) -> Iterator[tuple[io.BufferedIOBase, io.BufferedI
             beginning = content.peek(3)
             if beginning.startswith(codecs.BOM_UTF8):
                 content.read(len(codecs.BOM_UTF8))
-            elif beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and ".xml" not in path.suffixes:
+            elif beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                 raise UserError(f"{path} is UTF-16: save it as UTF-8")
             yield content, stored
     except FileNotFoundError as error:
@@ -212,8 +212,18 @@ def parsed_rows(
     elif suffix in ("csv", "tsv"):
         values = _table_rows(path, numbered_lines(path, content, bad_rows), suffix, bad_rows)
     else:
-        values = _json_lines(path, numbered_lines(path, content, bad_rows), bad_rows)
+        values = numbered_lines(path, content, bad_rows)
     for number, value in values:
+        if isinstance(value, str):  # a line of JSON
+            if not value.strip():
+                continue
+            try:
+                value = strict_json(value)
+            except ValueError as error:
+                # The row is line 1 to Python.
+                why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+                bad_rows.add(path, number, "", f"invalid JSON: {why}")
+                continue
         if (row := validated(schema.model_validate, value, path, number, bad_rows)) is not None:
             yield number, row
 
@@ -222,21 +232,6 @@ def parquet_values(content: Any) -> Iterator[dict[str, Any]]:
     """Yields the rows of an open Parquet file, some hundreds of which are in memory at a time."""
     for batch in pyarrow.parquet.ParquetFile(content, pre_buffer=False).iter_batches(_ROWS_PER_READ):
         yield from batch.to_pylist()
-
-
-def _json_lines(path: pathlib.Path, lines: Iterable[tuple[int, str]], bad_rows: BadRows) -> Iterator[tuple[int, Any]]:
-    """Yields (line, value) for lines of JSON; blank ones are skipped."""
-    for number, text in lines:
-        if not text.strip():
-            continue
-        try:
-            value = strict_json(text)
-        except ValueError as error:
-            # The row is line 1 to Python.
-            why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-            bad_rows.add(path, number, "", f"invalid JSON: {why}")
-            continue
-        yield number, value
 
 
 def _table_rows(

@@ -5,7 +5,7 @@ Public:
     RetrievalFailure, TranslationFailure; ContextFull is raised if a context has no room, GenerationFailed if
     another model fails (its Completer returns a GenerationFailure).
   Program, Request, Outcome: A program's type, its requests' type, and its result.
-  Runner, Retries: Runs programs; how it retries failing searches.
+  Runner: Runs programs.
   Search, Translator, Translated, Completer, completion_of: The services that a runner calls, and their answers.
   EpisodeRecord, Turn, SideCompletion, Wait: The record of a finished episode; episode_json converts it to a row of
     JSON, and token_arrays reads the tokens of a row.
@@ -39,7 +39,6 @@ from lcrag.episodes.runner import (
     Abandoned,
     Completer,
     Programs,
-    Retries,
     Runner,
     Search,
     Translated,

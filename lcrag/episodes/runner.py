@@ -52,6 +52,7 @@ from lcrag.episodes.running_episode import (
 from lcrag.episodes.searches import CUTS, MATCHING, shortened
 from lcrag.errors import UserError, typed
 from lcrag.policy import Tokenizer
+from lcrag.retries import Patience
 from lcrag.rewards.text import is_visible
 from lcrag.sampling import Sampled, SamplingParameters, SlotSampler
 
@@ -116,23 +117,10 @@ class HostWorker:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-@typed
-@dataclasses.dataclass(frozen=True)
-class Retries:
-    """How a failing search or translation is retried."""
-
-    attempts: int = 3  # calls for a whole batch; after that, each of its requests is tried separately once
-    backoff_seconds: float = 0.5  # wait before the second call; doubled before each later one
-
-    def __post_init__(self):
-        if self.attempts < 1 or not self.backoff_seconds >= 0:
-            raise UserError(f"{self}: make at least 1 attempt, and wait for 0 seconds or more")
-
-
 def _answer_with_retries(
     serve: Callable[[Sequence[Any]], Sequence[Any]],
     items: Sequence[Any],
-    retries: Retries,
+    retries: Patience,
     failure: Callable[[str], Any],
     name: str,
 ) -> Sequence[Any]:
@@ -141,25 +129,24 @@ def _answer_with_retries(
     Exceptions of `serve` are logged, and only a `UserError` propagates: `failure` makes the answer to an item that
     fails separately too from the last error.
     """
-    reason = ""
-    for attempt in range(1, retries.attempts + 1):
-        try:
-            return serve(items)
-        except UserError:
-            raise
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            logging.warning("%s of %d failed (attempt %d): %s", name, len(items), attempt, reason)
-        if attempt < retries.attempts:
-            time.sleep(retries.backoff_seconds * 2 ** (attempt - 1))
-    if len(items) == 1:
-        return [failure(reason)]
-    once = Retries(attempts=1)
+
+    def may_pass(error: BaseException) -> bool:
+        logging.warning("%s of %d failed: %s: %s", name, len(items), type(error).__name__, error)
+        return isinstance(error, Exception) and not isinstance(error, UserError)
+
+    try:
+        return retries.call(lambda: serve(items), may_pass)
+    except UserError:
+        raise
+    except Exception as error:
+        if len(items) == 1:
+            return [failure(f"{type(error).__name__}: {error}")]
+    once = Patience(attempts=1)
     return [_answer_with_retries(serve, [item], once, failure, name)[0] for item in items]
 
 
 def answer_batch(
-    search: Search, requests: Sequence[Retrieve], retries: Retries, cut_passages: str = MATCHING
+    search: Search, requests: Sequence[Retrieve], retries: Patience, cut_passages: str = MATCHING
 ) -> list[Found | RetrievalFailure]:
     """Answers searches with one call for each number of passages; only requests that cannot be served fail.
 
@@ -193,7 +180,7 @@ def answer_batch(
 
 
 def answer_translations(
-    translator: Translator, requests: Sequence[Translate], retries: Retries
+    translator: Translator, requests: Sequence[Translate], retries: Patience
 ) -> list[Translated | GenerationFailure]:
     """Answers translations with one call for each pair of languages, in which each distinct text is translated once.
 
@@ -271,7 +258,7 @@ class Runner:
     cut_passages: str = MATCHING
     wait_for_searches: bool = True
     searches_at_once: int = 2  # concurrent batches of searches, if no pass waits for them; `search` is thread-safe then
-    retries: Retries = Retries()
+    retries: Patience = Patience(attempts=3)  # of a whole batch; then each of its requests is tried separately once
     translator: Translator | None = None  # None: a program that offers the policy translation is rejected
     completers: Mapping[str, Completer] = dataclasses.field(default_factory=dict)  # other models, by name
     watch: Callable[[RunningEpisode], None] | None = None  # called with an episode whenever it has advanced

@@ -21,9 +21,10 @@ from lcrag.errors import UserError, excerpt, first_problem, typed
 from lcrag.files import resolved_folder
 from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
+from lcrag.retries import BROKEN, LATER, Patience, TemporaryFailure, asked_seconds, try_later
 from lcrag.retrieval import Encoder
 from lcrag.retrieval.encoder import configured_encoder, read_encoder_config
-from lcrag.retrieval.remote import LATER, asked_seconds, hide_addresses, http_client, shown_address, try_later
+from lcrag.retrieval.remote import hide_addresses, http_client, shown_address
 from lcrag.sampling import Sampler, SamplingParameters, SlotSampler, continue_contexts
 from lcrag.sampling.choice import text_until_stop
 
@@ -230,28 +231,26 @@ def user_message(prompt: str) -> list[dict[str, str]]:
 class ChatEndpoint:
     """Sends requests to a chat model; thread-safe.
 
-    If the endpoint is unreachable, overloaded or slow, OpenAI's client retries with exponential backoff, respecting
-    Retry-After. The key is read from the environment (OPENAI_API_KEY), so no configuration or log contains it;
+    The key is read from the environment (OPENAI_API_KEY), so no configuration or log contains it;
     servers that need none receive a placeholder. `url` ends with `/v1`; `seconds` is the time limit of one request.
     """
 
     def __init__(self, model: str, url: str = LOCAL, *, attempts: int = 6, seconds: float = 120.0):
         self._shown_url = shown_address(url)
         self.name = f"{model} at {self._shown_url}"
-        self._model, self._attempts = model, attempts
+        self._model = model
         hide_addresses()
         try:
             import openai
         except ModuleNotFoundError as error:
             raise UserError("a model behind an endpoint needs its client: pip install 'lcrag[endpoint]'") from error
-        if attempts < 1:
-            raise UserError(f"{self.name} has {attempts} attempts: set them to 1 or more")
+        self._patience = Patience(attempts=attempts, answer_seconds=seconds, longest_wait_seconds=8.0)
         self._openai: Any = openai
         self._client = self._openai.OpenAI(
             base_url=url,
             api_key=os.environ.get(KEY, "none"),
             timeout=seconds,
-            max_retries=attempts - 1,
+            max_retries=0,
             http_client=http_client(openai.DefaultHttpxClient, url),
         )
 
@@ -263,35 +262,53 @@ class ChatEndpoint:
             attempt.
           UserError: The endpoint cannot be reached, or rejects the key or the model.
         """
-        openai, reason = self._openai, "it is no chat completion"
-        for _ in range(self._attempts):
+        openai = self._openai
+
+        def once() -> ChatReply:
             try:
                 answer = self._client.chat.completions.create(model=self._model, messages=list(messages), **settings)
-            except openai.OpenAIError as error:
-                said, status = excerpt(error), getattr(error, "status_code", None)
-                alone = isinstance(error, openai.APITimeoutError) or (status is not None and status not in _MISTAKEN)
-                mend = "check its address, its key and its model"
-                if status in LATER:
-                    mend = try_later(asked_seconds(error.response.headers.get("retry-after", "")))
-                raise (RequestFailed if alone else UserError)(
-                    f"{self._shown_url} does not answer ({said}): {mend}"
-                ) from error
-            except ValueError:  # no JSON
-                continue
-            try:
                 read = _ChatAnswer.model_validate(answer, from_attributes=True)
+            except openai.OpenAIError as error:
+                status = getattr(error, "status_code", 0)
+                if isinstance(error, openai.APIConnectionError) or status in LATER or status >= BROKEN:
+                    raise TemporaryFailure(str(error), wait_seconds=_wait_asked_by(error)) from error
+                raise
             except pydantic.ValidationError as error:
-                reason = f"it is no chat completion: {first_problem(error)}"
-                continue
+                raise TemporaryFailure(f"it is no chat completion: {first_problem(error)}") from error
+            except ValueError as error:  # no JSON
+                raise TemporaryFailure("it is no chat completion") from error
             for choice in read.choices:
                 if choice.message.content is not None:
                     tokens = int((read.usage and read.usage.completion_tokens) or 0)
                     text = without_surrogates(choice.message.content)
                     return ChatReply(text, choice.finish_reason == "length", tokens)
-                reason = f"finish_reason {choice.finish_reason}"
-        raise RequestFailed(
-            f"{self.name} answers without a text ({reason}): allow it more tokens, or choose another model"
-        )
+            reasons = [f"finish_reason {choice.finish_reason}" for choice in read.choices]
+            raise TemporaryFailure(reasons[-1] if reasons else "it is no chat completion")
+
+        try:
+            return self._patience.call(once)
+        except TemporaryFailure as error:
+            failed = error.__cause__
+            if not isinstance(failed, openai.OpenAIError):
+                raise RequestFailed(
+                    f"{self.name} answers without a text ({error}): allow it more tokens, or choose another model"
+                ) from error
+        except openai.OpenAIError as error:
+            failed = error
+        status = getattr(failed, "status_code", None)
+        alone = isinstance(failed, openai.APITimeoutError) or (status is not None and status not in _MISTAKEN)
+        mend = "check its address, its key and its model"
+        if status in LATER:
+            mend = try_later(_wait_asked_by(failed))
+        raise (RequestFailed if alone else UserError)(
+            f"{self._shown_url} does not answer ({excerpt(failed)}): {mend}"
+        ) from failed
+
+
+def _wait_asked_by(error: Any) -> float:
+    """Returns the seconds that the answer of an error of OpenAI's client asks to wait; 0 without an answer."""
+    response = getattr(error, "response", None)
+    return 0.0 if response is None else asked_seconds(response.headers.get("retry-after", ""))
 
 
 @gin.register

@@ -20,7 +20,8 @@ from lcrag.data.questions import LANGUAGES, Question
 from lcrag.episodes import Completer, GenerationFailure, Translated, TranslationFailure, Translator
 from lcrag.errors import UserError, first_problem, typed
 from lcrag.models.completers import LOCAL, EndpointCompleter, complete_prompts
-from lcrag.retrieval.remote import USUAL_PATIENCE, HttpService, Patience, ServiceRefusal
+from lcrag.retries import USUAL_PATIENCE, Patience, ServiceRefusal
+from lcrag.retrieval.remote import HttpService
 from lcrag.sampling import SamplingParameters
 
 _PROMPT = (

@@ -10,8 +10,7 @@ Public:
   add_lora, merge_lora, split_trainable, join: Adapters.
   make_mesh, AnyMesh, check_mesh_sizes, param_shardings, logical_sharding, gathered, replicated: Sharding.
   load_policy, save_policy, check_shape; load_hugging_face, save_hugging_face, stored_dtype: Model folders.
-  Tokenizer, TokenIds, HuggingFaceTokenizer, SentencePieceTokenizer, load_tokenizer, vocabulary_tokenizer,
-  ChatTemplate, ChatPrompt: Tokenizers and conversations.
+  Tokenizer, TokenIds, load_tokenizer, ChatTemplate, ChatPrompt: Tokenizers and conversations.
 """
 
 from lcrag.policy.attention import BlockCache, KeyValueCache, empty_cache
@@ -53,10 +52,7 @@ from lcrag.policy.parameters import (
 from lcrag.policy.tokenizer import (
     ChatPrompt,
     ChatTemplate,
-    HuggingFaceTokenizer,
-    SentencePieceTokenizer,
     TokenIds,
     Tokenizer,
     load_tokenizer,
-    vocabulary_tokenizer,
 )

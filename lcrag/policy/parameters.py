@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, PyTree, UInt
 from lcrag.errors import UserError
 from lcrag.policy.config import AXIS_RULES, MESH_AXES, AnyMesh, ComputeDtype, DecoderConfig, Lora, make_mesh
 from lcrag.policy.decoder import ADAPTERS, Decoder
-from lcrag.policy.tokenizer import HuggingFaceTokenizer
+from lcrag.policy.tokenizer import Tokenizer
 
 Params = Any  # a nested dict of arrays
 
@@ -34,7 +34,7 @@ class Policy:
     name: str  # the folder that it was loaded from
     config: DecoderConfig
     params: Any
-    tokenizer: HuggingFaceTokenizer
+    tokenizer: Tokenizer
     mesh: Mesh
     saved_dtype: ComputeDtype | None = None  # of a saved copy; with adapters, its folder's; None: the parameters'
 

@@ -1,7 +1,6 @@
-"""One interface to the tokenizers of the libraries `tokenizers` and `sentencepiece`, and chat templates.
+"""Tokenizers of the library `tokenizers`, read from model folders, and chat templates.
 
-Fast tokenizers (byte-level BPE, byte fallback, Unigram, WordPiece) are read from model folders, SentencePiece models
-come from seqio and T5X vocabularies.
+Byte-level BPE, byte fallback, Unigram and WordPiece are supported.
 """
 
 import contextlib
@@ -13,12 +12,10 @@ import json
 import pathlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import sentencepiece
 import tokenizers
-from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
 from lcrag.errors import UserError
 from lcrag.files import check_manifest, file_name, read_optional_json, write_json
@@ -127,67 +124,6 @@ class ChatTemplate:
         )
 
 
-def bytes_of_ids(ids: TokenIds, table: Sequence[bytes]) -> bytes:
-    """Joins the bytes of ids; ids beyond the table have none."""
-    return b"".join(table[index] for index in map(int, ids) if index < len(table))
-
-
-@runtime_checkable
-class Tokenizer(Protocol):
-    """The interface of a tokenizer, as sampling, episodes and learning use it.
-
-    Implemented by `HuggingFaceTokenizer` and `SentencePieceTokenizer`. Use `encode_ordinary` for external text: it
-    never produces control tokens. `encode` is for text that may contain them, such as hand-written prompts.
-    """
-
-    @property
-    def vocabulary_size(self) -> int: ...  # the largest id plus one; a model may have more embedding rows
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]: ...  # end a generation; the preferred one first
-
-    @property
-    def pad_id(self) -> int: ...  # masks, not ids, determine what is padding
-
-    @property
-    def beginning_ids(self) -> tuple[int, ...]: ...  # begin every context, such as Llama's begin-of-text; often empty
-
-    @property
-    def special_tokens(self) -> Mapping[str, int]: ...  # control tokens, which ordinary text is never encoded to
-
-    @property
-    def token_bytes(self) -> tuple[bytes, ...]: ...  # of each id of the vocabulary
-
-    @property
-    def chat_template(self) -> ChatTemplate | None: ...
-
-    def encode(self, text: str) -> list[int]:
-        """Encodes a text as the library does, control tokens included; adds nothing at either end."""
-
-    def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
-        """Encodes external text, without control tokens: `<|im_end|>` or `</s>` is encoded as these characters.
-
-        With `continues`, other text precedes it: no space is put in front (SentencePiece's dummy prefix).
-        """
-
-    def encode_chat(self, messages: Sequence[Message], *, after: str = "", **options: Any) -> ChatPrompt:
-        """Encodes a conversation in the model's template, up to where the model continues.
-
-        Messages have a role and a content, which is ordinary text; `options` are variables of the template, such as
-        Qwen3's `enable_thinking`. Only what follows the first occurrence of the text `after` is returned; a `UserError`
-        is raised if the template writes no such text.
-        """
-
-    def decode(self, ids: TokenIds) -> str:
-        """Decodes ids from the beginning of a text; incomplete characters become U+FFFD."""
-
-    def decode_bytes(self, ids: TokenIds) -> bytes:
-        """Decodes ids anywhere in a text to bytes; ids beyond the vocabulary have none."""
-
-    def fingerprint(self) -> str:
-        """Returns a short hash that identifies the tokenizer."""
-
-
 DECODERS = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip", "WordPiece")
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 WORD_PIECE_PUNCTUATION = frozenset(".?!,")  # its clean-up removes the space before them
@@ -195,41 +131,79 @@ Step = Mapping[str, Any]  # one decoder of a tokenizer, as the library writes it
 
 
 @dataclasses.dataclass(frozen=True)
-class HuggingFaceTokenizer:
-    """A `Tokenizer` over the library's `backend`; `settings` are the rest of `tokenizer_config.json`, for export."""
+class Tokenizer:
+    """A tokenizer of the library, its `backend`, as sampling, episodes and learning use it.
+
+    Use `encode_ordinary` for external text: it never produces control tokens. `encode` is for text that may contain
+    them, such as hand-written prompts.
+    """
 
     backend: tokenizers.Tokenizer
-    eos_ids: tuple[int, ...]
-    pad_id: int
-    beginning_ids: tuple[int, ...] = ()
+    eos_ids: tuple[int, ...]  # end a generation; the preferred one first
+    pad_id: int  # masks, not ids, determine what is padding
+    beginning_ids: tuple[int, ...] = ()  # begin every context, such as Llama's begin-of-text
     chat_template: ChatTemplate | None = None
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of `tokenizer_config.json`, for export
     named_templates: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other chat templates, for export
 
     @functools.cached_property
     def vocabulary_size(self) -> int:
+        """The largest id plus one; a model may have more embedding rows."""
         return max(self.backend.get_vocab(with_added_tokens=True).values()) + 1
 
     @functools.cached_property
     def special_tokens(self) -> Mapping[str, int]:
+        """Control tokens, which ordinary text is never encoded to."""
         added = self.backend.get_added_tokens_decoder()
         return {token.content: index for index, token in added.items() if token.special}
 
     @functools.cached_property
     def token_bytes(self) -> tuple[bytes, ...]:
         """The bytes of each id; bytes, because a token may hold a part of a character."""
+        # The characters by which byte-level BPE vocabularies (GPT-2, Qwen, Llama 3) print bytes.
+        printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+        others = [byte for byte in range(256) if byte not in printable]
+        byte_of = {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+        is_byte_level = any(step["type"] == "ByteLevel" for step in self._decoders)
+
+        def bytes_of(token: str) -> bytes:
+            """Returns the bytes of a token that is not the first of its text."""
+            if is_byte_level:
+                known = all(character in byte_of for character in token)
+                return bytes(byte_of[character] for character in token) if known else token.encode()
+            if not self._decoders:
+                return b" " + token.encode()
+            for step in self._decoders:
+                match step["type"]:
+                    case "ByteFallback" if byte := BYTE_TOKEN.fullmatch(token):
+                        return bytes([int(byte[1], 16)])
+                    case "Metaspace":
+                        token = token.replace(step["replacement"], " ")
+                    case "Replace":
+                        token = token.replace(step["pattern"]["String"], step["content"])
+                    case "WordPiece" if token.startswith(step["prefix"]):
+                        token = token.removeprefix(step["prefix"])
+                    case "WordPiece" if not (step["cleanup"] and token in WORD_PIECE_PUNCTUATION):
+                        token = f" {token}"
+            return token.encode()
+
         table = [b""] * self.vocabulary_size
         for token, index in self.backend.get_vocab(with_added_tokens=True).items():
-            table[index] = _bytes_of(token, self._decoders)
-        if any(step["type"] == "ByteLevel" for step in self._decoders):  # added tokens are stored as plain text
+            table[index] = bytes_of(token)
+        if is_byte_level:  # added tokens are stored as plain text
             for index, added in self.backend.get_added_tokens_decoder().items():
                 table[index] = added.content.encode()
         return tuple(table)
 
     def encode(self, text: str) -> list[int]:
+        """Encodes a text as the library does, control tokens included; adds nothing at either end."""
         return self.backend.encode(text, add_special_tokens=False).ids
 
     def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
+        """Encodes external text, without control tokens: `<|im_end|>` or `</s>` is encoded as these characters.
+
+        With `continues`, other text precedes it: no space is put in front, as Llama 2 and Metaspace do.
+        """
         encoding = (self._continuing if continues else self._plain).encode(text, add_special_tokens=False)
 
         def is_written(index: int, start: int, end: int) -> bool:
@@ -250,6 +224,12 @@ class HuggingFaceTokenizer:
         return self._replace_special(encoding, text, is_written, break_up)
 
     def encode_chat(self, messages: Sequence[Message], *, after: str = "", **options: Any) -> ChatPrompt:
+        """Encodes a conversation in the model's template, up to where the model continues.
+
+        Messages have a role and a content, which is ordinary text; `options` are variables of the template, such as
+        Qwen3's `enable_thinking`. Only what follows the first occurrence of the text `after` is returned; a `UserError`
+        is raised if the template writes no such text.
+        """
         if self.chat_template is None:
             raise UserError("the tokenizer has no chat template: add chat_template.jinja, or use plain prompts")
         # Where contents spell a control token, they are marked by a character that occurs nowhere else.
@@ -293,6 +273,7 @@ class HuggingFaceTokenizer:
         return ids
 
     def decode(self, ids: TokenIds) -> str:
+        """Decodes ids from the beginning of a text; incomplete characters become U+FFFD."""
         text = self.decode_bytes(ids).decode("utf-8", errors="replace")
         drops_space = not self._decoders or any(  # before the first token of a text
             step["type"] == "WordPiece"
@@ -303,9 +284,11 @@ class HuggingFaceTokenizer:
         return text.removeprefix(" ") if drops_space else text
 
     def decode_bytes(self, ids: TokenIds) -> bytes:
-        return bytes_of_ids(ids, self.token_bytes)
+        """Decodes ids anywhere in a text to bytes; ids beyond the vocabulary have none."""
+        return b"".join(self.token_bytes[index] for index in map(int, ids) if index < self.vocabulary_size)
 
     def fingerprint(self) -> str:
+        """Returns a short hash that identifies the tokenizer."""
         template = self.chat_template.source if self.chat_template else ""
         return hashlib.sha256((self.backend.to_str() + template).encode()).hexdigest()[:16]
 
@@ -383,39 +366,7 @@ def _for_ordinary_text(state: str) -> tokenizers.Tokenizer:
     return backend
 
 
-@functools.cache
-def bytes_of_characters() -> dict[str, int]:
-    """Maps the printable characters of byte-level BPE vocabularies (GPT-2, Qwen, Llama 3) to bytes."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    table = {chr(byte): byte for byte in printable}
-    others = (byte for byte in range(256) if byte not in printable)
-    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
-
-
-def _bytes_of(token: str, decoders: Sequence[Step]) -> bytes:
-    """Returns the bytes of a token that is not the first of its text."""
-    if any(step["type"] == "ByteLevel" for step in decoders):
-        table = bytes_of_characters()
-        known = all(character in table for character in token)
-        return bytes(table[character] for character in token) if known else token.encode()
-    if not decoders:
-        return b" " + token.encode()
-    for step in decoders:
-        match step["type"]:
-            case "ByteFallback" if byte := BYTE_TOKEN.fullmatch(token):
-                return bytes([int(byte[1], 16)])
-            case "Metaspace":
-                token = token.replace(step["replacement"], " ")
-            case "Replace":
-                token = token.replace(step["pattern"]["String"], step["content"])
-            case "WordPiece" if token.startswith(step["prefix"]):
-                token = token.removeprefix(step["prefix"])
-            case "WordPiece" if not (step["cleanup"] and token in WORD_PIECE_PUNCTUATION):
-                token = f" {token}"
-    return token.encode()
-
-
-def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
+def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
     """Reads the tokenizer of a Hugging Face model folder.
 
     Only `tokenizer.json` is required. End-of-sequence ids are those of `tokenizer_config.json`, which ends a chat
@@ -506,7 +457,7 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
     if not eos_ids:
         raise UserError(f"{folder} names no end-of-sequence token: set eos_token_id in its generation_config.json")
     pad_id = id_of("pad_token")
-    return HuggingFaceTokenizer(
+    return Tokenizer(
         backend=backend,
         eos_ids=tuple(dict.fromkeys(eos_ids)),
         pad_id=eos_ids[0] if pad_id is None else pad_id,
@@ -515,101 +466,3 @@ def load_tokenizer(folder: str | pathlib.Path) -> HuggingFaceTokenizer:
         settings={name: value for name, value in settings.items() if name != "chat_template"},
         named_templates={name: text for name, text in by_name.items() if name != "default"},
     )
-
-
-_SPACE = "▁"
-_SENTINEL = re.compile(f"{_SPACE}?<extra_id_\\d+>")  # of T5; seqio adds them as user-defined symbols
-
-
-@dataclasses.dataclass(frozen=True)
-class SentencePieceTokenizer:
-    """A `Tokenizer` over a serialised SentencePiece model."""
-
-    model: bytes
-    eos_ids: tuple[int, ...]
-    pad_id: int
-    beginning_ids: tuple[int, ...] = ()
-
-    @property
-    def chat_template(self) -> None:
-        return None
-
-    @property
-    def vocabulary_size(self) -> int:
-        return len(self._proto.pieces)
-
-    @functools.cached_property
-    def special_tokens(self) -> Mapping[str, int]:
-        kinds = (ModelProto.SentencePiece.CONTROL, ModelProto.SentencePiece.UNKNOWN)
-        return {piece.piece: index for index, piece in enumerate(self._proto.pieces) if piece.type in kinds}
-
-    @functools.cached_property
-    def token_bytes(self) -> tuple[bytes, ...]:
-        def bytes_of(piece: ModelProto.SentencePiece) -> bytes:
-            if piece.type == ModelProto.SentencePiece.BYTE:  # "<0x0A>"
-                return bytes([int(piece.piece[3:5], 16)])
-            unused = piece.type == ModelProto.SentencePiece.UNUSED
-            return b"" if unused else piece.piece.replace(_SPACE, " ").encode()
-
-        return tuple(map(bytes_of, self._proto.pieces))
-
-    def encode(self, text: str) -> list[int]:
-        return self._processor.encode(text)
-
-    def encode_ordinary(self, text: str, *, continues: bool = False) -> list[int]:
-        # without the dummy prefix before it, the model would remove the text's first space
-        loses_space = self._proto.normalizer_spec.remove_extra_whitespaces and text[:1].isspace()
-        return (self._inside if continues and not loses_space else self._plain).encode(text)
-
-    def encode_chat(self, messages: Sequence[Message], *, after: str = "", **options: Any) -> ChatPrompt:
-        raise UserError("a SentencePiece model has no chat template: use plain prompts, or a Hugging Face tokenizer")
-
-    def decode(self, ids: TokenIds) -> str:
-        text = self.decode_bytes(ids).decode("utf-8", errors="replace")
-        return text.removeprefix(" ") if self._proto.normalizer_spec.add_dummy_prefix else text
-
-    def decode_bytes(self, ids: TokenIds) -> bytes:
-        return bytes_of_ids(ids, self.token_bytes)
-
-    def fingerprint(self) -> str:
-        return hashlib.sha256(self.model).hexdigest()[:16]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickles the attributes only, without the cached properties."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
-    @functools.cached_property
-    def _proto(self) -> ModelProto:
-        """The model with sentinels as control tokens, to which no text is encoded."""
-        proto = ModelProto.FromString(self.model)
-        for piece in proto.pieces:
-            if _SENTINEL.fullmatch(piece.piece):
-                piece.type = ModelProto.SentencePiece.CONTROL
-        return proto
-
-    @functools.cached_property
-    def _processor(self) -> sentencepiece.SentencePieceProcessor:
-        return sentencepiece.SentencePieceProcessor(model_proto=self.model)
-
-    @functools.cached_property
-    def _plain(self) -> sentencepiece.SentencePieceProcessor:
-        return sentencepiece.SentencePieceProcessor(model_proto=self._proto.SerializeToString())
-
-    @functools.cached_property
-    def _inside(self) -> sentencepiece.SentencePieceProcessor:
-        """As `_plain` without the dummy prefix, for text that continues another."""
-        proto = ModelProto.FromString(self._proto.SerializeToString())
-        proto.normalizer_spec.add_dummy_prefix = False
-        return sentencepiece.SentencePieceProcessor(model_proto=proto.SerializeToString())
-
-
-def vocabulary_tokenizer(vocabulary: object) -> SentencePieceTokenizer:
-    """Makes a tokenizer from a `seqio.SentencePieceVocabulary`."""
-    model: bytes | None = getattr(vocabulary, "sp_model", None)
-    if model is None:
-        raise UserError(f"{type(vocabulary).__name__} is no seqio.SentencePieceVocabulary: make one of it")
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    eos_id, pad_id = processor.eos_id(), processor.pad_id()
-    if eos_id < 0:
-        raise UserError("the SentencePiece model has no end-of-sequence token: train it with eos_id set")
-    return SentencePieceTokenizer(model, (eos_id,), eos_id if pad_id < 0 else pad_id)

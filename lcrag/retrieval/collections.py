@@ -272,7 +272,41 @@ def write_index(folder: pathlib.Path, settings: IndexSettings = USUAL_INDEX) -> 
         os.close(saved)
         os.close(nowhere)
 
-    tried = _measure_work(searcher, vectors, leaves, settings.recall)
+    # Settings that reach the wanted recall, the one with the least work first. The queries are passages, excluded from
+    # their own results. Recall must exceed the wanted one by two standard errors, because other queries find slightly
+    # less than passages from which the tree was built.
+    rows = np.sort(np.random.default_rng(0).choice(count, min(_MEASURED_QUERIES, count), replace=False))
+    queries = np.asarray(vectors[rows])
+    exact = exact_search(vectors, queries, RECALL_AT + 1)
+    wanted = exact != rows[:, None]
+    wanted &= np.cumsum(wanted, axis=1) <= RECALL_AT
+
+    def measure(leaves_to_search: int, reordered: int) -> tuple[dict[str, Any], bool]:
+        results, _ = Index(searcher, count, (leaves_to_search, reordered)).search(queries, RECALL_AT + 1)
+        hit = (results[:, :, None] == exact[:, None, :]).any(axis=1)
+        shares = (hit & wanted).sum(axis=1) / wanted.sum(axis=1)
+        recall, error = float(shares.mean()), float(shares.std() / math.sqrt(len(shares)))
+        read = vectors.shape[1] * (leaves_to_search * count / leaves / 4 + reordered * _CANDIDATE_BYTES)
+        setting = {"leaves_to_search": leaves_to_search, "reordered": reordered}
+        measured = {"recall": recall, "kilobytes": round(read / 1000, 1)}
+        return setting | measured, recall - 2 * error >= settings.recall
+
+    tried: list[dict[str, Any]] = []
+    for reordered in _REORDERED:
+        best, enough = measure(leaves, reordered)
+        if not enough and reordered != _REORDERED[-1]:
+            continue
+        # The fewest leaves that are still good enough, by bisection up to a sixteenth.
+        low = 0
+        while enough and best["leaves_to_search"] - low > max(1, best["leaves_to_search"] // 16):
+            fewer, good = measure((low + best["leaves_to_search"]) // 2, reordered)
+            if good:
+                best = fewer
+            else:
+                low = fewer["leaves_to_search"]
+        tried.append(best)
+    tried.sort(key=lambda setting: setting["kilobytes"])
+
     target = folder / INDEX
     target.mkdir()
     searcher.serialize(str(target), relative_path=True)
@@ -281,7 +315,7 @@ def write_index(folder: pathlib.Path, settings: IndexSettings = USUAL_INDEX) -> 
     assets = target / "scann_assets.pbtxt"
     assets.write_text(assets.read_text().replace('"dataset.npy"', f'"../{VECTORS}"'))
     chosen = {name: tried[0][name] for name in ("leaves_to_search", "reordered", "recall")}
-    return IndexFacts(kind="tree", leaves=leaves, quantize=settings.quantize, tried=tried, **chosen)
+    return IndexFacts(kind="tree", leaves=leaves, quantize=settings.quantize, tried=tuple(tried), **chosen)
 
 
 def read_index(folder: pathlib.Path, facts: IndexFacts) -> Index:
@@ -321,48 +355,6 @@ def exact_search(
         order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
         best_scores, best_rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
     return best_rows
-
-
-def _measure_work(
-    searcher: Any, vectors: Float[np.ndarray, "vectors width"], leaves: int, wanted_recall: float
-) -> tuple[dict[str, Any], ...]:
-    """Returns settings that reach the wanted recall, the one with the least work first; see `IndexFacts.tried`.
-
-    The queries are passages, excluded from their own results. Recall must exceed the wanted one by two standard
-    errors, because other queries find slightly less than passages from which the tree was built.
-    """
-    count, width = vectors.shape
-    rows = np.sort(np.random.default_rng(0).choice(count, min(_MEASURED_QUERIES, count), replace=False))
-    queries = np.asarray(vectors[rows])
-    exact = exact_search(vectors, queries, RECALL_AT + 1)
-    wanted = exact != rows[:, None]
-    wanted &= np.cumsum(wanted, axis=1) <= RECALL_AT
-
-    def measure(leaves_to_search: int, reordered: int) -> tuple[dict[str, Any], bool]:
-        results, _ = Index(searcher, count, (leaves_to_search, reordered)).search(queries, RECALL_AT + 1)
-        hit = (results[:, :, None] == exact[:, None, :]).any(axis=1)
-        shares = (hit & wanted).sum(axis=1) / wanted.sum(axis=1)
-        recall, error = float(shares.mean()), float(shares.std() / math.sqrt(len(shares)))
-        read = width * (leaves_to_search * count / leaves / 4 + reordered * _CANDIDATE_BYTES)
-        setting = {"leaves_to_search": leaves_to_search, "reordered": reordered}
-        measured = {"recall": recall, "kilobytes": round(read / 1000, 1)}
-        return setting | measured, recall - 2 * error >= wanted_recall
-
-    sufficient: list[dict[str, Any]] = []
-    for reordered in _REORDERED:
-        best, enough = measure(leaves, reordered)
-        if not enough and reordered != _REORDERED[-1]:
-            continue
-        # The fewest leaves that are still good enough, by bisection up to a sixteenth.
-        low = 0
-        while enough and best["leaves_to_search"] - low > max(1, best["leaves_to_search"] // 16):
-            tried, good = measure((low + best["leaves_to_search"]) // 2, reordered)
-            if good:
-                best = tried
-            else:
-                low = tried["leaves_to_search"]
-        sufficient.append(best)
-    return tuple(sorted(sufficient, key=lambda tried: tried["kilobytes"]))
 
 
 def scann() -> types.ModuleType:

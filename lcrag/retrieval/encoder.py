@@ -12,8 +12,8 @@ import math
 import pathlib
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import flax.linen as nn
 import gin
@@ -329,17 +329,12 @@ def read_dense(folders: Sequence[pathlib.Path], width: int) -> tuple[tuple[Dense
     return tuple(configs), params
 
 
-@functools.cache
-def _abstract(config: EncoderConfig) -> Mapping[tuple[str, ...], jax.ShapeDtypeStruct]:
-    return traverse_util.flatten_dict(jax.eval_shape(lambda key: initialise(config, key), jax.random.key(0)))
-
-
 def read_tensors(config: EncoderConfig, folder: TensorFolder) -> dict[str, Any]:
     """Reads float32 parameters from a model folder, one tensor at a time: the inverse of `to_tensors`.
 
     A tensor that is missing, has a wrong shape or dtype, or belongs to another model is a UserError.
     """
-    abstract = _abstract(config)
+    abstract = traverse_util.flatten_dict(jax.eval_shape(lambda key: initialise(config, key), jax.random.key(0)))
     names = _names(config)
     # Stored names may have a prefix, or end as in TensorFlow's old checkpoints.
     prefix = next((p for p in _PREFIXES if f"{p}embeddings.word_embeddings.weight" in folder.tensors), "")
@@ -744,7 +739,17 @@ def load_encoder(
     usual, guessed = EncoderSettings(), []
 
     if pooling is None and pooling_file is not None:
-        pooling = _read_pooling(pooling_file)
+        values = read_json_object(pooling_file)
+        modes = values.get("pooling_mode")
+        if modes is None:  # older versions have a flag for each mode; the library's default is the mean
+            flags = [name for name, value in values.items() if name.startswith("pooling_mode_") and value]
+            modes = [re.sub(r"^pooling_mode_|_tokens?$", "", flag) for flag in flags] or ["mean"]
+        modes = [str(mode) for mode in (modes if isinstance(modes, list) else [modes])]
+        if len(modes) != 1 or modes[0] not in ("mean", "cls"):
+            raise UserError(
+                f"{pooling_file} asks for {' + '.join(modes)} pooling, which is not supported: choose 'mean' or 'cls'"
+            )
+        pooling = "cls" if modes == ["cls"] else "mean"
     elif pooling is None:
         pooling = usual.pooling
         guessed.append("pooling")
@@ -817,19 +822,17 @@ def load_encoder(
     return encoder
 
 
-class _Modules(NamedTuple):
-    body: pathlib.Path
-    pooling_file: pathlib.Path | None
-    is_static: bool = False
-    dense: tuple[pathlib.Path, ...] = ()
+def _read_modules(
+    folder: pathlib.Path,
+) -> tuple[pathlib.Path, pathlib.Path | None, bool, tuple[pathlib.Path, ...]]:
+    """Finds an encoder's body, file of the pooling, whether it is static, and its dense layers.
 
-
-def _read_modules(folder: pathlib.Path) -> _Modules:
-    """Finds the parts of an encoder; without `modules.json` the body is the folder."""
+    Without `modules.json` the body is the folder.
+    """
     path = folder / MODULES_FILE
     if not path.is_file():
         customary = folder / POOLING_FILE
-        return _Modules(folder, customary if customary.is_file() else None)
+        return folder, customary if customary.is_file() else None, False, ()
     try:
         modules = [(module["type"].rsplit(".", 1)[-1], module["path"]) for module in json.loads(path.read_text())]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -848,20 +851,7 @@ def _read_modules(folder: pathlib.Path) -> _Modules:
     pooling = folder / paths["Pooling"] / "config.json" if "Pooling" in paths else None
     is_static = "StaticEmbedding" in paths
     body = folder / paths.get("StaticEmbedding" if is_static else "Transformer", "")
-    return _Modules(body, pooling, is_static, tuple(folder / place for kind, place in modules if kind == "Dense"))
-
-
-def _read_pooling(path: pathlib.Path) -> Pooling:
-    """Returns the pooling of a pooling module's `config.json`; the library's default is the mean."""
-    values = read_json_object(path)
-    modes = values.get("pooling_mode")
-    if modes is None:  # older versions have a flag for each mode
-        flags = [name for name, value in values.items() if name.startswith("pooling_mode_") and value]
-        modes = [re.sub(r"^pooling_mode_|_tokens?$", "", flag) for flag in flags] or ["mean"]
-    modes = [str(mode) for mode in (modes if isinstance(modes, list) else [modes])]
-    if len(modes) != 1 or modes[0] not in ("mean", "cls"):
-        raise UserError(f"{path} asks for {' + '.join(modes)} pooling, which is not supported: choose 'mean' or 'cls'")
-    return "cls" if modes == ["cls"] else "mean"
+    return body, pooling, is_static, tuple(folder / place for kind, place in modules if kind == "Dense")
 
 
 # With gin's bindings; `load_encoder` itself also reads encoders whose settings must be those that were stored.

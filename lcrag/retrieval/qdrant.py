@@ -13,26 +13,14 @@ from typing import Any
 
 import gin
 import numpy as np
-import tenacity
 
 from lcrag.errors import UserError, excerpt, typed
 from lcrag.files import readable_folder
+from lcrag.retries import LATER, USUAL_PATIENCE, Patience, ServiceRefusal, ServiceUnavailable, try_later
 from lcrag.retrieval.collections import VECTORS, Corpus, read_meta
 from lcrag.retrieval.encoder import Encoder, named_encoder
 from lcrag.retrieval.passages import Hit
-from lcrag.retrieval.remote import (
-    LATER,
-    USUAL_PATIENCE,
-    Pair,
-    Patience,
-    RemoteCollections,
-    ServiceRefusal,
-    ServiceUnavailable,
-    http_client,
-    key_from,
-    shown_address,
-    try_later,
-)
+from lcrag.retrieval.remote import Pair, RemoteCollections, http_client, key_from, shown_address
 
 _POINTS_PER_REQUEST = 512
 _LATER = LATER | {500}
@@ -147,14 +135,8 @@ class Qdrant:
                 return error.status_code in _LATER
             return isinstance(error, exceptions.ResponseHandlingException | self._asks_to_wait)
 
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(may_pass),
-            wait=patience.backoff(),
-            stop=tenacity.stop_after_attempt(patience.attempts),
-            reraise=True,
-        )
         try:
-            return retrying(getattr(self._client, method), *arguments, **options)
+            return patience.call(lambda: getattr(self._client, method)(*arguments, **options), may_pass)
         except exceptions.ResponseHandlingException as error:
             raise ServiceUnavailable(
                 f"{self.name} does not answer after {patience.attempts} attempts ({excerpt(error)}): start it, or"

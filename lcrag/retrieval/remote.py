@@ -6,9 +6,6 @@ unavailable. An unreachable or misconfigured service ends the run (`UserError`);
 the service rejects a request (`ServiceRefusal`), only this request fails. A failed search is never an empty list.
 """
 
-import contextlib
-import dataclasses
-import email.utils
 import hashlib
 import ipaddress
 import logging
@@ -16,7 +13,6 @@ import math
 import os
 import re
 import threading
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
@@ -27,9 +23,19 @@ import cachetools
 import gin
 import httpx2
 import pydantic
-import tenacity
 
 from lcrag.errors import UserError, excerpt, first_problem, typed, without_secrets
+from lcrag.retries import (
+    BROKEN,
+    LATER,
+    USUAL_PATIENCE,
+    Patience,
+    ServiceRefusal,
+    ServiceUnavailable,
+    TemporaryFailure,
+    asked_seconds,
+    try_later,
+)
 from lcrag.retrieval.passages import Hit, Passage
 
 # Header of answers with the digest of the searched content; see `digest`.
@@ -38,11 +44,6 @@ CONTENT_HEADER = "lcrag-content"
 LanguageCode: TypeAlias = Annotated[str, pydantic.Field(max_length=35)]
 Pair: TypeAlias = tuple[str, str]  # query, language
 Client = TypeVar("Client")
-# Retried: the service may answer later.
-LATER = frozenset({408, 425, 429, 502, 503, 504})
-# An internal error of the service, perhaps caused by this request; the runner then tries each request alone.
-_BROKEN = 500
-_ATTEMPTS_WHEN_BROKEN = 3
 # Not retried: the address or the key is wrong, or a proxy wants one.
 _MISCONFIGURED = frozenset({401, 403, 404, 405, 407})
 # Google's answer to a wrong key, with status 400.
@@ -167,80 +168,7 @@ def digest(values: Mapping[str, str]) -> str:
     return hashlib.sha256("".join(parts).encode()).hexdigest()[:16]
 
 
-# --- Requests with retries ---
-
-
-@gin.register
-@typed
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Patience:
-    """Timeouts and retries of requests to a service.
-
-    The wait before the second attempt doubles before each later one; random jitter up to the first wait is added, so
-    clients do not retry in step.
-    """
-
-    connect_seconds: float = 5.0
-    answer_seconds: float = 90.0  # for each part of an answer
-    attempts: int = 8
-    first_wait_seconds: float = 0.5
-    longest_wait_seconds: float = (
-        30.0  # also for waits that the service asks for; one that is too long ends the retries
-    )
-
-    def __post_init__(self) -> None:
-        if min(self.connect_seconds, self.answer_seconds, self.attempts) <= 0:
-            raise UserError(f"{self}: its timeouts and attempts must be positive")
-
-    def backoff(self) -> Callable[[tenacity.RetryCallState], float]:
-        """Returns the waits between attempts, as long at least as the service asks in its last answer."""
-        first, longest = self.first_wait_seconds, self.longest_wait_seconds
-        usual = tenacity.wait_exponential_jitter(initial=first, max=longest, jitter=first)
-
-        def wait(state: tenacity.RetryCallState) -> float:
-            error = state.outcome and state.outcome.exception()
-            asked = getattr(error, "wait_seconds", getattr(error, "retry_after_s", 0.0))  # ours, or Qdrant's
-            return max(min(asked, longest), usual(state))
-
-        return wait
-
-    def at_the_start(self) -> "Patience":
-        """Returns the patience of a client's first request: if it starts before its server, it should fail soon."""
-        return dataclasses.replace(self, attempts=min(3, self.attempts))
-
-
-USUAL_PATIENCE = Patience()
-
-
-class ServiceRefusal(RuntimeError):
-    """The service refused this request; others may succeed."""
-
-
-class ServiceUnavailable(UserError):
-    """No host answers at present; the same request may succeed later."""
-
-
-class _TemporaryFailure(Exception):
-    """A temporary failure of an attempt: an internal error (`broken`), or a service that asks to wait."""
-
-    def __init__(self, reason: str, *, broken: bool = False, busy: bool = False, wait_seconds: float = 0.0):
-        super().__init__(reason)
-        self.broken, self.busy, self.wait_seconds = broken, busy, wait_seconds
-
-
-def asked_seconds(retry_after: str) -> float:
-    """Returns the seconds that the header Retry-After asks to wait, as a number or until a date; 0 without one."""
-    with contextlib.suppress(ValueError):
-        return max(0.0, float(retry_after))
-    with contextlib.suppress(ValueError):
-        return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
-    return 0.0
-
-
-def try_later(wait_seconds: float) -> str:
-    """Returns the advice for a service that is there, but has no time now."""
-    when = f"in {wait_seconds:,.0f} seconds, as it asks" if wait_seconds else "later"
-    return f"it is busy or not ready: run the same command again {when}"
+# --- Addresses, and requests to them ---
 
 
 def shown(text: str) -> str:
@@ -328,56 +256,46 @@ class HttpService:
           UserError: The service is unreachable after all attempts, or its address or key is wrong.
           ServiceRefusal: The service refuses this request.
         """
-        patience = self._patience
+        attempts = 0
 
-        def failure(state: tenacity.RetryCallState) -> Any:
-            return state.outcome and state.outcome.exception()
+        def once() -> httpx2.Response:
+            nonlocal attempts
+            attempts += 1
+            try:
+                response = self._client.request(method, url, **content)
+            except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
+                raise UserError(f"{self.name} is not an address: write http://HOST:PORT") from None
+            except (httpx2.TransportError, httpx2.DecodingError) as error:
+                raise TemporaryFailure(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
+            if response.is_success:
+                return response
+            # The reason is `detail`, `error` or `error.message` of the JSON answer, else its text.
+            try:
+                detail = response.json()
+                detail = detail.get("detail", detail.get("error", detail)) if isinstance(detail, dict) else detail
+                detail = detail.get("message", detail) if isinstance(detail, dict) else detail
+            except ValueError:
+                detail = response.text
+            status = response.status_code
+            reason = f"status {status}: {excerpt(detail)}"
+            if status in LATER:
+                waiting = asked_seconds(response.headers.get("retry-after", ""))
+                raise TemporaryFailure(reason, busy=True, wait_seconds=waiting)
+            if status >= BROKEN:
+                raise TemporaryFailure(reason, broken=True)
+            if status in _MISCONFIGURED or response.is_redirect or _WRONG_KEY in response.text:
+                raise UserError(f"{self.name} rejects the request ({reason}): check its address and key")
+            raise ServiceRefusal(f"{self.name} refuses ({reason})")
 
-        def stop(state: tenacity.RetryCallState) -> bool:
-            allowed = min(patience.attempts, _ATTEMPTS_WHEN_BROKEN) if failure(state).broken else patience.attempts
-            hopeless = failure(state).wait_seconds > patience.attempts * patience.longest_wait_seconds
-            return hopeless or state.attempt_number >= allowed
-
-        retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(_TemporaryFailure), wait=patience.backoff(), stop=stop, reraise=True
-        )
         try:
-            return retrying(self._once, method, url, content)
-        except _TemporaryFailure as error:
-            attempts = retrying.statistics["attempt_number"]
+            return self._patience.call(once)
+        except TemporaryFailure as error:
             if error.broken:
                 raise ServiceRefusal(f"{self.name} failed {attempts} times: {error}") from error
             mend = try_later(error.wait_seconds) if error.busy else "start it, or correct its address"
             raise ServiceUnavailable(
                 f"{self.name} does not answer after {attempts} attempts ({error}): {mend}"
             ) from error
-
-    def _once(self, method: str, url: str, content: dict[str, Any]) -> httpx2.Response:
-        try:
-            response = self._client.request(method, url, **content)
-        except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
-            raise UserError(f"{self.name} is not an address: write http://HOST:PORT") from None
-        except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise _TemporaryFailure(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
-        if response.is_success:
-            return response
-        # The reason is `detail`, `error` or `error.message` of the JSON answer, else its text.
-        try:
-            detail = response.json()
-            detail = detail.get("detail", detail.get("error", detail)) if isinstance(detail, dict) else detail
-            detail = detail.get("message", detail) if isinstance(detail, dict) else detail
-        except ValueError:
-            detail = response.text
-        reason = f"status {response.status_code}: {excerpt(detail)}"
-        if response.status_code in LATER:
-            raise _TemporaryFailure(
-                reason, busy=True, wait_seconds=asked_seconds(response.headers.get("retry-after", ""))
-            )
-        if response.status_code >= _BROKEN:
-            raise _TemporaryFailure(reason, broken=True)
-        if response.status_code in _MISCONFIGURED or response.is_redirect or _WRONG_KEY in response.text:
-            raise UserError(f"{self.name} rejects the request ({reason}): check its address and key")
-        raise ServiceRefusal(f"{self.name} refuses ({reason})")
 
 
 # --- Collections at a service ---

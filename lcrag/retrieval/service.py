@@ -25,15 +25,16 @@ from absl import logging
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lcrag.errors import UserError, excerpt, first_problem, typed
+from lcrag.retries import ServiceUnavailable
 from lcrag.retrieval.passages import SearchableCollections
 from lcrag.retrieval.remote import (
     CONTENT_HEADER,
     Description,
     RetrieveRequest,
-    ServiceUnavailable,
     answer_of,
     digest,
     is_loopback,
@@ -348,17 +349,15 @@ class WholeRequests:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        body, length, more = bytearray(), 0, True
+        body, length = bytearray(), 0
         try:
             async with asyncio.timeout(self._arrival_seconds):
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return
-                    part, more = message.get("body", b""), message.get("more_body", False)
+                async for part in Request(scope, receive).stream():
                     length += len(part)
                     if length <= self._max_bytes:
                         body += part
+        except ClientDisconnect:
+            return
         except TimeoutError:
             detail = f"the request did not arrive within {self._arrival_seconds:g} seconds"
             response = JSONResponse({"detail": detail}, 408, headers={"connection": "close"})

@@ -9,17 +9,9 @@ from typing import Any, TypeAlias
 import gin
 
 from lcrag.errors import UserError, typed
+from lcrag.retries import USUAL_PATIENCE, Patience, ServiceRefusal
 from lcrag.retrieval.passages import Hit
-from lcrag.retrieval.remote import (
-    USUAL_PATIENCE,
-    HttpService,
-    Pair,
-    Patience,
-    RemoteCollections,
-    ServiceRefusal,
-    key_from,
-    shown,
-)
+from lcrag.retrieval.remote import HttpService, Pair, RemoteCollections, key_from, shown
 from lcrag.rewards.text import is_visible
 
 # Language codes of both engines that differ from ISO 639-1 (they reject `zh`).

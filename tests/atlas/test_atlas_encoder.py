@@ -1,4 +1,4 @@
-"""The atlas's tokenizer, whose names and values keep their tokens, and its encoder; a seqio vocabulary as tokenizer."""
+"""The atlas's tokenizer, whose names and values keep their tokens, and its encoder."""
 
 import itertools
 import pathlib
@@ -6,7 +6,6 @@ import pathlib
 import atlas_weights
 import numpy as np
 import pytest
-import seqio
 from transformers import PreTrainedTokenizerFast
 
 import lcrag.atlas
@@ -15,7 +14,7 @@ from lcrag.atlas.facts import section_of, subject_of
 from lcrag.atlas.world import SHIPPED_TOKENIZER, Entry
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
-from lcrag.policy import Tokenizer, load_tokenizer, vocabulary_tokenizer
+from lcrag.policy import load_tokenizer
 from lcrag.retrieval import ContrastiveConfig, load_encoder
 
 WORLD = build_world(seed=0)
@@ -94,21 +93,3 @@ def test_the_shipped_encoder_finds_held_out_facts(languages):
     assert across[0] >= 0.9
     assert np.all(recall[..., 1] >= recall[..., 0])
     assert sum(path.stat().st_size for path in ENCODER.rglob("*")) <= 3e6
-
-
-MODEL = pathlib.Path(seqio.__file__).parent / "test_data" / "sentencepiece" / "sentencepiece.model"
-TEXTS = ["this is a test", " the  seas ", "a </s> test", "x <extra_id_0> a", ""]
-
-
-@pytest.mark.parametrize("extra_ids", [0, 10])
-def test_a_vocabulary_is_a_tokenizer(extra_ids):
-    vocabulary = seqio.SentencePieceVocabulary(str(MODEL), extra_ids=extra_ids)
-    tokenizer = vocabulary_tokenizer(vocabulary)
-    assert isinstance(tokenizer, Tokenizer)
-    assert (tokenizer.eos_ids, tokenizer.pad_id) == ((vocabulary.eos_id,), vocabulary.pad_id)
-    assert tokenizer.vocabulary_size == vocabulary.vocab_size == len(tokenizer.token_bytes)
-    for text in TEXTS:
-        ids = tokenizer.encode(text)
-        assert ids == vocabulary.encode(text)
-        if vocabulary.unk_id not in ids:
-            assert tokenizer.decode(ids) == vocabulary.decode(ids)

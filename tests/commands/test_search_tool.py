@@ -40,13 +40,13 @@ from lcrag.episodes import (
     GenerationFailure,
     Observe,
     Outcome,
-    Retries,
     RetrievalFailure,
     Retrieve,
     Runner,
 )
 from lcrag.errors import UserError
 from lcrag.methods.lcrl.program import hierarchical_search
+from lcrag.retries import Patience
 from lcrag.retrieval import service as service_module
 from lcrag.retrieval.service import ServiceLimits, make_application
 
@@ -86,7 +86,7 @@ def scripted_tool(program=LCRL, *, languages=LANGUAGES, default_language=None, s
         tokenizer=tokenizer,
         search=collections.search,
         max_tokens=60,
-        retries=Retries(attempts=retries, backoff_seconds=0.0),
+        retries=Patience(attempts=retries, first_wait_seconds=0.0),
     )
     runner.runs, runner.gate = [], threading.Event()
     runner.gate.set()

@@ -10,7 +10,7 @@ from support.scripted_sampler import ScriptedSampler
 from lcrag.curation.playing import GoldenAnswers, messages, misread, play, with_stop
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, Complete, Retries, Runner, Turn
+from lcrag.episodes import Chat, Complete, Runner, Turn
 from lcrag.episodes.chat import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.baselines import adaptive_rag, d_rag, direct_inference
@@ -19,6 +19,7 @@ from lcrag.methods.baselines.searches import ircot
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
 from lcrag.policy import ChatTemplate
+from lcrag.retries import Patience
 from lcrag.retrieval import Hit
 
 TOKENIZER = tiny_tokenizer()
@@ -154,7 +155,7 @@ def broken(queries, languages, k):
         (reading, (), {}),
         (lambda asked: ircot(asked, LANGUAGES), ("Lima",), {}),  # completes prompts outside its dialogue
         (lambda asked: adaptive_rag(asked, LANGUAGES, classifier="judge"), ("Lima",), {}),  # asks another model
-        (reading, ("Lima",), {"searches": broken, "retries": Retries(attempts=1)}),
+        (reading, ("Lima",), {"searches": broken, "retries": Patience(attempts=1)}),
         (searching, ("Lima",), {"context": 18}),
     ],
 )

@@ -26,7 +26,7 @@ from lcrag.episodes import RETHINK, Chat, Runner, episode_json
 from lcrag.episodes.programs import UNKNOWN
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
-from lcrag.policy import ChatTemplate, HuggingFaceTokenizer, load_tokenizer
+from lcrag.policy import ChatTemplate, Tokenizer, load_tokenizer
 from lcrag.retrieval import Hit
 
 TEMPLATE = ChatTemplate(
@@ -68,7 +68,7 @@ def test_rows_in_messages_are_conversations_and_end_by_the_models_end_of_turn():
     backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str())
     backend.add_special_tokens(["<eot>"])
     eos, eot = tiny_tokenizer().eos_ids[0], backend.token_to_id("<eot>")
-    tokenizer = HuggingFaceTokenizer(backend, (eos, eot), eos, (), ChatTemplate(source))
+    tokenizer = Tokenizer(backend, (eos, eot), eos, (), ChatTemplate(source))
     turns = (("policy", "<search> Peru</search>"), ("environment", "Lima<eot>\n"), ("policy", "<answer> Lima</answer>"))
     row = encoder(tokenizer, chat=Chat(turns="messages")).demonstration(demonstration(*turns))
     assert tokenizer.decode(row.tokens) == (

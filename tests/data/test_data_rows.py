@@ -95,7 +95,7 @@ def test_a_bad_row_is_one_line(tmp_path, one_bad_row, line, place):
 
 def only_text(path, kind=None):
     [(_, document)] = find_source("en", str(path), kind).documents(path, BadRows())
-    return getattr(document, "text", None) or document.wikitext.strip()
+    return document.text
 
 
 @pytest.mark.parametrize("mark", [b"", codecs.BOM_UTF8])
@@ -108,7 +108,6 @@ def only_text(path, kind=None):
         ("b.jsonl", '{"text": "a", "docid": 1}', only_text),
         ("a.txt", "a", only_text),
         ("a.json", '{"data": [{"title": "x", "paragraphs": [{"context": "a", "qas": []}]}]}', only_text),
-        ("a.xml", "<mediawiki><page><title>x</title><revision><text>a</text></revision></page></mediawiki>", only_text),
         ("topics", "1\ta", lambda path: read_trec(path, path.with_name("q"), "en", BadRows())[0].text),
         ("qrels", "1 Q0 p 1", lambda path: [*read_trec(path.with_name("t"), path, "en", BadRows())[0].grades][0][:0]),
         ("mgsm_en.tsv", "a\t1", lambda path: mgsm_questions(["en"], str(path.parent))[0].text),

@@ -11,7 +11,7 @@ from support.scripted_sampler import ScriptedSampler
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Runner
 from lcrag.methods.lcrl.program import hierarchical_search
-from lcrag.policy import ChatTemplate, HuggingFaceTokenizer
+from lcrag.policy import ChatTemplate, Tokenizer
 from lcrag.retrieval.passages import Hit
 from lcrag.sampling import SamplingParameters
 
@@ -80,13 +80,11 @@ def answering(asked):
     return Outcome(answer=(yield Generate(stop=())))
 
 
-def chat_tokenizer(source: str = TEMPLATE) -> HuggingFaceTokenizer:
+def chat_tokenizer(source: str = TEMPLATE) -> Tokenizer:
     return dataclasses.replace(tiny_tokenizer(), chat_template=ChatTemplate(source))
 
 
-def runner(
-    script, *, slots: int = 4, context: int = 600, block: int = 8, tokenizer: HuggingFaceTokenizer | None = None, **own
-):
+def runner(script, *, slots: int = 4, context: int = 600, block: int = 8, tokenizer: Tokenizer | None = None, **own):
     """A runner over a scripted sampler; further keyword arguments are the runner's."""
     tokenizer = tokenizer or tiny_tokenizer()
     sampler = ScriptedSampler(tokenizer, script, slots=slots, context=context, block=block)

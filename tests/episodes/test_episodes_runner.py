@@ -39,7 +39,6 @@ from lcrag.episodes import (
     GenerationFailure,
     Observe,
     Outcome,
-    Retries,
     RetrievalFailure,
     Retrieve,
     Runner,
@@ -55,9 +54,10 @@ from lcrag.errors import UserError
 from lcrag.methods.baselines.rag import rag
 from lcrag.methods.lcrl import hierarchical_search
 from lcrag.policy import initialise, log_probabilities
+from lcrag.retries import Patience
 from lcrag.sampling import Sampler, SlotSampler
 
-NO_WAIT = Retries(attempts=3, backoff_seconds=0.0)
+NO_WAIT = Patience(attempts=3, first_wait_seconds=0.0)
 
 
 @functools.cache

@@ -26,7 +26,7 @@ from lcrag.episodes.searches import (
 )
 from lcrag.errors import UserError
 from lcrag.methods.baselines.searches import next_query
-from lcrag.policy import HuggingFaceTokenizer
+from lcrag.policy import Tokenizer
 from lcrag.retrieval.passages import Passage
 from lcrag.rewards.domains import Count
 
@@ -87,7 +87,7 @@ def found_in(*languages: list[str]):
     return [[[Passage(id="1", title="T", text=text) for text in texts] for texts in languages]]
 
 
-def tokenizer_with_tags() -> HuggingFaceTokenizer:
+def tokenizer_with_tags() -> Tokenizer:
     """A byte tokenizer that holds our tags, and a control token, as single tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = tokenizers.Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
@@ -96,7 +96,7 @@ def tokenizer_with_tags() -> HuggingFaceTokenizer:
     tags = [f"<{slash}{tag}>" for tag in ("think", "search", "information", "answer") for slash in ("", "/")]
     backend.add_special_tokens(["<eos>", "<|im_end|>", *tags])
     eos = backend.token_to_id("<eos>")
-    return HuggingFaceTokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
+    return Tokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
 
 
 def test_styles():

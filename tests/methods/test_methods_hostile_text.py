@@ -15,7 +15,7 @@ from support import tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
-from lcrag.episodes import Completion, EpisodeRecord, GenerationFailure, Observe, Retries, Runner, TranslationFailure
+from lcrag.episodes import Completion, EpisodeRecord, GenerationFailure, Observe, Runner, TranslationFailure
 from lcrag.episodes.chat import Chat, ContextTokenizer
 from lcrag.episodes.programs import RETHINK, TRY_AGAIN, intercepted, is_program, program_name
 from lcrag.episodes.searches import Framed, Information
@@ -29,6 +29,7 @@ from lcrag.methods.r_search import answer_from_evidence, r_search
 from lcrag.methods.rag_r1 import rag_r1
 from lcrag.methods.translate_r1 import translate_and_search, translate_r1
 from lcrag.policy import ChatTemplate
+from lcrag.retries import Patience
 from lcrag.retrieval.passages import Hit
 from lcrag.rewards.text import is_visible
 
@@ -175,7 +176,7 @@ def run(case: Case, world: World, asked: list[str], numbers=range(EPISODES)) -> 
         search=world.search,
         max_tokens=48,
         seed=world.seed,
-        retries=Retries(attempts=1, backoff_seconds=0.0),
+        retries=Patience(attempts=1, first_wait_seconds=0.0),
         translator=world.translate,
         completers={"reader": world.complete},
     )

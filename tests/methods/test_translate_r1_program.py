@@ -15,7 +15,6 @@ from lcrag.episodes import (
     Chat,
     Generate,
     Observe,
-    Retries,
     Retrieve,
     Translate,
     TranslationFailure,
@@ -35,6 +34,7 @@ from lcrag.methods.translate_r1.program import (
     translate_and_search,
     translate_r1,
 )
+from lcrag.retries import Patience
 
 QUESTION = Question(
     id="1", dataset="d", language="qki", text="Vok <b>tep</b> 3?", answers=("4",), extra={"domain": "mathematics"}
@@ -245,7 +245,14 @@ def test_a_translator_that_breaks_is_tried_again_and_fails_alone():
         asked = "Vok tep 3?" if "Vok" in context else "Sim"
         return "4" if "</tool_response>" in context else call(text=asked)
 
-    run = runner(script, context=900, block=200, translator=fragile, max_tokens=120, retries=Retries(2, 0.0))
+    run = runner(
+        script,
+        context=900,
+        block=200,
+        translator=fragile,
+        max_tokens=120,
+        retries=Patience(attempts=2, first_wait_seconds=0.0),
+    )
     broken, fine = run.run([(each, translate_r1(each, wording="atlas"), n) for n, each in enumerate((QUESTION, other))])
     assert broken.failure
     assert fine.failure is None
@@ -255,7 +262,7 @@ def test_a_translator_that_breaks_is_tried_again_and_fails_alone():
 
 
 def test_an_empty_translation_and_one_too_few_are_failures():
-    asked, once = [Translate("a", None, "en"), Translate("b", None, "en")], Retries(1, 0.0)
+    asked, once = [Translate("a", None, "en"), Translate("b", None, "en")], Patience(attempts=1, first_wait_seconds=0.0)
     empty = answer_translations(lambda texts, *_: ["\u200b " if text == "a" else "B" for text in texts], asked, once)
     assert empty == [TranslationFailure("an empty translation"), "B"]
     short = answer_translations(lambda texts, *_: texts[1:], asked, once)

@@ -7,7 +7,7 @@ from support.local_server import served, stand_in_chat
 
 from lcrag.commands.serve import add_translate_route
 from lcrag.data.questions import Question
-from lcrag.episodes import Completion, GenerationFailure, Retries, Translate, TranslationFailure
+from lcrag.episodes import Completion, GenerationFailure, Translate, TranslationFailure
 from lcrag.episodes.runner import answer_translations
 from lcrag.errors import UserError
 from lcrag.models import (
@@ -18,8 +18,8 @@ from lcrag.models import (
     RemoteTranslator,
     TranslationMemory,
 )
+from lcrag.retries import Patience
 from lcrag.retrieval import NoCollections
-from lcrag.retrieval.remote import Patience
 from lcrag.retrieval.service import make_application
 
 QUICK = Patience(attempts=2, first_wait_seconds=0.01, longest_wait_seconds=0.02)
@@ -165,7 +165,9 @@ def test_refusals_are_one_sentence(service, body, status, part):
 def test_a_text_that_fails_does_so_alone(service):
     """A translator that fails is told from a text that it cannot translate."""
     asked = [Translate(text, None, "en") for text in ("a", "broken", "?", "!", "b")]
-    answers = answer_translations(RemoteTranslator(service[1], QUICK), asked, Retries(1, 0.0))
+    answers = answer_translations(
+        RemoteTranslator(service[1], QUICK), asked, Patience(attempts=1, first_wait_seconds=0.0)
+    )
     assert (answers[0], answers[4]) == ("a>en", "b>en")
     assert isinstance(answers[1], GenerationFailure)
     assert "something broke" in answers[1].reason

@@ -11,9 +11,10 @@ from support import tiny_tokenizer
 from support.local_server import served
 
 from lcrag.errors import UserError
+from lcrag.retries import Patience, ServiceUnavailable
 from lcrag.retrieval import EncoderSettings, build_collection, initialise_encoder, load_collections
 from lcrag.retrieval.qdrant import Qdrant, QdrantBackend
-from lcrag.retrieval.remote import Patience, RemoteCollections, ServiceUnavailable
+from lcrag.retrieval.remote import RemoteCollections
 
 QUERIES = ["Text of number 7919", "Title 3", "something else"]
 HASTE = Patience(attempts=2, first_wait_seconds=0.0, longest_wait_seconds=0.0)

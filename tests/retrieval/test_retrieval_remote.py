@@ -21,19 +21,17 @@ from support.scripted_sampler import ScriptedSampler
 from lcrag.data.questions import Question
 from lcrag.episodes import Observe, Outcome, Runner
 from lcrag.episodes.programs import RetrievalFailure, Retrieve
-from lcrag.episodes.runner import Retries, answer_batch
+from lcrag.episodes.runner import answer_batch
 from lcrag.errors import UserError
 from lcrag.models.completers import ChatEndpoint, user_message
 from lcrag.models.translators import RemoteTranslator
+from lcrag.retries import Patience, ServiceRefusal, ServiceUnavailable
 from lcrag.retrieval import Hit, SearchableCollections, build_collection, load_collections, remote
 from lcrag.retrieval.qdrant import Qdrant
 from lcrag.retrieval.remote import (
     LcragService,
-    Patience,
     RemoteCollections,
     SearchR1Servers,
-    ServiceRefusal,
-    ServiceUnavailable,
 )
 from lcrag.retrieval.service import ServiceLimits, make_application
 from lcrag.retrieval.web import SerpApi, WebSearch
@@ -327,7 +325,7 @@ def test_episodes_see_failures_where_they_are():
     """What the policy wrote cannot end a run: its search fails alone."""
     with served(make_application(PretendedCollections(), window_seconds=0)) as url:
         requests = [Retrieve((query,), ("en",), 1) for query in ("a", "break", "b")]
-        first, broken, last = answer_batch(lcrag_service(url).search, requests, Retries(attempts=1))
+        first, broken, last = answer_batch(lcrag_service(url).search, requests, Patience(attempts=1))
     assert [hits[0][0][0].text for hits in (first, last)] == ["a in en,\n0", "b in en,\n0"]
     assert isinstance(broken, RetrievalFailure)
     assert "something broke" in broken.reason
@@ -351,16 +349,14 @@ def run(search):
 
 
 def test_a_restart_costs_retries_and_no_episode(monkeypatch):
-    failed, attempt, collections = threading.Event(), remote.HttpService._once, PretendedCollections()
+    failed, collections = threading.Event(), PretendedCollections()
 
-    def observed(self, *arguments):
-        try:
-            return attempt(self, *arguments)
-        except remote._TemporaryFailure:
+    class Observed(remote.TemporaryFailure):
+        def __init__(self, *arguments, **settings):
+            super().__init__(*arguments, **settings)
             failed.set()
-            raise
 
-    monkeypatch.setattr(remote.HttpService, "_once", observed)
+    monkeypatch.setattr(remote, "TemporaryFailure", Observed)
     patience = Patience(attempts=10_000, first_wait_seconds=0.001, longest_wait_seconds=0.01)
     collections.gate.clear()
     with concurrent.futures.ThreadPoolExecutor() as pool:

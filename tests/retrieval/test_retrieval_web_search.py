@@ -8,8 +8,9 @@ from fastapi.responses import JSONResponse
 from support.local_server import served
 
 from lcrag.errors import UserError
+from lcrag.retries import Patience, ServiceRefusal
 from lcrag.retrieval import Hit
-from lcrag.retrieval.remote import Patience, RemoteCollections, ServiceRefusal
+from lcrag.retrieval.remote import RemoteCollections
 from lcrag.retrieval.web import GoogleCustomSearch, SerpApi, WebSearch
 
 QUICK = Patience(first_wait_seconds=0.001, longest_wait_seconds=0.01, attempts=3)

@@ -5,7 +5,7 @@ import functools
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from lcrag.policy import DecoderConfig, HuggingFaceTokenizer
+from lcrag.policy import DecoderConfig, Tokenizer
 
 SENTENCES = (
     "<search> capital of France</search>",
@@ -28,7 +28,7 @@ def tiny_gemma() -> dict[str, object]:
 
 
 @functools.cache
-def tiny_tokenizer(vocabulary_size: int = 384) -> HuggingFaceTokenizer:
+def tiny_tokenizer(vocabulary_size: int = 384) -> Tokenizer:
     """Returns a byte-level BPE with <eos>, trained on a few sentences in many scripts."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -39,4 +39,4 @@ def tiny_tokenizer(vocabulary_size: int = 384) -> HuggingFaceTokenizer:
     )
     backend.train_from_iterator(SENTENCES * 4, trainer)
     [eos] = backend.encode("<eos>").ids
-    return HuggingFaceTokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
+    return Tokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from prepared_data import prepared
 from tokenizers import AddedToken
 
-from lcrag.policy import ChatTemplate, HuggingFaceTokenizer, load_tokenizer
+from lcrag.policy import ChatTemplate, Tokenizer, load_tokenizer
 from support import tiny_tokenizer
 
 # What the templates of these models write for plain messages.
@@ -80,15 +80,15 @@ DEEPSEEK_R1 = (  # opens a thought, and drops those of earlier turns
 )
 
 
-def chat_model(source: str, specials: str, end: str, **variables) -> HuggingFaceTokenizer:
+def chat_model(source: str, specials: str, end: str, **variables) -> Tokenizer:
     backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str())
     backend.add_special_tokens(specials.split())
     template = ChatTemplate(source, variables)
-    return HuggingFaceTokenizer(backend, (backend.token_to_id(end),), 0, (), template)
+    return Tokenizer(backend, (backend.token_to_id(end),), 0, (), template)
 
 
 @functools.cache
-def chat_models() -> dict[str, HuggingFaceTokenizer]:
+def chat_models() -> dict[str, Tokenizer]:
     """A tokenizer with the template of each family; Qwen's are the published files."""
     return {
         "SmolLM2": chat_model(SMOLLM2, "<|im_start|> <|im_end|>", "<|im_end|>"),
@@ -116,7 +116,7 @@ def folder_of(path, source, control, special=True, **settings):
     return path
 
 
-def qwen(name: str) -> HuggingFaceTokenizer:
+def qwen(name: str) -> Tokenizer:
     folder, source = Path(tempfile.mkdtemp()), prepared("tokenizers/qwen")
     shutil.copy(source / "tokenizer.qwen3.json", folder / "tokenizer.json")
     shutil.copy(source / f"tokenizer_config.{name}.json", folder / "tokenizer_config.json")

@@ -1,15 +1,13 @@
 """A small tokenizer of every family that models use, trained on a few sentences."""
 
 import functools
-import io
 import json
 from collections.abc import Callable
 
-import sentencepiece
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, trainers
 
-from lcrag.policy import HuggingFaceTokenizer, SentencePieceTokenizer, Tokenizer
+from lcrag.policy import Tokenizer
 from support import SENTENCES, tiny_tokenizer
 
 SPECIAL = ("<unk>", "<s>", "</s>")
@@ -17,10 +15,10 @@ _SPACE = "▁"
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def _finished(backend: tokenizers.Tokenizer) -> HuggingFaceTokenizer:
+def _finished(backend: tokenizers.Tokenizer) -> Tokenizer:
     backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in SPECIAL])
     [eos] = backend.encode("</s>", add_special_tokens=False).ids
-    return HuggingFaceTokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
+    return Tokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
 
 
 def _byte_fallback_model() -> models.BPE:
@@ -34,7 +32,7 @@ def _byte_fallback_model() -> models.BPE:
     return models.BPE(vocab=trained["vocab"], merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
 
 
-def llama_2() -> HuggingFaceTokenizer:
+def llama_2() -> Tokenizer:
     """Llama 2, first conversion: a normaliser prepends a space."""
     backend = tokenizers.Tokenizer(_byte_fallback_model())
     backend.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)])
@@ -44,7 +42,7 @@ def llama_2() -> HuggingFaceTokenizer:
     return _finished(backend)
 
 
-def metaspace() -> HuggingFaceTokenizer:
+def metaspace() -> Tokenizer:
     """Llama 2 and Mistral, present conversion: the pre-tokeniser prepends a space."""
     backend = tokenizers.Tokenizer(_byte_fallback_model())
     backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="first", split=False)
@@ -54,7 +52,7 @@ def metaspace() -> HuggingFaceTokenizer:
     return _finished(backend)
 
 
-def gemma() -> HuggingFaceTokenizer:
+def gemma() -> Tokenizer:
     """Gemma: marks spaces and prepends none."""
     backend = tokenizers.Tokenizer(_byte_fallback_model())
     backend.normalizer = normalizers.Replace(" ", _SPACE)
@@ -62,7 +60,7 @@ def gemma() -> HuggingFaceTokenizer:
     return _finished(backend)
 
 
-def unigram() -> HuggingFaceTokenizer:
+def unigram() -> Tokenizer:
     """T5 and XLM-R: Unigram over normalised words, whose pieces include the special tokens."""
     backend = tokenizers.Tokenizer(models.Unigram())
     backend.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("\u200b", "")])
@@ -77,7 +75,7 @@ def unigram() -> HuggingFaceTokenizer:
     return _finished(backend)
 
 
-def word_piece() -> HuggingFaceTokenizer:
+def word_piece() -> Tokenizer:
     """BERT: words and their continuations."""
     backend = tokenizers.Tokenizer(models.WordPiece(unk_token="<unk>"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -88,34 +86,11 @@ def word_piece() -> HuggingFaceTokenizer:
     return _finished(backend)
 
 
-def sentencepiece_model(
-    model_type: str = "bpe",
-    vocabulary_size: int = 400,
-    remove_extra_whitespaces: bool = False,
-    normalisation: str = "identity",
-) -> SentencePieceTokenizer:
-    """A SentencePiece model with byte fallback."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(SENTENCES * 4),
-        model_writer=model,
-        model_type=model_type,
-        vocab_size=vocabulary_size,
-        byte_fallback=True,
-        normalization_rule_name=normalisation,
-        remove_extra_whitespaces=remove_extra_whitespaces,
-        minloglevel=2,
-    )
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    return SentencePieceTokenizer(model.getvalue(), (processor.eos_id(),), processor.eos_id())
-
-
 LOSSLESS: dict[str, Callable[[], Tokenizer]] = {
     "byte-level": tiny_tokenizer,
     "Llama 2": functools.cache(llama_2),
     "Metaspace": functools.cache(metaspace),
     "Gemma": functools.cache(gemma),
-    "SentencePiece": functools.cache(sentencepiece_model),
 }
 LOSSY: dict[str, Callable[[], Tokenizer]] = {
     "Unigram": functools.cache(unigram),

@@ -152,7 +152,7 @@ def test_a_damaged_record_is_one_line_in_every_command(name, content, finished, 
 
 FAILED = " The search failed. No passages could be retrieved.\n"
 BINDINGS = ("train.evaluation=None", "train.episodes_every=1")
-NO_WAIT = ("Runner.retries=@Retries()", "Retries.backoff_seconds=0.0")
+NO_WAIT = ("Runner.retries=@Patience()", "Patience.attempts=3", "Patience.first_wait_seconds=0.0")
 
 
 def episodes_of(output, steps):
