@@ -475,7 +475,9 @@ def description(command: str) -> dict[str, Any]:
             about["memory"]["update_bytes"] = needed = update_bytes(run, given["layout"])
             about["memory"]["peak_bytes"] = peak = peak + sum(needed.values())
             if command == "train" and about["episodes_per_step"] and about["budgets"]["longest_tokens"]:
-                about["step_seconds"] = step_seconds(config, about, needs_reference(given["objective"], None), mesh.size)
+                about["step_seconds"] = step_seconds(
+                    config, about, needs_reference(given["objective"], None), mesh.size
+                )
         if config.compute_dtype == "float32" and mesh.size == 1:  # of a CPU, whose memory is the machine's
             about["memory"] |= {"process_bytes": PROCESS_BYTES, "machine_bytes": memory_bytes()}
             about["memory"]["fits_machine"] = peak + PROCESS_BYTES <= memory_bytes()
@@ -594,13 +596,11 @@ def budgets(method: Method, *, generation: int, context: int, prompt: int | None
     }
 
 
-def step_seconds(
-    config: DecoderConfig, about: Mapping[str, Any], reference: bool, devices: int
-) -> dict[str, float]:
+def step_seconds(config: DecoderConfig, about: Mapping[str, Any], reference: bool, devices: int) -> dict[str, float]:
     """Returns a lower bound of the seconds of a training step on each accelerator whose memory suffices.
 
     All episodes have the longest length. Learning, with the scores of a `reference`, is bounded by operations, and
-    sampling by the bytes of its decode steps, at the rates of data sheets. Padding, recomputation and searches add to it.
+    sampling by the bytes of its decode steps, at the rates of data sheets. Padding, recomputation and searches cost more.
     """
     tokens, episodes = about["budgets"]["longest_tokens"], about["episodes_per_step"]
     turns = 1 + (about["budgets"]["searches"] or 0) + (about["budgets"]["tool_calls"] or 0)
