@@ -474,7 +474,8 @@ def description(command: str) -> dict[str, Any]:
         if command in ("train", "sft"):
             about["memory"]["update_bytes"] = needed = update_bytes(run, given["layout"])
             about["memory"]["peak_bytes"] = peak = peak + sum(needed.values())
-            if command == "train" and about["episodes_per_step"] and about["budgets"]["longest_tokens"]:
+            known = command == "train" and about["episodes_per_step"] and about["budgets"]["longest_tokens"]
+            if known and config.compute_dtype == "bfloat16":  # on accelerators
                 about["step_seconds"] = step_seconds(
                     config, about, needs_reference(given["objective"], None), mesh.size
                 )
@@ -597,10 +598,10 @@ def budgets(method: Method, *, generation: int, context: int, prompt: int | None
 
 
 def step_seconds(config: DecoderConfig, about: Mapping[str, Any], reference: bool, devices: int) -> dict[str, float]:
-    """Returns a lower bound of the seconds of a training step on each accelerator whose memory suffices.
+    """Returns a lower bound of the seconds of a training step on each accelerator that holds what a run keeps.
 
     All episodes have the longest length. Learning, with the scores of a `reference`, is bounded by operations, and
-    sampling by the bytes of its decode steps, at the rates of data sheets. Padding, recomputation and searches cost more.
+    sampling by the bytes of its decode steps, at data sheets' rates. Padding, recomputation and searches cost more.
     """
     tokens, episodes = about["budgets"]["longest_tokens"], about["episodes_per_step"]
     turns = 1 + (about["budgets"]["searches"] or 0) + (about["budgets"]["tool_calls"] or 0)
@@ -612,7 +613,7 @@ def step_seconds(config: DecoderConfig, about: Mapping[str, Any], reference: boo
     return {
         card.name: round(episodes * (flops / card.flops_per_second + moved / card.bytes_per_second) / devices, 1)
         for card in ACCELERATORS
-        if card.memory_bytes >= about["memory"]["peak_bytes"]
+        if card.memory_bytes >= about["memory"]["device_bytes"]
     }
 
 

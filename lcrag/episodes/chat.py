@@ -28,7 +28,7 @@ from lcrag.policy import ChatPrompt, Tokenizer
 from lcrag.policy.tokenizer import CONTROL, QUESTION, REPLY, Conversation, Message
 
 REMEMBERED_TEXTS = 2**16
-# An observation with which templates are tried: it has what they may escape.
+# An observation with which templates are tried: its characters are those that templates may escape.
 _PASSAGE = "<information>\n'Turku' & \"Åbo\": in Finland.\n</information>"
 
 

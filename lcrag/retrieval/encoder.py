@@ -610,7 +610,7 @@ class Encoder:
 
 
 def _fields(config: EncoderConfig) -> dict[str, Any]:
-    """Returns the fields of a configuration; dense layers only if there are any, as before there were any."""
+    """Returns the fields of a configuration; dense layers only if there are any, so that older folders keep theirs."""
     return {name: value for name, value in dataclasses.asdict(config).items() if name != "dense" or value}
 
 

@@ -465,7 +465,7 @@ def _retrieve(
     try:
         return response, hits_of(response.content, [language for _, language in pairs], k)
     except ServiceRefusal as error:
-        raise ServiceRefusal(f"{service.name} answers without meaning: {error}") from error
+        raise ServiceRefusal(f"{service.name} does not answer as a search service does: {error}") from error
     except ValueError as error:
         raise UserError(f"{service.name} does not implement the /retrieve API ({error}): check its address") from error
 

@@ -574,9 +574,9 @@ def _split(key: str) -> tuple[str, str, str]:
 
 
 def check_named(*functions: str) -> dict[str, list[tuple[str, Any]]]:
-    """Checks before anything is built that no binding of the command line is of something that nothing names.
+    """Checks, before anything is built, that something in the configuration uses every binding of the command line.
 
-    What `functions` take is named by their bindings, and what this takes by its own bindings. `check_used` is exact,
+    The bindings of `functions`, and of what these name in turn, count as used. `check_used` is exact,
     but only after everything is built. Returns all that is named, with the parameters and values that are bound.
     """
     config = gin.config_str()

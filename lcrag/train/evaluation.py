@@ -152,7 +152,7 @@ class Evaluation:
         return tuple(asked) if self.seen_languages is None else self.seen_languages
 
     def is_done(self, folder: pathlib.Path, label: str) -> bool:
-        """Whether a folder has all answers of the policy with a label, in the eyes of the writing process."""
+        """Whether a folder has all answers of the policy with a label, as the writing process finds it."""
         return _writer_finds(answers_path(folder, label, *run) for run in self.decodings.items())
 
     def run_before(self, folder: pathlib.Path, rollouts: Rollouts, params: Any, *, seed: int, console: Console) -> None:

@@ -125,7 +125,7 @@ def train(
         if evaluation is not None and first == 0:
             evaluation.run_before(run.path, rollouts, learner.params, seed=seed, console=console)
 
-        # --- What surrounds the steps: checkpoints and signals, the log, the console, and sampling one step ahead.
+        # --- Checkpoints and signals, the log, the console, and sampling one step ahead.
         saved = entered.enter_context(StepCheckpoints(checkpoints, lambda: trained.state, first))
         log = entered.enter_context(run.metrics(first - 1, trackers))
         display = entered.enter_context(

@@ -1,4 +1,4 @@
-"""What surrounds the steps of a training: checks before, metrics and checkpoints between.
+"""Checks before the first step of a training, and metrics and checkpoints of its steps.
 
 Metrics have their names in `metrics.jsonl`. Model FLOPs utilisation (Chowdhery et al., 2022, PaLM, appendix B) is
 operations by formula / seconds / peak rate: padding, recomputation, compilation and waiting lower it. If the peak rate

@@ -19,6 +19,7 @@ from lcrag.commands.describe import (
     shown,
     source_text,
     stated,
+    step_seconds,
     value_of,
 )
 from lcrag.config import configure
@@ -28,6 +29,8 @@ from lcrag.files import WEIGHTS
 from lcrag.learning import PolicyGradient
 from lcrag.main import run
 from lcrag.policy import make_mesh
+from lcrag.policy.config import ACCELERATORS, accelerator_named
+from lcrag.policy.parameters import decode_bytes, forward_flops, update_flops
 from lcrag.retrieval.collections import META
 from lcrag.train.method import Method
 
@@ -348,6 +351,25 @@ def test_nothing_is_claimed_of_a_program_of_ones_own(capsys):
     method = Method(name="own", program=look_up, reward=lambda episodes: {})
     found = budgets(method, generation=10, context=100, prompt=5)
     assert [found[name] for name in ("searches", "longest_tokens", "fits_context")] == [None] * 3
+
+
+def test_the_seconds_of_a_step_are_bounded_by_its_operations_and_bytes():
+    assert {"h100", "h200"} <= set(of_paper("LcRL")["step_seconds"]) <= {card.name for card in ACCELERATORS}
+    about = {
+        "budgets": {"longest_tokens": 100, "searches": 1, "tool_calls": None, "generation_tokens": 20},
+        "episodes_per_step": 8, "updates_per_step": 2, "episodes_per_update": 4.0,
+        "sampling": {"slots": 4}, "memory": {"device_bytes": 100 * 2**30},
+    }  # fmt: skip
+    config = Plan("train").config
+    seconds = step_seconds(config, about, reference=True, devices=1)
+    assert set(seconds) == {"h200"}  # the others have less memory
+    sizes = {"attended": 50.5, "unembedded": 40}
+    card = accelerator_named("h200")
+    flops = 8 * (update_flops(config, 100, **sizes) + 2 * forward_flops(config, 100, **sizes))
+    steps = 8 / 4 * 40  # of decoding, each of which reads all parameters
+    least = flops / card.flops_per_second + steps * decode_bytes(config, 4, 50) / card.bytes_per_second
+    assert seconds["h200"] == pytest.approx(least, abs=0.06)
+    assert step_seconds(config, about, reference=True, devices=8)["h200"] < seconds["h200"]
 
 
 @pytest.mark.parametrize(("command", "remat"), [("train", "none"), ("train", "full"), ("sft", "none")])

@@ -524,7 +524,7 @@ async def fill_quotas(
     Args:
       attempts: Maximum attempts per place.
       width: Maximum concurrent attempts of a quota.
-      seen: Hears of every attempt whether it filled its place.
+      seen: Called after every attempt with whether it filled its place.
     """
 
     async def attempt(quota: Quota, versions: Coupled) -> Sequence[Attempt]:
