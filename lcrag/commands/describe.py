@@ -691,7 +691,7 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
         unknown = {key: "not known" for key in UNKNOWN_OF_ONES_OWN if short.get(key, "") is None}
         budgeted[name] = short | unknown
     groups["Memory of each device, bounded by formula; `lcrag compile` asks XLA"] = about["memory"] or {}
-    groups["Seconds of a step, at least: the longest episodes, at data sheets' rates"] = about["step_seconds"] or {}
+    groups["Seconds of a step, at least, by data sheets"] = {"with the longest episodes": about["step_seconds"]}
     of_data = ("dataset", "questions", "languages")
     groups["Questions"] = {
         source["source"]: "absent" if source["absent"] else {name: source.get(name) for name in of_data}
