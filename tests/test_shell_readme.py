@@ -23,7 +23,7 @@ RUN_AS_A_WHOLE = ("docs/tutorial.md", "docs/your_model.md", "docs/your_method.md
 FENCES = re.compile(r"(?:<!-- (?P<note>[^>]*) -->\n)? *```(?P<language>\w+)\n(?P<code>.*?) *```", re.DOTALL)
 BLOCKS = [(page, *block) for page, text in TEXTS.items() for block in FENCES.findall(text)]
 OTHER_PROGRAMS = ("git", "pip", "tensorboard", "cd", "curl", "gcloud", "source", "wikiextractor")
-WRITING = ("train", "sft", "evaluate", "curate", "index", "export", "build")
+WRITING = ("train", "sft", "evaluate", "curate", "index", "export")
 
 
 def commands_of(language, code):

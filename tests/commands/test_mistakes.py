@@ -130,7 +130,7 @@ MISTAKES = [
 
 # One for each place in which the commands differ: gin or not, a run's folder or any.
 WRITING = ["train", "sft", "evaluate", "curate selection", "index fi", "export run", "report run", "view run",
-           "study lcrl", "compile", "benchmark", "build"]  # fmt: skip
+           "study lcrl", "compile", "benchmark"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,8 @@ PLACES = ("good.jsonl", "good.jsonl/out", "n" * 256, "new/" + "語" * 86, "/proc
 
 
 @pytest.mark.parametrize(
-    ("line", "place"), [*zip(WRITING, PLACES * 2, strict=True), *(("train", place) for place in PLACES[1:])]
+    ("line", "place"),
+    [*zip(WRITING, (PLACES * 2)[: len(WRITING)], strict=True), *(("train", place) for place in PLACES[1:])],
 )
 def test_a_folder_that_cannot_be_written(line, place, folder, monkeypatch, capfd):
     """A file, names that are too long, and file systems and folders that refuse."""

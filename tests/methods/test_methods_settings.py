@@ -32,17 +32,26 @@ def settings(name, *inner):
     return program_settings(found["programs"][inner[0]]) if inner else found
 
 
-def test_a_macro_sets_every_program():
+# The file that binds a program's settings to the macros, if it is not that of a baseline of the program's name.
+FILES = {"direct_inference": "baselines/direct.gin", "answer_from_evidence": "r_search/answer_from_evidence.gin"}
+FILES["hierarchical_search"] = "lcrl/paper.gin"
+FILES |= {name: f"{name}/paper.gin" for name in ("r_search", "rag_r1", "globalrag", "translate_r1")}
+
+
+@pytest.mark.parametrize("name", sorted(TAKEN.keys() - {"translate_and_search", "golden_trajectory"}))
+def test_a_macro_sets_every_program(name):
     values = {"budget": 7, "passages": 8, "observation_tokens": 9, "invalid_limit": 6, "wording": "atlas"}
-    macros = (f"{name.upper()} = {value!r}" for name, value in values.items())
-    configured("lcrl/paper.gin", bindings=(*macros, "answer_from_evidence.searcher = None"))
-    for name, taken in TAKEN.items():
-        bound = settings(name)
-        assert {shared: bound[shared] for shared in SHARED if shared in bound} == {
-            shared: values[shared] for shared in taken
-        }, name
-    configured("lcrl/paper.gin", bindings=["rag.passages = 9"])  # a program's own binding wins
-    assert (settings("rag")["passages"], settings("ircot")["passages"]) == (9, 3)
+    macros = [f"{macro.upper()} = {value!r}" for macro, value in values.items()]
+    file = FILES.get(name, f"baselines/{name}.gin")
+    files = (file,) if file.endswith("paper.gin") else ("lcrl/paper.gin", file)
+    configured(*files, bindings=macros)
+    bound = settings(name)
+    assert {shared: bound[shared] for shared in SHARED if shared in bound} == {
+        shared: values[shared] for shared in TAKEN[name]
+    }
+    if "passages" in TAKEN[name]:  # a program's own binding wins
+        configured(*files, bindings=[f"{name}.passages = 9"])
+        assert settings(name)["passages"] == 9
 
 
 def test_a_recorded_configuration_gives_the_same_settings():

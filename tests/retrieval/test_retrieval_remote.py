@@ -164,13 +164,15 @@ def test_it_comes_back_to_a_service_that_is_out_for_a_while():
     ("after", "when"),
     [
         ("3600", "in 3,600 seconds"),
-        (email.utils.format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)), "in 86,"),
+        ("a date", "in 86,"),
         ("", "again later"),
         ("soon", "again later"),
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_service_is_no_wrong_address(status, after, when):
+    if after == "a date":
+        after = email.utils.format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1))
     with scripted((status, {"retry-after": after}, {"detail": "quota"})) as (url, asked):
         with pytest.raises(ServiceUnavailable, match=f"status {status}: quota.*{when}") as caught:
             search_r1(url).search(["a"], ["en"], 1)
