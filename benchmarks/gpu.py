@@ -5,6 +5,7 @@
 Random weights of Qwen2.5-3B's shape are drawn on the device, in bfloat16 or, where they are learned, with float32
 masters; nothing is read from disk. Each stage ends in rows, which are printed and appended to a file at once, so that a
 run that is cut keeps them. `--tiny` runs everything in a minute on CPUs, at sizes whose figures mean nothing.
+Only that has run so far.
 
 - parity: the shipped policy's greedy tokens and log-probabilities on the card, in float32 and bfloat16, compared with
   float32 on the CPU, and the sampler's log-probabilities with the trainer's.
