@@ -35,15 +35,18 @@ def measured(row: dict[str, str]) -> str:
 
 
 def table(rows: list[dict[str, str]]) -> Iterator[str]:
-    """One table for each commit in which predictions were written; a claim that all its rows share is its title."""
+    """The table of a study, with a line before the predictions of each commit; a claim that they share is named."""
+    columns = ["quantity", "expected", "result", "verdict"][: 4 if any(row["result"] for row in rows) else 2]
+    yield f"\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"
     for (date, commit), group in itertools.groupby(rows, lambda row: (row["date"], row["commit"])):
         written = list(group)
         (claim, *others) = {row["claim"] for row in written}
-        title = f"; {claim}" if claim and not others else ""
-        yield f"\nWritten on {date}, commit `{commit}`{title}:\n\n"
-        yield "| quantity | expected | result | verdict |\n|---|---|---|---|\n"
+        title = f", {claim}" if claim and not others else ""
+        yield f"| *{date}, `{commit}`{title}* |\n"
         for row in written:
-            yield f"| {row['quantity']} | {row['expected']} | {measured(row)} | {row['verdict']} |\n"
+            expected = re.sub("(.*) to (.*)", r"[\1, \2]", row["expected"])
+            cells = row | {"expected": expected, "result": measured(row)}
+            yield f"| {' | '.join(cells[column] for column in columns)} |\n".replace("|  ", "| ")
     yield "\n"
 
 
@@ -66,18 +69,16 @@ def test_verdicts_agree_with_the_numbers(name):
         low, high = float(bounds[1] or bounds[3] or -math.inf), float(bounds[2] or bounds[4] or math.inf)
         values, widths = numbers(row["result"]), numbers(row["interval"])
         assert bool(row["verdict"]) == bool(row["result"]), row
+        (word, place) = re.fullmatch("(confirmed|refuted|undecided)?(?:, )?(.*)", row["verdict"]).groups()
         if values:
-            places = ["below" if value < low else "above" if value > high else "in" for value in values]
-            place = places[0] if len(set(places)) == 1 else " / ".join(places)
-            assert row["verdict"].rpartition(", ")[2] == place, row
+            places = ["below" if value < low else "above" if value > high else "within" for value in values]
+            assert (place or "within") == (places[0] if len(set(places)) == 1 else " / ".join(places)), row
         pairs = list(zip(values, widths, strict=True)) if widths else []
-        shown = [value * (low + high) > 0 and abs(value) > width for value, width in pairs]
+        confirmed = [value * (low + high) > 0 and abs(value) > width for value, width in pairs]
         refuted = [abs(value) > width and (value - width > high or value + width < low) for value, width in pairs]
-        verdict = row["verdict"].rpartition(", ")[0]
-        assert verdict in ("", "shown", "refuted", "not decided"), row
-        assert verdict != "shown" or all(shown), row
-        assert verdict != "refuted" or all(refuted), row
-        assert verdict != "not decided" or not (all(shown) or all(refuted)), row
+        assert word != "confirmed" or all(confirmed), row
+        assert word != "refuted" or all(refuted), row
+        assert word != "undecided" or not (all(confirmed) or all(refuted)), row
 
 
 if __name__ == "__main__":
