@@ -29,15 +29,16 @@ def numbers(cell: str) -> list[float]:
 
 
 def measured(row: dict[str, str]) -> str:
+    """The values with their intervals, and the verdict."""
     values, widths = row["result"].split(" / "), row["interval"].split(" / ")
     pairs = itertools.zip_longest(values, widths, fillvalue="")
-    return " / ".join(f"{value} ±{width}" if width else value for value, width in pairs)
+    text = " / ".join(f"{value} ±{width}" if width else value for value, width in pairs)
+    return f"{text}: {row['verdict']}" if text else ""
 
 
 def table(rows: list[dict[str, str]]) -> Iterator[str]:
     """The table of a study, with a line before the predictions of each commit; a claim that they share is named."""
-    columns = ["quantity", "expected", "result", "verdict"][: 4 if any(row["result"] for row in rows) else 2]
-    yield f"\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"
+    yield "\n| quantity | expected | result |\n|---|---|---|\n"
     for (date, commit), group in itertools.groupby(rows, lambda row: (row["date"], row["commit"])):
         written = list(group)
         (claim, *others) = {row["claim"] for row in written}
@@ -45,8 +46,7 @@ def table(rows: list[dict[str, str]]) -> Iterator[str]:
         yield f"| *{date}, `{commit}`{title}* |\n"
         for row in written:
             expected = re.sub("(.*) to (.*)", r"[\1, \2]", row["expected"])
-            cells = row | {"expected": expected, "result": measured(row)}
-            yield f"| {' | '.join(cells[column] for column in columns)} |\n".replace("|  ", "| ")
+            yield f"| {row['quantity']} | {expected} | {measured(row)} |\n"
     yield "\n"
 
 
