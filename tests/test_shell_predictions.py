@@ -14,7 +14,7 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "lab" / "predictions.md"
 FILES = {path.name: path for path in sorted(PAGE.with_suffix("").glob("*.tsv"))}
-BLOCK = re.compile(r"(<!-- (\S+\.tsv): begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!--(\S+\.tsv)-->\n).*?(<!--end-->)", re.DOTALL)
 NUMBER = r"[-+]?\d+(?:\.\d+)?"
 
 
