@@ -14,7 +14,7 @@ import pytest
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "lab" / "predictions.md"
 FILES = {path.name: path for path in sorted(PAGE.with_suffix("").glob("*.tsv"))}
-BLOCK = re.compile(r"(<!-- (\S+\.tsv): begin -->\n).*?(<!-- \2: end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!--(\S+\.tsv)-->\n).*?(<!--end-->)", re.DOTALL)
 NUMBER = r"[-+]?\d+(?:\.\d+)?"
 
 
@@ -29,21 +29,24 @@ def numbers(cell: str) -> list[float]:
 
 
 def measured(row: dict[str, str]) -> str:
+    """The values with their intervals, and the verdict."""
     values, widths = row["result"].split(" / "), row["interval"].split(" / ")
     pairs = itertools.zip_longest(values, widths, fillvalue="")
-    return " / ".join(f"{value} ±{width}" if width else value for value, width in pairs)
+    text = " / ".join(f"{value} ±{width}" if width else value for value, width in pairs)
+    return f"{text}: {row['verdict']}" if text else ""
 
 
 def table(rows: list[dict[str, str]]) -> Iterator[str]:
-    """One table for each commit in which predictions were written; a claim that all its rows share is its title."""
+    """The table of a study, with a line before the predictions of each commit; a claim that they share is named."""
+    yield "\n| quantity | expected | result |\n|---|---|---|\n"
     for (date, commit), group in itertools.groupby(rows, lambda row: (row["date"], row["commit"])):
         written = list(group)
         (claim, *others) = {row["claim"] for row in written}
-        title = f"; {claim}" if claim and not others else ""
-        yield f"\nWritten on {date}, commit `{commit}`{title}:\n\n"
-        yield "| quantity | expected | result | verdict |\n|---|---|---|---|\n"
+        title = f", {claim}" if claim and not others else ""
+        yield f"| *{date}, `{commit}`{title}* |\n"
         for row in written:
-            yield f"| {row['quantity']} | {row['expected']} | {measured(row)} | {row['verdict']} |\n"
+            expected = re.sub("(.*) to (.*)", r"[\1, \2]", row["expected"])
+            yield f"| {row['quantity']} | {expected} | {measured(row)} |\n"
     yield "\n"
 
 
@@ -66,18 +69,16 @@ def test_verdicts_agree_with_the_numbers(name):
         low, high = float(bounds[1] or bounds[3] or -math.inf), float(bounds[2] or bounds[4] or math.inf)
         values, widths = numbers(row["result"]), numbers(row["interval"])
         assert bool(row["verdict"]) == bool(row["result"]), row
+        (word, place) = re.fullmatch("(confirmed|refuted|undecided)?(?:, )?(.*)", row["verdict"]).groups()
         if values:
-            places = ["below" if value < low else "above" if value > high else "in" for value in values]
-            place = places[0] if len(set(places)) == 1 else " / ".join(places)
-            assert row["verdict"].rpartition(", ")[2] == place, row
+            places = ["below" if value < low else "above" if value > high else "within" for value in values]
+            assert (place or "within") == (places[0] if len(set(places)) == 1 else " / ".join(places)), row
         pairs = list(zip(values, widths, strict=True)) if widths else []
-        shown = [value * (low + high) > 0 and abs(value) > width for value, width in pairs]
+        confirmed = [value * (low + high) > 0 and abs(value) > width for value, width in pairs]
         refuted = [abs(value) > width and (value - width > high or value + width < low) for value, width in pairs]
-        verdict = row["verdict"].rpartition(", ")[0]
-        assert verdict in ("", "shown", "refuted", "not decided"), row
-        assert verdict != "shown" or all(shown), row
-        assert verdict != "refuted" or all(refuted), row
-        assert verdict != "not decided" or not (all(shown) or all(refuted)), row
+        assert word != "confirmed" or all(confirmed), row
+        assert word != "refuted" or all(refuted), row
+        assert word != "undecided" or not (all(confirmed) or all(refuted)), row
 
 
 if __name__ == "__main__":

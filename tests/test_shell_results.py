@@ -65,12 +65,7 @@ TABLES = (
         header="| | seeds | all | zero-shot",
         records="lcrl_tables",
         decoding="greedy",
-        rows={
-            "direct inference": "Direct inference",
-            "LcRL before training (the initial policy)": "LcRL before training",
-            "LcRL w/o Lc rollout (two samples a prompt)": "LcRL w/o Lc rollout",
-            "LcRL w/o c3 recall": "LcRL w/o c3Recall",
-        },
+        rows={"LcRL w/o c3 recall": "LcRL w/o c3Recall"},
         columns=LCRL_COLUMNS,
     ),
     Shown(
@@ -108,7 +103,7 @@ TABLES = (
         decoding="sampled",
         rows={
             "single query": "RAG-R1, single query",
-            "w/o RL (where RAG-R1 begins)": "RAG-R1 w/o RL",
+            "w/o RL": "RAG-R1 w/o RL",
             "w/o selection": "RAG-R1 w/o selection",
             "w/o SFT": "RAG-R1 w/o SFT",
             "from long SFT": "RAG-R1 from long SFT",
@@ -146,19 +141,12 @@ TABLES = (
         decoding="greedy",
         rows={
             "R-Search": ("before training", "R-Search"),
-            "by PPO; prompts, averaging of the loss and the missing KL term are those of the first row": (
-                "before training",
-                "R-Search with PPO",
-            ),
-            "evidence written and judged, not rewarded": ("before training", "R-Search, evidence not rewarded"),
-            "evidence written, answer rewarded only": ("before training", "R-Search, answer rewarded only"),
+            "by PPO": ("before training", "R-Search with PPO"),
+            "evidence not rewarded": ("before training", "R-Search, evidence not rewarded"),
+            "answer rewarded only": ("before training", "R-Search, answer rewarded only"),
             "without evidence": ("R-Search w/o evidence, before training", "R-Search w/o evidence"),
-            "Search-R1 in the question's collection, from the same initial policy": (
-                "R-Search w/o evidence, before training",
-                "Search-R1",
-            ),
-            "from long SFT (before: long SFT)": ("R-Search from long SFT, before training", "R-Search from long SFT"),
-            "RAG, by the policy that ships with the atlas": "RAG",
+            "Search-R1": ("R-Search w/o evidence, before training", "Search-R1"),
+            "from long SFT": ("R-Search from long SFT, before training", "R-Search from long SFT"),
         },
         columns={
             2: Column("squad_f1", ALL, 100, every=True),

@@ -16,8 +16,6 @@ from lcrag.commands.describe import (
     budgets,
     description,
     plain,
-    shown,
-    source_text,
     stated,
     step_seconds,
     value_of,
@@ -225,16 +223,11 @@ def test_a_papers_file_agrees_with_its_table(method):
 
 
 @pytest.mark.parametrize("method", PAPERS)
-def test_a_page_shows_where_its_settings_differ_from_the_paper(method, request):
+def test_a_page_names_the_settings_that_differ_from_the_paper(method, request):
     page = (request.config.rootpath / "docs" / "methods" / f"{FOLDERS[method]}.md").read_text(encoding="utf-8")
-    expected = []
-    for row in PAPERS[method]:
-        if "ours" in row or ("code" in row and row["paper"] not in SILENT):
-            ours = shown(row["ours"]) if "ours" in row else ""
-            cells = f"`{row['setting']}`", source_text(row), row.get("section", ""), ours, row.get("why", "")
-            expected.append(f"| {' | '.join(cells)} |")
-    table = page.partition("<!-- paper settings: begin -->")[2].partition("<!-- paper settings: end -->")[0]
-    assert table.strip().splitlines()[2:] == expected
+    stated_by_others = (row for row in PAPERS[method] if row["paper"] not in SILENT or "code" in row)
+    *names, last = [f"`{row['setting']}`" for row in stated_by_others if "ours" in row]
+    assert f"It differs in {', '.join(names)} and {last}." in " ".join(page.split())
 
 
 def test_values_are_found_by_name():
