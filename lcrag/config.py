@@ -27,6 +27,7 @@ from lcrag.errors import TRAIL, AbsentError, UserError, check_type, closest, one
 from lcrag.runs.folder import Macro, expect_used, parse_statements
 
 PACKAGE = Path(__file__).resolve().parent
+DEFAULTS = "defaults.gin"  # among the configurations that come with lcrag; see there
 NO_VALUE = re.compile(
     r"(?P<function>\w+)(\.__init__)?\(\) missing \d+ required [a-z-]+ arguments?: (?P<parameters>.*)"
     rf"(?s:.*?){TRAIL} '(?P<name>[^']+)' \((?P<called>.*)\)"
@@ -151,7 +152,7 @@ def _default(parameter: inspect.Parameter) -> str:
 
 
 def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be_used: Sequence[str] = ()) -> None:
-    """Parses files and bindings, in this order, into gin's configuration, which it replaces.
+    """Parses files and bindings, in this order, after `defaults.gin`, into gin's configuration, which it replaces.
 
     Args:
       gin_files: Values of `--gin_file`.
@@ -160,6 +161,7 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
     """
     register()
     gin.clear_config()
+    gin.parse_config_file(str(packaged_folder() / DEFAULTS))
     parsed = []
     for name in gin_files:
         with as_sentence(f"--gin_file={name}"):

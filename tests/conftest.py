@@ -1,5 +1,6 @@
 """Every test runs on the CPU, on eight pretended devices, with shapes and types checked, and leaves gin as it was."""
 
+import ctypes
 import gc
 import os
 import signal
@@ -32,6 +33,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import annotation_checks  # noqa: E402
 import gin  # noqa: E402
 import hypothesis  # noqa: E402
+import jax  # noqa: E402
 import pytest  # noqa: E402
 
 annotation_checks.install()
@@ -65,6 +67,21 @@ def forgotten_configuration():
     gin.clear_config()
     if used := sys.modules.get("lcrag.runs.folder"):
         used.expect_used(())
+
+
+LARGE_BYTES = 1.5e9  # of a process of the suite: with the programs of the largest file it stays below 2.5 GB
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgotten_programs():
+    """A large process forgets its compiled programs after a file: few are another file's, and all together are 3 GB."""
+    yield
+    resident = Path("/proc/self/statm")
+    if resident.exists() and int(resident.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > LARGE_BYTES:
+        jax.clear_caches()
+        if slots := sys.modules.get("lcrag.sampling.slots"):
+            slots.compiled_functions.cache_clear()
+        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps the many small pieces otherwise
 
 
 @pytest.fixture(scope="session")

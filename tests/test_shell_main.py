@@ -171,7 +171,7 @@ def test_help_names_the_experiments_of_the_command_on_one_screen(capsys, monkeyp
 def test_every_experiment_is_of_some_command_and_says_what_it_is():
     shown = {name for command, settings in COMMANDS.items() for name in experiments(command, settings.marks)}
     complete = {name for name in packaged_names() if "/" not in name or name.endswith(("paper.gin", "atlas.gin"))}
-    assert complete - shown == {"wiring.gin", "data/atlas.gin"}  # parts of experiments
+    assert complete - shown == {"wiring.gin", "defaults.gin", "data/atlas.gin"}  # parts of experiments
     for name in packaged_names():
         assert (packaged_folder() / name).read_text().startswith("# "), f"{name}: `lcrag list` shows the first line"
 

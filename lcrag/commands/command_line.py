@@ -95,7 +95,7 @@ COMMANDS = {
         switches=SKIP_BAD_ROWS,
         shared=True,
         builds=True,
-        marks=("sft.policy", "sft.rows", "Method.program"),
+        marks=("train.policy", "sft.rows", "Method.program"),
     ),
     "evaluate": Command(
         function="lcrag.commands.evaluate:evaluate",
@@ -116,7 +116,7 @@ COMMANDS = {
         details="Without QUESTION it prompts for questions until Ctrl-D, or answers every line of a pipe:\n"
         "lcrag sample --gin_file=quickstart.gin < questions.txt. Each question is a separate episode.",
         builds=True,
-        marks=("sample.policy", "Method.program"),
+        marks=("evaluate.policy", "Method.program"),
     ),
     "study": Command(
         function="lcrag.commands.study:study",
@@ -195,7 +195,7 @@ COMMANDS = {
         marks=("index.length",),
         details='Name the sources with --gin.index.sources=\'{"fi": "wikipedia/20231101.fi"}\', and\n'
         "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
-        "passages are not embedded again. Judgements (judgements/*.gin) measure the retrieval at the end.",
+        "passages are not embedded again. index.judgements measures the retrieval at the end.",
         switches=SKIP_BAD_ROWS,
     ),
     "curate": Command(
@@ -218,7 +218,7 @@ COMMANDS = {
         summary="Whether a training fits the memory of some devices, present or not",
         words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
         gin_file="compile.gin",
-        marks=("compile.objective", "Method.program"),
+        marks=("train.objective", "Method.program"),
         options={"--topology": "compile.topology"},
         details="Compiles from a configuration, without weights, for a TPU slice that need not be there (v5e:4x4,\n"
         "v5p:2x2x4, ...; pip install 'lcrag[tpu]') or, without a topology, for the devices present.\n"
@@ -229,7 +229,7 @@ COMMANDS = {
         summary="Speed of appending, decoding and learning on the devices present, compared with a lower bound",
         words="[--check=FILE]",
         gin_file="quickstart.gin",
-        marks=("compile.objective", "Method.program"),
+        marks=("train.objective", "Method.program"),
         continues=False,
         options={"--check": "benchmark.check"},
         details="Takes the configuration of a training, without weights: parameters are random. Writes benchmark.json\n"

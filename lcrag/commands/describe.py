@@ -402,7 +402,7 @@ def description(command: str) -> dict[str, Any]:
                 about["opening"] = "\n\n".join(str(text) for text in (first.system, first.text) if text)
                 if TRANSLATION in first.tools and runner["translator"] is None:
                     unset = "the program offers translation, but Runner.translator is not set"
-                    parts.lacking[f"{unset}: add a file of gin/translator"] = None
+                    parts.lacking[f"{unset}: add --gin_file=translate_r1/translator.gin"] = None
         about["evaluated_program"] = about["evaluated_program"] or about["program"]
 
     # --- Prompts and episodes of a step, or of a whole evaluation, and learning.

@@ -407,7 +407,7 @@ def english_collections(
             if not of_set:
                 raise UserError(
                     f"{name} comes without paragraphs in {', '.join(splits)}: search Wikipedia for its questions"
-                    " instead, with --gin_file=retrieval/service.gin"
+                    " instead, with --gin.COLLECTIONS='@remote_collections()'"
                 )
             by_id |= {passage.id: passage for passage in of_set}
     passages = list(by_id.values())

@@ -323,7 +323,7 @@ class Runner:
         if self.translator is None:
             raise UserError(
                 f"the program of {episode.name} lets the policy translate, but the runner has no translator: bind"
-                " Runner.translator, with a file of gin/translator for example"
+                " Runner.translator, with --gin_file=translate_r1/translator.gin for example"
             )
 
     def _serve(

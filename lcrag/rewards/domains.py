@@ -712,7 +712,7 @@ def domain_reward(judge: Judge | None = None, retries: int = RETRIES, stand_in: 
         if domain in JUDGED and judge is None and not stand_in:
             raise UserError(
                 f"the question {name} is of the domain {domain}, which a judge scores, and domain_reward.judge is not"
-                " set: add --gin_file=judge/endpoint.gin or judge/local.gin, or set domain_reward.stand_in to True"
+                " set: add --gin_file=translate_r1/judge.gin, or set domain_reward.stand_in to True"
             )
         if domain == "instruction_following":
             read_constraints(known.get("constraints"), name)

@@ -260,7 +260,7 @@ def check_settings(given: Mapping[str, Any], temperature: float) -> None:
     if staleness and given["objective"].importance_cap is None:
         raise UserError(
             f"train.staleness is {staleness}, so episodes are of an older policy than the one that learns from them,"
-            " which only a correction makes right: add --gin_file=objective/importance_correction.gin, or set it to 0"
+            " which only a correction makes right: add --gin.PolicyGradient.importance_cap=2.0, or set it to 0"
         )
     if staleness and jax.process_count() > 1 and given["lanes"].count == 1:
         raise UserError(

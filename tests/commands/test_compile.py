@@ -192,8 +192,7 @@ def test_accelerators_are_identified(kind, name):
 
 
 MODELS = {"qwen2_5_3b": 3_085_938_688, "qwen3_4b": 4_022_468_096, "qwen3_8b": 8_190_735_360,
-          "llama3_2_3b": 3_212_749_824, "llama3_1_8b": 8_030_261_248, "gemma3_270m": 268_098_176,
-          "gemma3_1b": 999_885_952, "gemma3_4b": 3_880_263_168}  # fmt: skip
+          "qwen2_5_7b": 7_615_616_512}  # fmt: skip
 PLATFORMS = [("tpu_v5e_16", "qwen2_5_3b", 16), ("tpu_v5p_64", "qwen3_8b", 64), ("h200", "qwen2_5_3b", 1),
              ("h100_8", "qwen2_5_3b", 8), ("gpu_80gb", "qwen2_5_3b", 1), ("tpu_v5e_8", "qwen2_5_3b", 8)]  # fmt: skip
 
@@ -201,10 +200,7 @@ PLATFORMS = [("tpu_v5e_16", "qwen2_5_3b", 16), ("tpu_v5p_64", "qwen3_8b", 64), (
 @pytest.mark.parametrize("name", MODELS)
 def test_models_have_as_many_parameters_as_published(name):
     configure([f"model/{name}.gin"], ())
-    config = gin.get_configurable("DecoderConfig")()
-    assert parameter_count(config) == MODELS[name]
-    assert (config.rope_scaling is not None) == (name.startswith("llama") or name == "gemma3_4b")
-    assert (config.sliding_window is not None) == name.startswith("gemma")
+    assert parameter_count(gin.get_configurable("DecoderConfig")()) == MODELS[name]
 
 
 @pytest.mark.parametrize(("platform", "model", "devices"), PLATFORMS)

@@ -196,7 +196,7 @@ def test_a_method_without_collections_searches_none():
 
 def test_the_judge_of_translate_r1_is_a_difference_until_it_is_named_and_its_domains_are_refused(tmp_path):
     judge = ["judge/EndpointCompleter.model = 'a judge'"]
-    for files, bindings, value in (((), [], None), (("judge/endpoint.gin",), judge, "@CompletionJudge()")):
+    for files, bindings, value in (((), [], None), (("translate_r1/judge.gin",), judge, "@CompletionJudge()")):
         differing = {row["setting"]: row for row in of_paper("Translate-R1", *files, bindings=bindings)["differences"]}
         assert differing["domain_reward.judge"]["value"] == value
         assert "domain_reward.stand_in" not in differing
@@ -206,7 +206,7 @@ def test_the_judge_of_translate_r1_is_a_difference_until_it_is_named_and_its_dom
     with pytest.raises(UserError, match="domain summarisation, which a judge scores"):
         of_paper("Translate-R1", bindings=own)
     own += ["train.questions_per_step = 1", "Evaluation.allow_overlap = True"]
-    of_paper("Translate-R1", "judge/endpoint.gin", bindings=[*judge, *own])
+    of_paper("Translate-R1", "translate_r1/judge.gin", bindings=[*judge, *own])
     found = of_paper("Translate-R1", bindings=[*own, "domain_reward.stand_in = True"])["differences"]
     assert "domain_reward.stand_in" in [row["setting"] for row in found]
 

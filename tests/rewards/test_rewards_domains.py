@@ -333,7 +333,7 @@ def test_a_run_without_a_stand_in_needs_a_judge_for_what_is_judged(domain):
     if domain in ("mathematics", "multiple_choice"):
         domain_reward(stand_in=False).check("1", known)
     else:
-        with pytest.raises(UserError, match=f"question 1 is of the domain {domain}, .*judge/endpoint.gin"):
+        with pytest.raises(UserError, match=f"question 1 is of the domain {domain}, .*translate_r1/judge.gin"):
             domain_reward(stand_in=False).check("1", known)
 
 

@@ -371,7 +371,7 @@ def test_the_encoder_embeds_as_queries(tiny):
 # --- Translate-R1 ---
 
 
-FILES = ("translate_r1/method.gin", "translator/lookup.gin")
+FILES = ("translate_r1/method.gin", "translate_r1/translator.gin")
 TRANSLATE_SIZES = (
     "train.collections=@NoCollections()",
     "evaluate.collections=@NoCollections()",
@@ -385,13 +385,14 @@ TRANSLATE_SIZES = (
     "TRAINING_LANGUAGES=('en',)",
     "translate_r1.wording='atlas'",
     "cost.reward=@answer_only()",
+    "Runner.translator=@LookUpTranslator()",
 )
 
 
 @pytest.mark.parametrize(
     ("files", "bindings", "clue"),
     [
-        (FILES[:1], (), "gin/translator"),
+        (FILES[:1], ("Runner.translator=None",), "translate_r1/translator.gin"),
         (FILES, ("Method.samples=4",), "cost.minimum_native_correct"),
         (FILES, ("translate_r1.targets=('en', 'xx')",), "no language 'xx'"),
     ],
