@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gin
+import httpx2
 import jax
 import numpy as np
 import pydantic
@@ -17,20 +18,19 @@ from jaxtyping import Float
 
 from lcrag.episodes import Chat, Completer, Completion, GenerationFailure, completion_of
 from lcrag.episodes.tags import THINK, opening, without_surrogates
-from lcrag.errors import UserError, excerpt, first_problem, typed
+from lcrag.errors import UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
-from lcrag.retries import BROKEN, LATER, Patience, TemporaryFailure, asked_seconds, try_later
+from lcrag.retries import Patience, ServiceRefusal, ServiceUnavailable, TemporaryFailure
 from lcrag.retrieval import Encoder
 from lcrag.retrieval.encoder import configured_encoder, read_encoder_config
-from lcrag.retrieval.remote import hide_addresses, http_client, shown_address
+from lcrag.retrieval.remote import HttpService
 from lcrag.sampling import Sampler, SamplingParameters, SlotSampler, continue_contexts
 from lcrag.sampling.choice import text_until_stop
 
 KEY = "OPENAI_API_KEY"
 LOCAL = "http://127.0.0.1:8000/v1"
-_MISTAKEN = (401, 403, 404)  # statuses that apply to every request: a wrong key or model name
 
 
 class RequestFailed(UserError):
@@ -217,10 +217,26 @@ class _Usage(pydantic.BaseModel):
 
 
 class _ChatAnswer(pydantic.BaseModel):
-    """What is read of a chat completion; the client passes on whatever an endpoint answers."""
+    """What is read of a chat completion."""
 
     choices: list[_Choice]
     usage: _Usage | None = None
+
+
+def read_reply(response: httpx2.Response) -> ChatReply:
+    """Reads a chat completion; one without a text, and what is none, is a TemporaryFailure."""
+    try:
+        # Not by pydantic's reader of JSON, which refuses halves of characters: a token limit may cut one.
+        answer = _ChatAnswer.model_validate(response.json())
+    except ValueError as error:
+        raise TemporaryFailure("it is no chat completion", broken=True) from error
+    for choice in answer.choices:
+        if choice.message.content is not None:
+            tokens = int((answer.usage and answer.usage.completion_tokens) or 0)
+            return ChatReply(without_surrogates(choice.message.content), choice.finish_reason == "length", tokens)
+    reason = answer.choices[-1].finish_reason if answer.choices else None
+    mend = "allow it more tokens, or choose another model"
+    raise TemporaryFailure(f"it answers without a text, finish_reason {reason}: {mend}", broken=True)
 
 
 def user_message(prompt: str) -> list[dict[str, str]]:
@@ -231,28 +247,17 @@ def user_message(prompt: str) -> list[dict[str, str]]:
 class ChatEndpoint:
     """Sends requests to a chat model; thread-safe.
 
-    The key is read from the environment (OPENAI_API_KEY), so no configuration or log contains it;
-    servers that need none receive a placeholder. `url` ends with `/v1`; `seconds` is the time limit of one request.
+    The key is read from the environment (OPENAI_API_KEY), so no configuration or log contains it. `url` ends with
+    `/v1`; `seconds` is the time limit of one request.
     """
 
     def __init__(self, model: str, url: str = LOCAL, *, attempts: int = 6, seconds: float = 120.0):
-        self._shown_url = shown_address(url)
-        self.name = f"{model} at {self._shown_url}"
-        self._model = model
-        hide_addresses()
-        try:
-            import openai
-        except ModuleNotFoundError as error:
-            raise UserError("a model behind an endpoint needs its client: pip install 'lcrag[endpoint]'") from error
-        self._patience = Patience(attempts=attempts, answer_seconds=seconds, longest_wait_seconds=8.0)
-        self._openai: Any = openai
-        self._client = self._openai.OpenAI(
-            base_url=url,
-            api_key=os.environ.get(KEY, "none"),
-            timeout=seconds,
-            max_retries=0,
-            http_client=http_client(openai.DefaultHttpxClient, url),
-        )
+        self._model, self._url = model, f"{url.rstrip('/')}/chat/completions"
+        patience = Patience(attempts=attempts, answer_seconds=seconds, longest_wait_seconds=8.0)
+        key = os.environ.get(KEY, "").strip()
+        headers = {"Authorization": f"Bearer {key}"} if key else None
+        self._service = HttpService(model, url, patience, connections=None, headers=headers)
+        self.name = self._service.name
 
     def say(self, messages: Sequence[Mapping[str, str]], **settings: Any) -> ChatReply:
         """Returns the model's next message in a chat; `settings` are those of the request, such as `max_tokens`.
@@ -262,53 +267,15 @@ class ChatEndpoint:
             attempt.
           UserError: The endpoint cannot be reached, or rejects the key or the model.
         """
-        openai = self._openai
-
-        def once() -> ChatReply:
-            try:
-                answer = self._client.chat.completions.create(model=self._model, messages=list(messages), **settings)
-                read = _ChatAnswer.model_validate(answer, from_attributes=True)
-            except openai.OpenAIError as error:
-                status = getattr(error, "status_code", 0)
-                if isinstance(error, openai.APIConnectionError) or status in LATER or status >= BROKEN:
-                    raise TemporaryFailure(str(error), wait_seconds=_wait_asked_by(error)) from error
-                raise
-            except pydantic.ValidationError as error:
-                raise TemporaryFailure(f"it is no chat completion: {first_problem(error)}") from error
-            except ValueError as error:  # no JSON
-                raise TemporaryFailure("it is no chat completion") from error
-            for choice in read.choices:
-                if choice.message.content is not None:
-                    tokens = int((read.usage and read.usage.completion_tokens) or 0)
-                    text = without_surrogates(choice.message.content)
-                    return ChatReply(text, choice.finish_reason == "length", tokens)
-            reasons = [f"finish_reason {choice.finish_reason}" for choice in read.choices]
-            raise TemporaryFailure(reasons[-1] if reasons else "it is no chat completion")
-
+        asked = {"model": self._model, "messages": list(messages), **settings}
         try:
-            return self._patience.call(once)
-        except TemporaryFailure as error:
-            failed = error.__cause__
-            if not isinstance(failed, openai.OpenAIError):
-                raise RequestFailed(
-                    f"{self.name} answers without a text ({error}): allow it more tokens, or choose another model"
-                ) from error
-        except openai.OpenAIError as error:
-            failed = error
-        status = getattr(failed, "status_code", None)
-        alone = isinstance(failed, openai.APITimeoutError) or (status is not None and status not in _MISTAKEN)
-        mend = "check its address, its key and its model"
-        if status in LATER:
-            mend = try_later(_wait_asked_by(failed))
-        raise (RequestFailed if alone else UserError)(
-            f"{self._shown_url} does not answer ({excerpt(failed)}): {mend}"
-        ) from failed
-
-
-def _wait_asked_by(error: Any) -> float:
-    """Returns the seconds that the answer of an error of OpenAI's client asks to wait; 0 without an answer."""
-    response = getattr(error, "response", None)
-    return 0.0 if response is None else asked_seconds(response.headers.get("retry-after", ""))
+            return self._service.request("POST", self._url, read_reply, json=asked)
+        except ServiceRefusal as error:
+            raise RequestFailed(str(error)) from error
+        except ServiceUnavailable as error:
+            if isinstance(error.__cause__, TemporaryFailure) and error.__cause__.busy:
+                raise RequestFailed(str(error)) from error
+            raise
 
 
 @gin.register

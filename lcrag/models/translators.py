@@ -7,11 +7,9 @@ each `{"text"}` or `{"failure", "unavailable"}`.
 
 import itertools
 import re
-import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import cachetools
 import gin
 import pydantic
 
@@ -21,7 +19,7 @@ from lcrag.episodes import Completer, GenerationFailure, Translated, Translation
 from lcrag.errors import UserError, first_problem, typed
 from lcrag.models.completers import LOCAL, EndpointCompleter, complete_prompts
 from lcrag.retries import USUAL_PATIENCE, Patience, ServiceRefusal
-from lcrag.retrieval.remote import HttpService
+from lcrag.retrieval.remote import HttpService, LatestAnswers
 from lcrag.sampling import SamplingParameters
 
 _PROMPT = (
@@ -188,21 +186,17 @@ class RememberedTranslator:
     def __init__(self, translator: Translator, texts: int = 1 << 16):
         if texts < 1:
             raise UserError("RememberedTranslator.texts is 0: set it to 1 or more")
-        self._translator, self._lock = translator, threading.Lock()
-        self._known: cachetools.LRUCache[tuple[str | None, str, str], str] = cachetools.LRUCache(texts)
+        self._translator = translator
+        self._known: LatestAnswers[tuple[str | None, str, str], str] = LatestAnswers(texts)
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        distinct = list(dict.fromkeys(texts))
-        with self._lock:
-            known = {text: self._known.get((source, target, text)) for text in distinct}
-        answers: dict[str, Translated] = {text: answer for text, answer in known.items() if answer is not None}
-        missing = [text for text in distinct if text not in answers]
+        known = self._known.known((source, target, text) for text in texts)
+        answers: dict[str, Translated] = {text: answer for (*_, text), answer in known.items()}
+        missing = [text for text in dict.fromkeys(texts) if text not in answers]
         if missing:
             answers |= zip(missing, self._translator(missing, source, target), strict=True)
-            with self._lock:
-                for text in missing:
-                    if isinstance(answer := answers[text], str):
-                        self._known[source, target, text] = answer
+            made = {(source, target, text): answers[text] for text in missing}
+            self._known.keep({key: answer for key, answer in made.items() if isinstance(answer, str)})
         return [answers[text] for text in texts]
 
 

@@ -1,4 +1,4 @@
-"""Encoders: batches, devices, saved folders and the sources of their settings, training, parity with `transformers`."""
+"""Encoders: batches, devices, saved folders and the sources of their settings, parity with `transformers`."""
 
 import json
 import logging
@@ -21,17 +21,13 @@ from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 
 from lcrag.errors import UserError
 from lcrag.retrieval import (
-    ContrastiveConfig,
     Encoder,
     EncoderSettings,
-    Pair,
     XlmRobertaConfig,
     initialise_encoder,
     load_encoder,
     save_encoder,
-    train_encoder,
 )
-from lcrag.retrieval.contrastive import info_nce
 from lcrag.retrieval.encoder import (
     BODY_FILE,
     MODULES,
@@ -501,44 +497,6 @@ def test_a_tokenizer_with_more_tokens_than_embeddings_and_pickled_weights(folder
         load_encoder(folder)
     with pytest.raises(UserError, match="no such folder"):
         load_encoder(folder / "absent")
-
-
-WORDS = 12
-
-
-@pytest.mark.parametrize("groups", [[0, 1, 2, 3, 4], [0, 0, 1, 1, 2], [0, 0, 0, 0, 0]])
-def test_the_contrastive_loss_is_the_plain_one(groups):
-    queries, passages = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
-    expected, scores = 0.0, queries @ passages.T / 0.5
-    for matrix in (scores, scores.T):
-        for row in range(len(groups)):
-            rivals = [column for column in range(len(groups)) if column == row or groups[column] != groups[row]]
-            expected -= np.log(np.exp(matrix[row, row]) / np.exp(matrix[row, rivals]).sum())
-    loss = info_nce(jnp.asarray(queries), jnp.asarray(passages), jnp.asarray(groups), 0.5)
-    np.testing.assert_allclose(loss, expected / (2 * len(groups)), rtol=1e-5)
-
-
-def _pairs(count):
-    generator = np.random.default_rng(0)
-    for _ in range(count):
-        word = generator.integers(0, WORDS)
-        yield Pair(query=f"what is {word * 37}?", passage=f"the thing {word * 37} is this", group=str(word))
-
-
-def test_contrastive_training_learns_and_leaves_the_start_alone(encoder):
-    before, losses = encoder.fingerprint(), []
-    config = ContrastiveConfig(steps=30, batch=16, tokens=24, learning_rate=1e-2)
-    trained = train_encoder(encoder, _pairs(30 * 16), config, lambda step, metrics: losses.append(metrics["loss"]))
-    words = [str(word * 37) for word in range(WORDS)]
-    queries = trained.encode([f"what is {word}?" for word in words], "query")
-    passages = trained.encode([f"the thing {word} is this" for word in words], "passage")
-    assert np.mean((queries @ passages.T).argmax(1) == np.arange(WORDS)) > 0.8
-    assert losses[-1] < losses[0] / 2
-    assert len(losses) == 30
-    encoder._fingerprint = None
-    assert encoder.fingerprint() == before != trained.fingerprint()
-    with pytest.raises(UserError, match="ran out at step 2"):
-        train_encoder(encoder, _pairs(20), ContrastiveConfig(steps=3, batch=16, tokens=24))
 
 
 # --- The vectors are those of transformers ---
