@@ -26,7 +26,7 @@ from lcrag.data.questions import scripts_of, trimmed
 from lcrag.data.rows import BadRows, Row, first_line_fields, opened, parquet_values, parsed_rows, read_squad
 from lcrag.errors import UserError
 from lcrag.files import expanded, matching_files, shown_files
-from lcrag.retrieval.passages import Passage
+from lcrag.retrieval.passages import Passage, title_and_text
 from lcrag.rewards.text import UNSPACED, is_visible
 
 
@@ -97,12 +97,7 @@ class PassageRow(Row):
 
     def passage(self) -> Passage:
         """Returns the passage; the first of several lines of `contents` is its title."""
-        title, text = self.title.strip(), self.text
-        if text is None:
-            first, line_break, rest = (self.contents or "").partition("\n")
-            title, text = (first.strip(), rest) if line_break else ("", first)
-            if len(title) > 1 and title[0] == title[-1] == '"':
-                title = title[1:-1]
+        title, text = (self.title, self.text) if self.text is not None else title_and_text(self.contents or "")
         return Passage(id=str(self.id), title=trimmed(title), text=trimmed(text))
 
 

@@ -47,7 +47,6 @@ from lcrag.data.rows import (
     counted_bad_rows,
     data_file,
     dataset_folder,
-    first_of_each_id,
     read_lines,
     read_rows,
     read_squad,
@@ -97,14 +96,12 @@ def read_mkqa(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -
     """Returns the rows by id, in the file's order; each has all `languages`, with or without answers."""
     codes = [_MKQA_CODES.get(language, language) for language in languages]
     rows: dict[str, MkqaRow] = {}
-    for line, row in read_rows(path, MkqaRow, bad_rows):
+    for line, row in read_rows(path, MkqaRow, bad_rows, unique="example_id"):
         contents: dict[str, Mapping[str, object]] = {"queries": row.queries, "answers": row.answers}
         if missing := [f"{name}.{code}" for code in codes for name in contents if code not in contents[name]]:
             bad_rows.add(path, line, missing[0], "field required")
-        elif (key := str(row.example_id)) in rows:
-            bad_rows.add(path, line, "example_id", f"{key} is already used by an earlier row")
         else:
-            rows[key] = row
+            rows[str(row.example_id)] = row
     return rows
 
 
@@ -200,27 +197,30 @@ def xor_tydi_questions(
     name, tydi_name = lookup(_XOR_FILES, split, "xor_tydi split"), _TYDI_FILES[split]
     languages = known_languages(languages, XOR_TYDI_LANGUAGES, "xor_tydi")
     root = dataset_folder("xor_tydi", folder)
-    found: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {code: {} for code in languages}  # id -> text, answers
+    found: dict[str, dict[str, Question]] = {code: {} for code in languages}  # id -> question
+
+    def keep(code: str, key: str, text: str, answers: tuple[str, ...]) -> None:
+        text = with_question_mark(text)
+        found[code][key] = Question(id=key, dataset="xor_tydi", language=code, text=text, answers=answers)
+
     with counted_bad_rows() as bad_rows:
         if set(languages) - {"en"}:
             path = data_file(root, (name,), _XOR_SOURCE + name)
-            rows = read_rows(path, XorRow, bad_rows)
-            for _, row in first_of_each_id(path, rows, lambda row: row.id, "id", bad_rows):
+            for _, row in read_rows(path, XorRow, bad_rows, unique="id"):
                 if (answers := distinct_answers(row.answers)) and row.lang in found:
-                    found[row.lang][row.id] = row.question, answers
+                    keep(row.lang, row.id, row.question, answers)
         if "en" in languages:
             for paragraph in read_squad(data_file(root, (tydi_name,), _TYDI_SOURCE + tydi_name), bad_rows):
-                english = (question for question in paragraph.questions if question.id.startswith(_TYDI_ENGLISH))
-                found["en"] |= {question.id: (question.question, question.texts) for question in english}
+                for question in paragraph.questions:
+                    if question.id.startswith(_TYDI_ENGLISH):
+                        keep("en", question.id, question.question, question.texts)
     questions = []
-    for code, texts in found.items():
-        chosen: Sequence[str] = list(texts)
+    for code, of_language in found.items():
+        chosen: Sequence[str] = list(of_language)
         if split == "train" and train is not None:
             what = f"training questions of xor_tydi in {code}"
-            chosen = take_split(texts, "train", {"train": train}, seed=seed, what=what)
-        for key in chosen:
-            text, answers = with_question_mark(texts[key][0]), texts[key][1]
-            questions.append(Question(id=key, dataset="xor_tydi", language=code, text=text, answers=answers))
+            chosen = take_split(of_language, "train", {"train": train}, seed=seed, what=what)
+        questions += [of_language[key] for key in chosen]
     return limited(questions, limit, seed=seed)
 
 
@@ -476,9 +476,7 @@ def global_mmlu_questions(
         for language in languages:
             path = data_file(root / language, names, _GLOBAL_MMLU_SOURCE)
             tier, version = tier_of(language, GLOBAL_MMLU_TIERS), {}
-            for _, row in first_of_each_id(
-                path, read_rows(path, MmluRow, bad_rows), lambda row: row.sample_id, "sample_id", bad_rows
-            ):
+            for _, row in read_rows(path, MmluRow, bad_rows, unique="sample_id"):
                 options = (row.option_a, row.option_b, row.option_c, row.option_d)
                 category = {"type": row.subject_category} if row.subject_category else {}
                 version[row.sample_id] = Question(

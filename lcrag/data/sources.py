@@ -23,7 +23,7 @@ from lcrag.data.questions import (
     known_languages,
     limited,
 )
-from lcrag.data.rows import Row, Text, counted_bad_rows, data_file, dataset_folder, first_of_each_id, read_rows
+from lcrag.data.rows import Row, Text, counted_bad_rows, data_file, dataset_folder, read_rows
 from lcrag.errors import UserError, typed
 from lcrag.rewards.domains import option
 
@@ -69,10 +69,9 @@ def xlsum_questions(
     with counted_bad_rows() as bad_rows:
         for language in languages:
             path = data_file(root, (f"{XLSUM_NAMES[language]}_{split}.jsonl",), _XLSUM_SOURCE)
-            rows = read_rows(path, XlsumRow, bad_rows)
             tier = next((tier for tier, codes in ALL_TIERS.items() if language in codes), None)
             extra = {"domain": domain} | ({} if tier is None else {"tier": tier})
-            for _, row in first_of_each_id(path, rows, lambda row: row.id, "id", bad_rows):
+            for _, row in read_rows(path, XlsumRow, bad_rows, unique="id"):
                 names: dict[str, Any] = {"id": row.id, "language": language, "extra": dict(extra)}
                 if domain == TRANSLATION:
                     questions.append(Question(**names, dataset="xlsum_summaries", text=row.summary, answers=()))

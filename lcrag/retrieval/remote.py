@@ -36,7 +36,7 @@ from lcrag.retries import (
     asked_seconds,
     try_later,
 )
-from lcrag.retrieval.passages import Hit, Passage
+from lcrag.retrieval.passages import Hit, contents_of, title_and_text
 
 # Header of answers with the digest of the searched content; see `digest`.
 CONTENT_HEADER = "lcrag-content"
@@ -103,20 +103,6 @@ class _Scored(pydantic.BaseModel):
 
 class _Answer(pydantic.BaseModel):
     result: list[list[_Scored | _Document]]
-
-
-def contents_of(passage: Passage) -> str:
-    """Joins title and text: the title in double quotes on the first line."""
-    return f'"{passage.title.replace(chr(10), " ")}"\n{passage.text}'
-
-
-def title_and_text(contents: str) -> tuple[str, str]:
-    """Splits contents into title and text; quotes around the title are optional, and a single line is text."""
-    head, newline, text = contents.partition("\n")
-    if not newline:
-        return "", contents
-    quoted = len(head) > 1 and head.startswith('"') and head.endswith('"')
-    return head[1:-1] if quoted else head, text
 
 
 def answer_of(results: Sequence[Sequence[Hit]], return_scores: bool) -> dict[str, Any]:
