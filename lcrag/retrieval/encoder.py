@@ -245,10 +245,16 @@ class Bert(nn.Module):
 
 
 def initialise(config: EncoderConfig, key: jax.Array) -> dict[str, Any]:
-    """Returns random float32 parameters of the body; layers are stacked on a leading axis."""
+    """Returns random float32 parameters; layers of the body are stacked on a leading axis."""
     if isinstance(config, StaticConfig):
-        return {"word_embeddings": {"embedding": jax.random.normal(key, (config.vocab_size, config.hidden_size))}}
-    return jax.jit(Bert(config).init)(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
+        params = {"word_embeddings": {"embedding": jax.random.normal(key, (config.vocab_size, config.hidden_size))}}
+    else:
+        params = jax.jit(Bert(config).init)(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
+    for number, dense in enumerate(config.dense):
+        kernel = 0.02 * jax.random.normal(key, (dense.in_features, dense.out_features))
+        bias = {"bias": jnp.zeros(dense.out_features)} if dense.bias else {}
+        params[f"dense_{number}"] = {"kernel": kernel} | bias
+    return params
 
 
 _LAYER_PARTS = {
@@ -268,89 +274,80 @@ STATIC_TABLE = "embedding.weight"
 _UNUSED = r"(bert\.|roberta\.)?(pooler\..*|embeddings\.(position|token_type)_ids)|(cls|lm_head|classifier)\..*"
 
 
-def _names(config: EncoderConfig) -> dict[str, tuple[tuple[str, ...], int | None]]:
-    """Returns Hugging Face tensor name -> (path in our parameters, layer)."""
+def _stored(config: EncoderConfig) -> list[dict[str, tuple[tuple[str, ...], int | None]]]:
+    """Returns tensor name -> (path in our parameters, layer): of the body's folder, then of each dense layer's.
+
+    Names are those of Hugging Face and sentence-transformers.
+    """
     names: dict[str, tuple[tuple[str, ...], int | None]] = {}
     if isinstance(config, StaticConfig):
-        return {STATIC_TABLE: (("word_embeddings", "embedding"), None)}
-    for table in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
-        names[f"embeddings.{table}.weight"] = ((table, "embedding"), None)
-    names["embeddings.LayerNorm.weight"] = (("embeddings_norm", "scale"), None)
-    names["embeddings.LayerNorm.bias"] = (("embeddings_norm", "bias"), None)
+        names[STATIC_TABLE] = ("word_embeddings", "embedding"), None
+    else:
+        for table in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
+            names[f"embeddings.{table}.weight"] = (table, "embedding"), None
+        names["embeddings.LayerNorm.weight"] = ("embeddings_norm", "scale"), None
+        names["embeddings.LayerNorm.bias"] = ("embeddings_norm", "bias"), None
     for layer in range(config.num_hidden_layers):
         for part, ours in _LAYER_PARTS.items():
             prefix = f"encoder.layer.{layer}.{part}"
-            names[f"{prefix}.weight"] = (("layers", ours, "scale" if part.endswith("LayerNorm") else "kernel"), layer)
-            names[f"{prefix}.bias"] = (("layers", ours, "bias"), layer)
-    return names
-
-
-def to_tensors(config: EncoderConfig, params: dict[str, Any]) -> list[dict[str, np.ndarray]]:
-    """Returns the parameters as they are stored: the body under Hugging Face's names, then each dense layer.
-
-    Kernels are transposed to [out, in].
-    """
-    flat = traverse_util.flatten_dict(jax.device_get(params))
-    body = {}
-    for name, (path, layer) in _names(config).items():
-        value = flat[path] if layer is None else flat[path][layer]
-        body[name] = np.ascontiguousarray(value.T if path[-1] == "kernel" else value)
-    stored = [body]
+            weight = "scale" if part.endswith("LayerNorm") else "kernel"
+            names[f"{prefix}.weight"] = ("layers", ours, weight), layer
+            names[f"{prefix}.bias"] = ("layers", ours, "bias"), layer
+    stored = [names]
     for number, dense in enumerate(config.dense):
-        weight = {"linear.weight": np.ascontiguousarray(flat[f"dense_{number}", "kernel"].T)}
-        stored.append(weight | ({"linear.bias": flat[f"dense_{number}", "bias"]} if dense.bias else {}))
+        parts = {"linear.weight": "kernel"} | ({"linear.bias": "bias"} if dense.bias else {})
+        stored.append({name: ((f"dense_{number}", part), None) for name, part in parts.items()})
     return stored
 
 
-def read_dense(folders: Sequence[pathlib.Path], width: int) -> tuple[tuple[DenseConfig, ...], dict[str, Any]]:
-    """Reads the dense layers after a pooling of `width` numbers, and their parameters."""
-    configs: list[DenseConfig] = []
-    params: dict[str, Any] = {}
-    for number, folder in enumerate(folders):
-        path = folder / "config.json"
-        try:
-            config = pydantic.TypeAdapter(DenseConfig).validate_json(json.dumps(read_json_object(path)), strict=True)
-        except pydantic.ValidationError as error:
-            raise UserError(f"{path} is not a readable dense layer: {first_problem(error)}") from error
-        if config.activation not in DENSE_ACTIVATIONS:
-            known = ", ".join(DENSE_ACTIVATIONS)
-            raise UserError(f"{path}: activation_function {config.activation} is not supported: there are {known}")
-        if config.in_features != width:
-            raise UserError(f"{path} takes {config.in_features} numbers, but what is before it gives {width}")
-        shapes: dict[str, tuple[int, ...]] = {"linear.weight": (config.out_features, config.in_features)}
-        tensors = TensorFolder(folder)
-        tensors.check(shapes | ({"linear.bias": (config.out_features,)} if config.bias else {}))
-        layer = {"kernel": tensors.read("linear.weight").T.astype(np.float32)}
-        if config.bias:
-            layer["bias"] = tensors.read("linear.bias").astype(np.float32)
-        params[f"dense_{number}"] = layer
-        configs.append(config)
-        width = config.out_features
-    return tuple(configs), params
+def to_tensors(config: EncoderConfig, params: dict[str, Any]) -> list[dict[str, np.ndarray]]:
+    """Returns the parameters by their stored names, for each folder; kernels are transposed to [out, in]."""
+    flat = traverse_util.flatten_dict(jax.device_get(params))
+    folders: list[dict[str, np.ndarray]] = []
+    for names in _stored(config):
+        folders.append({})
+        for name, (path, layer) in names.items():
+            value = flat[path] if layer is None else flat[path][layer]
+            folders[-1][name] = np.ascontiguousarray(value.T if path[-1] == "kernel" else value)
+    return folders
 
 
-def read_tensors(config: EncoderConfig, folder: TensorFolder) -> dict[str, Any]:
-    """Reads float32 parameters from a model folder, one tensor at a time: the inverse of `to_tensors`.
+def read_tensors(config: EncoderConfig, folders: Sequence[TensorFolder]) -> dict[str, Any]:
+    """Reads float32 parameters from the folders of the modules, one tensor at a time: the inverse of `to_tensors`.
 
     A tensor that is missing, has a wrong shape or dtype, or belongs to another model is a UserError.
     """
     abstract = traverse_util.flatten_dict(jax.eval_shape(lambda key: initialise(config, key), jax.random.key(0)))
-    names = _names(config)
-    # Stored names may have a prefix, or end as in TensorFlow's old checkpoints.
-    prefix = next((p for p in _PREFIXES if f"{p}embeddings.word_embeddings.weight" in folder.tensors), "")
-    stored, shapes = {}, {}
-    for name, (path, _) in names.items():
-        old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
-        stored[name] = prefix + (old if prefix + old in folder.tensors else name)
-        shape = abstract[path].shape[1:] if path[0] == "layers" else abstract[path].shape
-        shapes[stored[name]] = shape[::-1] if path[-1] == "kernel" else shape
-    folder.check(shapes, _UNUSED)
     flat = {path: np.empty(leaf.shape, np.float32) for path, leaf in abstract.items()}
-    for name, (path, layer) in names.items():
-        value = folder.read(stored[name])
-        target = flat[path] if layer is None else flat[path][layer]
-        target[...] = value.T if path[-1] == "kernel" else value
+    for names, folder in zip(_stored(config), folders, strict=True):
+        # Stored names may have a prefix, or end as in TensorFlow's old checkpoints.
+        prefix = next((p for p in _PREFIXES if f"{p}embeddings.word_embeddings.weight" in folder.tensors), "")
+        stored, shapes = {}, {}
+        for name, (path, _) in names.items():
+            old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+            stored[name] = prefix + (old if prefix + old in folder.tensors else name)
+            shape = abstract[path].shape[1:] if path[0] == "layers" else abstract[path].shape
+            shapes[stored[name]] = shape[::-1] if path[-1] == "kernel" else shape
+        folder.check(shapes, _UNUSED)
+        for name, (path, layer) in names.items():
+            value = folder.read(stored[name])
+            target = flat[path] if layer is None else flat[path][layer]
+            target[...] = value.T if path[-1] == "kernel" else value
     return traverse_util.unflatten_dict(flat)
+
+
+def read_dense_config(path: pathlib.Path, width: int) -> DenseConfig:
+    """Reads the `config.json` of a dense layer after a module that gives `width` numbers."""
+    try:
+        config = pydantic.TypeAdapter(DenseConfig).validate_json(json.dumps(read_json_object(path)), strict=True)
+    except pydantic.ValidationError as error:
+        raise UserError(f"{path} is not a readable dense layer: {first_problem(error)}") from error
+    if config.activation not in DENSE_ACTIVATIONS:
+        known = ", ".join(DENSE_ACTIVATIONS)
+        raise UserError(f"{path}: activation_function {config.activation} is not supported: there are {known}")
+    if config.in_features != width:
+        raise UserError(f"{path} takes {config.in_features} numbers, but what is before it gives {width}")
+    return config
 
 
 # --- Texts to unit vectors ---
@@ -717,8 +714,10 @@ def load_encoder(
         config, pooling = StaticConfig(vocab_size=table[0], hidden_size=table[1]), "mean"
     else:
         config = read_encoder_config(body / "config.json")
-    dense, dense_params = read_dense(modules.get("Dense", ()), config.hidden_size)
-    config = dataclasses.replace(config, dense=dense)
+    dense_folders, width = modules.get("Dense", []), config.hidden_size
+    for dense_folder in dense_folders:
+        dense = read_dense_config(dense_folder / "config.json", width)
+        config, width = dataclasses.replace(config, dense=(*config.dense, dense)), dense.out_features
     usual, guessed = EncoderSettings(), []
 
     pooling_file = modules["Pooling"][0] / "config.json" if "Pooling" in modules else None
@@ -794,7 +793,7 @@ def load_encoder(
         passage_prefix=prefixes["passage"] or "",
         max_tokens=max_tokens,
     )
-    params = read_tensors(config, tensors or TensorFolder(body)) | dense_params
+    params = read_tensors(config, [tensors or TensorFolder(body), *map(TensorFolder, dense_folders)])
     encoder = Encoder(config, settings, params, tokenizer, devices)
     level, note = logging.INFO, ""
     if guessed:
