@@ -30,7 +30,6 @@ from lcrag.retrieval import (
 )
 from lcrag.retrieval.encoder import (
     BODY_FILE,
-    MODULES,
     MODULES_FILE,
     ON_ACCELERATORS,
     ON_CPU,
@@ -181,6 +180,10 @@ SENTENCES = (
     "กรุงเทพมหานคร เป็นเมืองหลวงของประเทศไทย",
     "naïve façade, 1999 and 2002; query: passage: [CLS]",
 )
+MODULES = [
+    {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+    for number, (path, kind) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")))
+]
 SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 3,
@@ -251,16 +254,25 @@ def write_json(path, value):
     path.write_text(json.dumps(value))
 
 
-def vectors_of(folder, texts, pooling, max_tokens=64):
-    """Unit vectors of the texts, each as `transformers` reads it from the folder, in one padded batch."""
+def pooled_of(folder, texts, pooling, max_tokens=64):
+    """The pooled hidden states of the texts, each as `transformers` reads it from the folder, in one padded batch."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).eval()
     batch = tokenizer(texts, padding=True, truncation=True, max_length=max_tokens, return_tensors="pt")
     with torch.no_grad():
         hidden = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
     mask = batch.attention_mask[..., None]
-    pooled = hidden[:, 0] if pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
-    return torch.nn.functional.normalize(pooled).numpy().astype(np.float32)
+    return hidden[:, 0] if pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
+
+
+def unit(vectors):
+    with torch.no_grad():
+        return torch.nn.functional.normalize(vectors).numpy().astype(np.float32)
+
+
+def vectors_of(folder, texts, pooling, max_tokens=64):
+    """Unit vectors of the texts."""
+    return unit(pooled_of(folder, texts, pooling, max_tokens))
 
 
 @pytest.fixture(scope="module")
@@ -437,10 +449,7 @@ def test_dense_layers_follow_the_pooling(tmp_path, folder, sizes, activations, b
     write_json(folder / MODULES_FILE, [*MODULES[:2], *entries, MODULES[2]])
     encoder = load_encoder(folder)
     assert encoder.dimension == sizes[-1]
-    plain = np.stack([pooled_of(folder, text) for text in TEXTS])
-    with torch.no_grad():
-        expected = torch.nn.functional.normalize(layers(torch.tensor(plain))).numpy()
-    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(encoder.encode(TEXTS), unit(layers(pooled_of(folder, TEXTS, "mean"))), atol=1e-5)
     assert_kept(encoder, tmp_path / "saved")
     values = json.loads((folder / "2_Dense" / "config.json").read_text())
     for changes, named in (
@@ -452,15 +461,6 @@ def test_dense_layers_follow_the_pooling(tmp_path, folder, sizes, activations, b
         write_json(folder / "2_Dense" / "config.json", values | changes)
         with pytest.raises(UserError, match=named):
             load_encoder(folder)
-
-
-def pooled_of(folder, text):
-    """The mean of a text's hidden states, as `transformers` computes them."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).eval()
-    batch = tokenizer([text], truncation=True, max_length=64, return_tensors="pt")
-    with torch.no_grad():
-        return model(**batch).last_hidden_state[0].mean(0).numpy()
 
 
 @pytest.mark.parametrize("name", ["embedding.weight", "embeddings"])
@@ -478,10 +478,8 @@ def test_static_embeddings_are_means_of_rows(tmp_path, folder, name, dense):
     encoder, texts = load_encoder(source), [text for text in TEXTS if text]
     ids = [backend.encode(text, add_special_tokens=False).ids for text in texts]
     starts = torch.tensor(np.cumsum([0] + [len(each) for each in ids])[:-1])
-    with torch.no_grad():
-        bag = torch.nn.functional.embedding_bag(torch.tensor(sum(ids, [])), table, starts, mode="mean")
-        expected = torch.nn.functional.normalize(layers(bag)).numpy()
-    np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-5)
+    bag = torch.nn.functional.embedding_bag(torch.tensor(sum(ids, [])), table, starts, mode="mean")
+    np.testing.assert_allclose(encoder.encode(texts), unit(layers(bag)), atol=1e-5)
     assert_kept(encoder, tmp_path / "saved")
 
 
