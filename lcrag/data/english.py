@@ -33,7 +33,7 @@ from lcrag.data.rows import (
     read_rows,
 )
 from lcrag.errors import UserError, lookup, typed
-from lcrag.files import cache_folder, strict_json
+from lcrag.files import cache_folder
 from lcrag.retrieval import Collections, Passage
 from lcrag.retrieval.collections import KEPT, kept_collections
 from lcrag.retrieval.encoder import named_encoder
@@ -71,16 +71,6 @@ def _paragraph(title: str, text: str) -> Passage:
     title, text = title.strip(), text.strip()
     content = hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:12]
     return Passage(id=f"{title}/{content}", title=title, text=text)
-
-
-def _parsed_list(value: Any) -> Any:
-    """Parses the JSON list in a cell of PopQA's table."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return strict_json(value)
-    except ValueError as error:
-        raise ValueError("expected a list of answers") from error
 
 
 def _if_valid(value: Any, check: Callable[[Any], Any]) -> Any:
@@ -137,9 +127,8 @@ class PlainRow(Row):
     question: Annotated[Text, _named("question", "Question")]
     answer: Annotated[str | list[str], _named("answer", pydantic.AliasPath("Answer", "Value"), "Answer")] = []
     answers: Annotated[
-        list[str],
+        list[str] | pydantic.Json[list[str]],  # a JSON list in a cell of PopQA's table
         _named("answers", "possible_answers", pydantic.AliasPath("Answer", "Aliases")),
-        pydantic.BeforeValidator(_parsed_list),
     ] = []
     type: Annotated[str | None, _named("type", "prop")] = None
     s_pop: Annotated[str | None, pydantic.StringConstraints(pattern=r"^[0-9]+$")] = None

@@ -92,19 +92,6 @@ class MkqaRow(Row):
         return distinct_answers(text for answer in answers for text in (answer.text, *(answer.aliases or ())) if text)
 
 
-def read_mkqa(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -> dict[str, MkqaRow]:
-    """Returns the rows by id, in the file's order; each has all `languages`, with or without answers."""
-    codes = [_MKQA_CODES.get(language, language) for language in languages]
-    rows: dict[str, MkqaRow] = {}
-    for line, row in read_rows(path, MkqaRow, bad_rows, unique="example_id"):
-        contents: dict[str, Mapping[str, object]] = {"queries": row.queries, "answers": row.answers}
-        if missing := [f"{name}.{code}" for code in codes for name in contents if code not in contents[name]]:
-            bad_rows.add(path, line, missing[0], "field required")
-        else:
-            rows[str(row.example_id)] = row
-    return rows
-
-
 @gin.configurable
 @typed
 def mkqa_questions(
@@ -135,8 +122,15 @@ def mkqa_questions(
     """
     path = data_file(dataset_folder("mkqa", folder), (file,), MKQA_SOURCE)
     wanted = tuple(dict.fromkeys(known_languages((*answered_in, *languages), MKQA_LANGUAGES)))
+    rows: dict[str, MkqaRow] = {}  # by id, in the file's order; each has all wanted languages, answered or not
     with counted_bad_rows() as bad_rows:
-        rows = read_mkqa(path, wanted, bad_rows)
+        for line, row in read_rows(path, MkqaRow, bad_rows, unique="example_id"):
+            contents: dict[str, Mapping[str, object]] = {"queries": row.queries, "answers": row.answers}
+            fields = ((name, _MKQA_CODES.get(language, language)) for language in wanted for name in contents)
+            if missing := [f"{name}.{code}" for name, code in fields if code not in contents[name]]:
+                bad_rows.add(path, line, missing[0], "field required")
+            else:
+                rows[str(row.example_id)] = row
     texts = {key: {language: row.texts(language) for language in wanted} for key, row in rows.items()}
     usable = [key for key, of_row in texts.items() if all(of_row[language] for language in answered_in)]
     sizes, what = {"validation": validation, "train": train}, "questions of mkqa"

@@ -434,13 +434,6 @@ def with_tiers(questions: Iterable[Question], tiers: Mapping[str, Sequence[str]]
     ]
 
 
-def _weight(tier: str, weights: Mapping[str, float]) -> float:
-    if weights.get(tier, 0.0) <= 0:
-        named = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
-        raise UserError(f"the tier {tier!r} has no weight above 0 ({named}): give it one, or leave its languages out")
-    return weights[tier]
-
-
 @gin.configurable
 @typed
 def tiered_questions(
@@ -466,7 +459,12 @@ def tiered_questions(
         cells[question.domain][question.language].append(question)
     kept: set[tuple[str, str, str]] = set()
     for domain, languages in cells.items():
-        weight = {language: _weight(cell[0].tier, weights) for language, cell in languages.items()}
+        weight = {language: weights.get(cell[0].tier, 0.0) for language, cell in languages.items()}
+        if lacking := [cell[0].tier for language, cell in languages.items() if weight[language] <= 0]:
+            raise UserError(
+                f"the tier {lacking[0]!r} has no weight above 0 in tiered_questions.weights: give it one, or leave its"
+                " languages out"
+            )
         scale = min(len(cell) / weight[language] for language, cell in languages.items())
         for language, cell in languages.items():
             order = seeded_order((question.coupling for question in cell), seed)

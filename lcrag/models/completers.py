@@ -12,7 +12,6 @@ import gin
 import httpx2
 import jax
 import numpy as np
-import pydantic
 from jax.sharding import Mesh
 from jaxtyping import Float
 
@@ -203,40 +202,21 @@ class ChatReply(NamedTuple):
     tokens: int
 
 
-class _Message(pydantic.BaseModel):
-    content: str | None = None
-
-
-class _Choice(pydantic.BaseModel):
-    message: _Message
-    finish_reason: Any = None
-
-
-class _Usage(pydantic.BaseModel):
-    completion_tokens: float | None = None  # null from servers that do not count
-
-
-class _ChatAnswer(pydantic.BaseModel):
-    """What is read of a chat completion."""
-
-    choices: list[_Choice]
-    usage: _Usage | None = None
-
-
 def read_reply(response: httpx2.Response) -> ChatReply:
     """Reads a chat completion; one without a text, and what is none, is a TemporaryFailure."""
     try:
-        # Not by pydantic's reader of JSON, which refuses halves of characters: a token limit may cut one.
-        answer = _ChatAnswer.model_validate(response.json())
-    except ValueError as error:
+        answer = response.json()
+        choices = [(choice["message"]["content"], choice.get("finish_reason")) for choice in answer["choices"]]
+        # Null or absent from servers that do not count.
+        tokens = int((answer.get("usage") or {}).get("completion_tokens") or 0)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise TemporaryFailure("it is no chat completion", broken=True) from error
-    for choice in answer.choices:
-        if choice.message.content is not None:
-            tokens = int((answer.usage and answer.usage.completion_tokens) or 0)
-            return ChatReply(without_surrogates(choice.message.content), choice.finish_reason == "length", tokens)
-    reason = answer.choices[-1].finish_reason if answer.choices else None
+    for text, reason in choices:
+        if isinstance(text, str):
+            return ChatReply(without_surrogates(text), reason == "length", tokens)
+    reasons = ", ".join(f"finish_reason {reason}" for _, reason in choices) or "no choices"
     mend = "allow it more tokens, or choose another model"
-    raise TemporaryFailure(f"it answers without a text, finish_reason {reason}: {mend}", broken=True)
+    raise TemporaryFailure(f"it answers without a text ({reasons}): {mend}", broken=True)
 
 
 def user_message(prompt: str) -> list[dict[str, str]]:

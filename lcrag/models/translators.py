@@ -84,7 +84,7 @@ class ModelTranslator:
 
 @gin.register
 @typed
-class EndpointTranslator:
+class EndpointTranslator(ModelTranslator):
     """A `ModelTranslator` over a `ChatEndpoint`, whose arguments it takes."""
 
     def __init__(
@@ -97,10 +97,7 @@ class EndpointTranslator:
         max_tokens: int = 1024,
     ):
         completer = EndpointCompleter(model, url, concurrency=concurrency, attempts=attempts, seconds=seconds)
-        self._translator = ModelTranslator(completer, attempts=attempts, max_tokens=max_tokens)
-
-    def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        return self._translator(texts, source, target)
+        super().__init__(completer, attempts=attempts, max_tokens=max_tokens)
 
 
 @gin.register

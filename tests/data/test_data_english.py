@@ -5,6 +5,7 @@ import json
 
 import pytest
 from prepared_data import prepared
+from support.row_files import write_rows
 
 from lcrag.data.english import QUESTION_SETS, english_questions
 from lcrag.data.questions import with_question_mark
@@ -136,8 +137,7 @@ def test_flashrag_s_metadata(tmp_path):
         FLASHRAG | {"id": "4", "metadata": {"prop": "occupation", "s_pop": 142}},
         FLASHRAG | {"id": "5", "metadata": {"s_pop": "142", "type": None}},
     ]
-    path = tmp_path / "dev.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path = write_rows(tmp_path / "dev.jsonl", *rows)
     first, second, third, *popular = questions_of(read("hotpotqa", path))
     assert [each.extra["popularity"] for each in popular] == [142, 142]
     assert (first.answers, first.text, first.extra) == (("x",), "who?", {"type": "bridge", "level": "hard"})
@@ -145,13 +145,12 @@ def test_flashrag_s_metadata(tmp_path):
 
 
 def test_a_list_may_also_be_json_lines_of_the_same_name(tmp_path):
-    path = tmp_path / "hotpot_dev_distractor_v1.json"
     rows = [HOTPOT, HOTPOT | {"_id": "b"}]
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path = write_rows(tmp_path / "hotpot_dev_distractor_v1.json", *rows)
     lines = read("hotpotqa", path)
-    path.write_text(json.dumps(rows))
+    write_rows(path, rows)
     assert lines == read("hotpotqa", path)
-    path.write_text(f"{json.dumps(HOTPOT)}\n{json.dumps(HOTPOT | {'answer': 3})}\n")
+    write_rows(path, HOTPOT, HOTPOT | {"answer": 3})
     with pytest.raises(UserError, match="line 2, field answer"):
         read("hotpotqa", path)
 
@@ -176,8 +175,7 @@ HOTPOT = {
     ],
 )
 def test_bad_rows_of_a_list(tmp_path, one_bad_row, wrong, place):
-    path = tmp_path / "dev.json"
-    path.write_text(json.dumps([HOTPOT, wrong, HOTPOT | {"_id": "c"}]))
+    path = write_rows(tmp_path / "dev.json", [HOTPOT, wrong, HOTPOT | {"_id": "c"}])
     rows = one_bad_row(lambda bad_rows: QUESTION_SETS["hotpotqa"].read(path, bad_rows), f"{path}, {place}")
     assert [raw.question.id for raw in rows] == ["a", "c"]
 
@@ -216,8 +214,7 @@ def test_a_step_without_its_one_paragraph(tmp_path, one_bad_row, paragraphs, pro
         "paragraphs": [{"idx": number, "title": "A", "paragraph_text": "One."} for number in paragraphs],
         "question_decomposition": [{"question": "a", "answer": "b", "paragraph_support_idx": 7}],
     }
-    path = tmp_path / "musique.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in (row, row | {"answerable": False, "id": "x"})))
+    path = write_rows(tmp_path / "musique.jsonl", row, row | {"answerable": False, "id": "x"})
     place = f"line 1: {problem}"
     assert one_bad_row(lambda bad_rows: QUESTION_SETS["musique"].read(path, bad_rows), place) == []
 

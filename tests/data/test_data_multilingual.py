@@ -11,6 +11,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from prepared_data import prepared
+from support.row_files import write_rows
 
 from lcrag.data.multilingual import (
     GLOBAL_MMLU_LANGUAGES,
@@ -51,8 +52,7 @@ def mkqa(tmp_path):
     """`mkqa(*rows)` writes them and returns a function that asks the questions."""
 
     def write(*rows):
-        content = "".join(f"{json.dumps(each)}\n" for each in rows).encode()
-        (tmp_path / "mkqa.jsonl.gz").write_bytes(gzip.compress(content))
+        write_rows(tmp_path / "mkqa.jsonl.gz", *rows)
 
         def asked(split="all", languages=("en", "zh"), answered_in=("en",), **options):
             return mkqa_questions(split, languages, str(tmp_path), answered_in=answered_in, **options)
@@ -168,8 +168,7 @@ def xor(tmp_path):
     """`xor(*rows)` writes training rows and returns a function that asks questions of the folder."""
 
     def write(*rows):
-        text = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in rows)
-        (tmp_path / "xor_train_full.jsonl").write_text(text)
+        write_rows(tmp_path / "xor_train_full.jsonl", *rows)
         return lambda split, languages, **options: xor_tydi_questions(split, languages, str(tmp_path), **options)
 
     return write
@@ -280,10 +279,6 @@ def test_a_question_that_one_language_lacks_is_dropped_for_all(tmp_path, one_bad
             xquad_questions(split, (language,), str(tmp_path))
 
 
-def write_mgsm(folder, language, *lines):
-    (folder / f"mgsm_{language}.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
 def test_every_language_of_mgsm_has_the_same_problems():
     folder, codes = prepared("mgsm"), ("de", "en", "es", "fr", "ja", "ru", "th", "zh")
     questions = mgsm_questions(codes, str(folder))
@@ -321,11 +316,11 @@ def test_mgsm_is_divided_into_splits_of_problems():
     ],
 )
 def test_a_bad_row_of_mgsm(tmp_path, one_bad_row, line, place):
-    write_mgsm(tmp_path, "en", "One?\t1", line)
-    write_mgsm(tmp_path, "de", "Eins?\t1", "Zwei?\t2")
+    write_rows(tmp_path / "mgsm_en.tsv", "One?\t1", line)
+    write_rows(tmp_path / "mgsm_de.tsv", "Eins?\t1", "Zwei?\t2")
     rows = one_bad_row(lambda _: mgsm_questions(("en", "de"), str(tmp_path)), place)
     assert [each.id for each in rows] == ["1", "1"]
-    write_mgsm(tmp_path, "sw", "Ngapi?\t114,200", "Na?\t-3.5")
+    write_rows(tmp_path / "mgsm_sw.tsv", "Ngapi?\t114,200", "Na?\t-3.5")
     questions = mgsm_questions(("sw",), str(tmp_path))  # separators are left out, and remain in an alias
     assert [each.answers for each in questions] == [("114200", "114,200"), ("-3.5",)]
     assert [(each.id, each.tier) for each in questions] == [("1", "low"), ("2", "low")]
@@ -355,7 +350,7 @@ def write_mmlu(folder, language, rows, form="parquet", name="test"):
             table.writeheader()
             table.writerows(rows)
     else:
-        (place / f"{name}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
+        write_rows(place / f"{name}.jsonl", *rows)
 
 
 def mmlu(folder, languages=("en", "ha"), split="test", **options):
@@ -412,7 +407,7 @@ def test_languages_tiers_and_splits(tmp_path):
     assert not set(GLOBAL_MMLU_TIERS["high"]) & set(GLOBAL_MMLU_TIERS["low"])
     write_mmlu(tmp_path, "en", [mmlu_row(1)], "csv", "dev")
     assert len(mmlu(tmp_path, ("en",), "dev")) == 1
-    write_mgsm(tmp_path, "te", "", "")
+    write_rows(tmp_path / "mgsm_te.tsv", "", "")
     for read in (
         lambda: mmlu(tmp_path, ("en",), "train"),
         lambda: mmlu(tmp_path, ("fi",)),

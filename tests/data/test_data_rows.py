@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prepared_data import prepared
 from pyarrow import parquet
+from support.row_files import write_rows
 
 from lcrag.data.constructed import english_vocabulary
 from lcrag.data.corpora import find_source
@@ -47,17 +48,11 @@ class Pair(Row):
     sizes: list[int]
 
 
-def write(path, *lines):
-    text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 GOOD = '{"name": " a ", "sizes": [1], "more": null}'
 
 
 def test_rows_come_with_their_line_numbers(tmp_path):
-    path = write(tmp_path / "rows.jsonl", f"\ufeff{GOOD}", "", GOOD)
+    path = write_rows(tmp_path / "rows.jsonl", f"\ufeff{GOOD}", "", GOOD)
     rows = [(line, row.name, row.sizes) for line, row in read_rows(path, Pair, BadRows())]
     assert rows == [(1, "a", [1]), (3, "a", [1])]
 
@@ -86,7 +81,7 @@ def test_rows_come_with_their_line_numbers(tmp_path):
     ],
 )
 def test_a_bad_row_is_one_line(tmp_path, one_bad_row, line, place):
-    path = write(tmp_path / "rows.jsonl", GOOD, "" if isinstance(line, bytes) else line, GOOD)
+    path = write_rows(tmp_path / "rows.jsonl", GOOD, "" if isinstance(line, bytes) else line, GOOD)
     if isinstance(line, bytes):
         path.write_bytes(path.read_bytes().replace(b"\n\n", b"\n" + line + b"\n"))
     rows = one_bad_row(lambda bad_rows: list(read_rows(path, Pair, bad_rows)), f"{path}, {place}")
@@ -122,7 +117,7 @@ def test_a_byte_order_mark_is_no_part_of_any_file(tmp_path, name, content, reade
 
 
 def test_a_mark_between_joined_files_is_dropped_and_utf_16_is_named(tmp_path):
-    path = write(tmp_path / "rows.jsonl", GOOD, f"\ufeff{GOOD}")
+    path = write_rows(tmp_path / "rows.jsonl", GOOD, f"\ufeff{GOOD}")
     assert [row.name for _, row in read_rows(path, Pair, BadRows())] == ["a", "a"]
     path.write_text(GOOD, encoding="utf-16")
     with pytest.raises(UserError, match="rows.jsonl is UTF-16: save it as UTF-8"):
@@ -152,10 +147,10 @@ def test_every_row_of_a_table_is_read_exactly_or_bad(tmp_path_factory, rows, dia
     [('1,"a', "line 3: "), ('1,"a" b', "line 3: ',' expected"), ("1", "line 3: the row has 1 columns")],
 )
 def test_a_bad_row_of_a_table_takes_no_other_row(tmp_path, one_bad_row, row, place):
-    path = write(tmp_path / "rows.csv", "a,b", "0,0", row, "2,2", '3,"3\n3"', "4,4")
+    path = write_rows(tmp_path / "rows.csv", "a,b", "0,0", row, "2,2", '3,"3\n3"', "4,4")
     rows = one_bad_row(lambda bad_rows: list(read_rows(path, Cells, bad_rows)), f"rows.csv, {place}")
     assert [(line, row.b) for line, row in rows] == [(2, "0"), (4, "2"), (5, "3\n3"), (7, "4")]
-    write(path, "a,a", "1,2")
+    write_rows(path, "a,a", "1,2")
     with pytest.raises(UserError, match="two columns are called a"):
         list(read_rows(path, Cells, BadRows()))
 
@@ -164,11 +159,11 @@ def test_skipped_rows_are_counted_over_files_and_a_file_without_a_row_is_refused
     bad_rows = BadRows(skip=True)
     assert bad_rows.summary() == ""
     for name in ("a.jsonl", "b.jsonl"):
-        list(read_rows(write(tmp_path / name, "{}", GOOD, "[]"), Pair, bad_rows))
+        list(read_rows(write_rows(tmp_path / name, "{}", GOOD, "[]"), Pair, bad_rows))
     assert bad_rows.summary().startswith(f"4 bad rows were left out; the first: {tmp_path / 'a.jsonl'}, line 1")
     for lines, part in (((), "empty"), (("{}", "[]"), "line 1, field name")):
         with pytest.raises(UserError, match=part):
-            list(read_rows(write(tmp_path / "rows.jsonl", *lines), Pair, BadRows(skip=True)))
+            list(read_rows(write_rows(tmp_path / "rows.jsonl", *lines), Pair, BadRows(skip=True)))
 
 
 def test_files_that_cannot_be_read(tmp_path):
@@ -216,7 +211,7 @@ SQUAD = {"data": [{"title": "A_title", "paragraphs": [{"context": "\ufeff Some t
     ],
 )
 def test_squad_s_format(tmp_path, one_bad_row, old, new, field):
-    path = write(tmp_path / "squad.json", SQUAD)
+    path = write_rows(tmp_path / "squad.json", SQUAD)
     [(passage, questions)] = read_squad(path, BadRows())
     assert (passage.id, passage.title, passage.text) == ("A title/0", "A title", "Some text.")
     assert [(q.id, q.question, q.texts) for q in questions] == [
@@ -237,7 +232,7 @@ def test_squad_s_paragraphs_without_regard_to_questions(tmp_path):
         {"title": None, "paragraphs": [{"context": "b", "qas": [unanswerable]}]},
         {"paragraphs": [{"context": "c"}]},
     ]
-    path = write(tmp_path / "squad.json", {"version": "v2.0", "data": articles})
+    path = write_rows(tmp_path / "squad.json", {"version": "v2.0", "data": articles})
     passages = [paragraph.passage for paragraph in read_squad(path, BadRows(), questions_too=False)]
     assert [(each.id, each.title, each.text) for each in passages] == [
         ("A title/0", "A title", "Some text."),
@@ -258,7 +253,7 @@ def test_null_is_as_an_absent_field(tmp_path):
     rows = [{"name": None, "sizes": [1]}, {"title": None, "name": "n", "sizes": None}, {}]
     path = tmp_path / "rows.parquet"
     parquet.write_table(pa.Table.from_pylist(rows), path)
-    lines = write(tmp_path / "rows.jsonl", *rows)
+    lines = write_rows(tmp_path / "rows.jsonl", *rows)
     for each in (path, lines):
         read = [(row.name, row.sizes) for _, row in read_rows(each, _Nullable, BadRows())]
         assert read == [("default", [1]), ("n", []), ("default", [])]
@@ -267,8 +262,8 @@ def test_null_is_as_an_absent_field(tmp_path):
 def test_squad_files_that_are_something_else(tmp_path):
     for text in ('{"data": [\n}', '{"rows": []}', '{"data": [], "data": []}', '{"data": []} {}'):
         with pytest.raises(UserError, match="squad.json"):
-            read_squad(write(tmp_path / "squad.json", text), BadRows())
-    path = write(tmp_path / "squad.json", '{"data": [{"title": "x"}, {"title": "y", "paragraphs": [[]]}]}')
+            read_squad(write_rows(tmp_path / "squad.json", text), BadRows())
+    path = write_rows(tmp_path / "squad.json", '{"data": [{"title": "x"}, {"title": "y", "paragraphs": [[]]}]}')
     bad_rows = BadRows(skip=True)
     assert (read_squad(path, bad_rows), len(bad_rows.problems)) == ([], 2)
 
@@ -281,7 +276,7 @@ ROWS = (
 
 
 def test_own_questions_are_read_as_they_are_and_the_same_id_is_a_group(tmp_path):
-    file, more = write(tmp_path / "mine.jsonl", *ROWS), tmp_path / "more.jsonl.gz"
+    file, more = write_rows(tmp_path / "mine.jsonl", *ROWS), tmp_path / "more.jsonl.gz"
     questions = jsonl_questions([file], "mine")
     assert [(q.id, q.dataset, q.language, q.text) for q in questions] == [
         ("1", "mine", "fi", "Missä on Tšad?"),
@@ -307,7 +302,7 @@ def test_own_questions_are_read_as_they_are_and_the_same_id_is_a_group(tmp_path)
     ],
 )
 def test_a_bad_question_names_its_field(tmp_path, one_bad_row, row, field):
-    file = write(tmp_path / "mine.jsonl", *ROWS, row)
+    file = write_rows(tmp_path / "mine.jsonl", *ROWS, row)
     assert len(one_bad_row(lambda _: jsonl_questions([file]), f"mine.jsonl, line 4, field {field}")) == 3
 
 
@@ -330,7 +325,7 @@ def test_a_demonstration_says_who_wrote_what_and_what_is_learned(tmp_path):
     pair = {**SHOWN, "turns": [{**SHOWN["turns"][0], "learn": False}, *SHOWN["turns"][1:]]}
     episode = {**SHOWN, "question_id": 7, "dataset": "mkqa", "answer": "in Africa", "rewards": {"total": 1.0}}
     chat = {**SHOWN, "prompt": "<user>Where?<model>Passages", "opening": ["Where?", "Passages"]}
-    rows = read_demonstrations([write(tmp_path / "rows.jsonl", SHOWN, "", pair, episode, chat)], BadRows())
+    rows = read_demonstrations([write_rows(tmp_path / "rows.jsonl", SHOWN, "", pair, episode, chat)], BadRows())
     learned = [True, False, True]
     assert [[turn.learn for turn in row.turns] for row in rows] == [
         learned, [False, False, True], learned, [False, *learned],
@@ -347,7 +342,7 @@ def test_messages_are_turns(tmp_path):
     roles = ("system", "user", "assistant", "tool", "assistant", "user", "assistant")
     messages = [{"role": role, "content": f"{number}"} for number, role in enumerate(roles)]
     messages[2]["weight"] = 0
-    [read] = read_demonstrations([write(tmp_path / "rows.jsonl", {"messages": messages})], BadRows())
+    [read] = read_demonstrations([write_rows(tmp_path / "rows.jsonl", {"messages": messages})], BadRows())
     assert (read.system, read.opening, read.topic, read.in_template) == ("0", "1", "1", False)
     assert "".join(turn.text for turn in read.turns) == "23456"
     assert [turn.by == "policy" for turn in read.turns] == [True, False, True, False, True]
@@ -373,7 +368,7 @@ TAUGHT = {"by": "environment", "text": "a", "learn": True}
     ],
 )
 def test_a_bad_demonstration_names_its_field(tmp_path, one_bad_row, row, field):
-    path = write(tmp_path / "rows.jsonl", SHOWN, row, SHOWN)
+    path = write_rows(tmp_path / "rows.jsonl", SHOWN, row, SHOWN)
     assert len(one_bad_row(lambda bad_rows: read_demonstrations([path], bad_rows), f"{path}, line 2{field}")) == 2
 
 
@@ -385,7 +380,7 @@ def test_a_bad_demonstration_names_its_field(tmp_path, one_bad_row, row, field):
 def test_files_by_pattern_and_a_topic_is_on_one_side(tmp_path_factory, topics, share, seed):
     rows = [{**SHOWN, "question_id": topic, "prompt": f"{topic}, {number}"} for number, topic in enumerate(topics)]
     folder = tmp_path_factory.mktemp("split")
-    write(folder / "step_0.jsonl", *rows[:1]), write(folder / "step_10.jsonl", *rows[1:])
+    write_rows(folder / "step_0.jsonl", *rows[:1]), write_rows(folder / "step_10.jsonl", *rows[1:])
     everything = read_demonstrations([folder / "step_*.jsonl"], BadRows())
     assert [row.opening for row in everything] == [row["prompt"] for row in rows]
     sides = {part: take_part(everything, part, share, seed) for part in ("train", "validation")}
@@ -399,7 +394,7 @@ def test_missing_demonstrations_and_impossible_splits(tmp_path):
     for files in ((), (tmp_path / "*.gz",), (tmp_path / "none.jsonl",)):
         with pytest.raises(UserError):
             read_demonstrations(files, BadRows())
-    rows = read_demonstrations([write(tmp_path / "rows.jsonl", SHOWN)], BadRows())
+    rows = read_demonstrations([write_rows(tmp_path / "rows.jsonl", SHOWN)], BadRows())
     for part, share in (("test", 0.1), ("train", 1.0), ("train", 0.1)):
         with pytest.raises(UserError):
             take_part(rows, part, share, 0)
@@ -458,5 +453,5 @@ def test_bad_judgements_are_named_or_counted(tmp_path, one_bad_row, topics, qrel
     paths[0].write_text("1\ta\n")
     paths[1].write_text("1\t0\tp\t-1\n1\t0\tq\t2\n")
     assert read_trec(*paths, "en", BadRows())[0].grades == {"p": -1, "q": 2}  # grades below zero are read
-    write(paths[0], "1\t\ufeffa\r\n")
+    write_rows(paths[0], "1\t\ufeffa\r\n")
     assert read_trec(*paths, "en", BadRows())[0].text == "a"

@@ -38,7 +38,6 @@ SHAPES = (
         '{"choices": [{}]}',
         '{"choices": [{"message": null}]}',
     ),
-    '{"choices": [{"message": {"content": [{"type": "text", "text": "a"}]}}]}',
     '{"choices": [{"message": {"content": "a"}}], "usage": {"completion_tokens": "many"}}',
 )
 ASKED = [
@@ -118,6 +117,7 @@ def test_requests_are_retried(first):
     [
         (OVERLOADED, "overloaded"),
         (says(None), "finish_reason length"),
+        (says([{"type": "text", "text": "a"}]), "without a text"),
         *(((200, {}, shape.encode()), "it is no chat completion") for shape in SHAPES),
         (says("<think>let me see"), "was cut after 7 tokens"),
         (says(""), "was cut after 7 tokens"),
