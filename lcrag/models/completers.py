@@ -206,10 +206,10 @@ def read_reply(response: httpx2.Response) -> ChatReply:
     """Reads a chat completion; one without a text, and what is none, is a TemporaryFailure."""
     try:
         answer = response.json()
-        choices = [(choice["message"]["content"], choice.get("finish_reason")) for choice in answer["choices"]]
+        choices = [(choice["message"].get("content"), choice.get("finish_reason")) for choice in answer["choices"]]
         # Null or absent from servers that do not count.
         tokens = int((answer.get("usage") or {}).get("completion_tokens") or 0)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise TemporaryFailure("it is no chat completion", broken=True) from error
     for text, reason in choices:
         if isinstance(text, str):

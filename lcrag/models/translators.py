@@ -249,22 +249,24 @@ class RemoteTranslator:
 
     def __init__(self, url: str, patience: Patience = USUAL_PATIENCE, texts: int = 64, connections: int = 8):
         self._url, self._texts = url.rstrip("/").removesuffix(PATH) + PATH, texts
-        called = "the translation service"
+        self._service = HttpService("the translation service", self._url, patience, connections)
         try:
-            self._ask(HttpService(called, self._url, patience.at_the_start()), [], None, "en")
+            self._ask([], None, "en", patience.at_the_start())
         except ServiceRefusal as error:
             raise UserError(f"{error}: it refuses even an empty request, so look into its log") from error
-        self._service = HttpService(called, self._url, patience, connections)
         self._executor = ThreadPoolExecutor(connections, thread_name_prefix="remote translation")
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
         """Translates texts; raises `ServiceRefusal` if the service refuses one of the requests."""
         parts = [list(texts[start : start + self._texts]) for start in range(0, len(texts), self._texts)]
-        answers = self._executor.map(lambda part: self._ask(self._service, part, source, target), parts)
+        answers = self._executor.map(lambda part: self._ask(part, source, target), parts)
         return list(itertools.chain.from_iterable(answers))
 
-    def _ask(self, service: HttpService, texts: list[str], source: str | None, target: str) -> list[Translated]:
-        response = service.request("POST", self._url, json={"texts": texts, "source": source, "target": target})
+    def _ask(
+        self, texts: list[str], source: str | None, target: str, patience: Patience | None = None
+    ) -> list[Translated]:
+        asked = {"texts": texts, "source": source, "target": target}
+        response = self._service.request("POST", self._url, patience=patience, json=asked)
         try:
             translations = TranslateAnswer.model_validate_json(response.content).translations
             if len(translations) != len(texts):
@@ -272,7 +274,7 @@ class RemoteTranslator:
         except ValueError as error:
             problem = first_problem(error) if isinstance(error, pydantic.ValidationError) else str(error)
             raise UserError(
-                f"{service.name} does not speak the /translate API ({problem}): check its address"
+                f"{self._service.name} does not speak the /translate API ({problem}): check its address"
             ) from error
         return [
             TranslationFailure(answer.failure or "", bool(answer.unavailable)) if answer.text is None else answer.text

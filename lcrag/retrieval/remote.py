@@ -246,11 +246,12 @@ class HttpService:
         method: str,
         url: str,
         read: Callable[[httpx2.Response], Any] = lambda response: response,
+        patience: Patience | None = None,
         **content: Any,
     ) -> Any:
         """Returns what `read` makes of the successful answer to a request with `params` or `json`, after retries.
 
-        The attempt fails if `read` raises a `TemporaryFailure`.
+        The attempt fails if `read` raises a `TemporaryFailure`. `patience` is that of this request alone.
 
         Raises:
           ServiceUnavailable: The service is unreachable, or too busy, in all attempts.
@@ -291,7 +292,7 @@ class HttpService:
             raise ServiceRefusal(f"{self.name} refuses ({reason})")
 
         try:
-            return self._patience.call(once)
+            return (patience or self._patience).call(once)
         except TemporaryFailure as error:
             if error.broken:
                 raise ServiceRefusal(f"{self.name} failed {attempts} times: {error}") from error
@@ -404,8 +405,7 @@ class LcragService:
         self._service = HttpService("the retrieval service", self._url, patience, self.connections)
         name = self._service.name
         try:
-            first = HttpService("the retrieval service", self._url, patience.at_the_start())
-            response = first.request("GET", f"{self._url}/collections")
+            response = self._service.request("GET", f"{self._url}/collections", patience=patience.at_the_start())
             self._described = Description.model_validate_json(response.content)
         except ServiceRefusal as error:
             raise UserError(f"{error}: it cannot list its collections: look at its log") from error
