@@ -20,16 +20,12 @@ class Cells(Row):
     b: str
 
 
-def texts_of(questions):
-    return [question.text for question in questions]
+def rows_of(schema):
+    return lambda path, bad_rows: [row for _, row in read_rows(path, schema, bad_rows)]
 
 
-def documents(path, bad_rows, kind=None):
-    return [document.text for _, document in find_source("fi", str(path), kind).documents(path, bad_rows)]
-
-
-def english(name):
-    return lambda path, bad_rows: [raw.question.answers for raw in QUESTION_SETS[name].read(path, bad_rows)]
+def documents(path, bad_rows):
+    return [document for _, document in find_source("fi", str(path)).documents(path, bad_rows)]
 
 
 def mkqa_row(number, **changes):
@@ -56,7 +52,7 @@ def trec(path, bad_rows):
     """Reads a file of topics or of judgements with a good other one."""
     topics, qrels = path.with_name("t.tsv"), path.with_name("q.tsv")
     write_rows(*((topics, "0\tz", "1\ta") if path == qrels else (qrels, "0 Q0 p 1")))
-    return [(query.text, query.grades) for query in read_trec(topics, qrels, "en", bad_rows)]
+    return read_trec(topics, qrels, "en", bad_rows)
 
 
 ENTITY = {"type": "entity", "text": "Rome"}
@@ -70,10 +66,6 @@ PASSAGE = {"docid": "1", "text": "x"}
 GOOD = '{"name": " a ", "sizes": [1], "more": null}'
 
 
-def lines(path, *rows):
-    return write_rows(path, *rows)
-
-
 def a_list(path, *rows):
     return write_rows(path, list(rows))
 
@@ -82,48 +74,36 @@ def qas(path, *rows):
     return write_rows(path, {"data": [{"paragraphs": [{"context": "Some text.", "qas": list(rows)}]}]})
 
 
-# Reader -> file, how it is written, rows before the bad one, rows after it, and texts that are read.
+# Reader -> file, how it is written, rows before the bad one, rows after it, and what is read without places.
 READERS = {
-    "rows": (
-        *("rows.jsonl", lines, [GOOD], [GOOD]),
-        lambda path, bad_rows: [row.name for _, row in read_rows(path, Pair, bad_rows)],
-    ),
-    "table": (
-        *("rows.csv", lines, ["a,b", "0,0"], ["2,2", '3,"3\n3"', "4,4"]),
-        lambda path, bad_rows: [row.b for _, row in read_rows(path, Cells, bad_rows)],
-    ),
-    "questions": (
-        *("own.jsonl", lines, [OWN], [OWN | {"language": "fi"}]),
-        lambda path, _: texts_of(jsonl_questions([path])),
-    ),
+    "rows": ("rows.jsonl", write_rows, [GOOD], [GOOD], rows_of(Pair)),
+    "table": ("rows.csv", write_rows, ["a,b", "0,0"], ["2,2", '3,"3\n3"', "4,4"], rows_of(Cells)),
+    "questions": ("own.jsonl", write_rows, [OWN], [OWN | {"language": "fi"}], lambda path, _: jsonl_questions([path])),
     "demonstrations": (
-        *("rows.jsonl", lines, [SHOWN], [SHOWN]),
-        lambda path, bad_rows: [row.opening for row in read_demonstrations([path], bad_rows)],
+        *("rows.jsonl", write_rows, [SHOWN], [SHOWN]),
+        lambda path, bad_rows: [row.turns for row in read_demonstrations([path], bad_rows)],
     ),
     "mkqa": (
-        *("mkqa.jsonl.gz", lines, [mkqa_row(0)], [mkqa_row(5)]),
-        lambda path, _: texts_of(mkqa_questions("all", ("en",), str(path.parent), answered_in=("en",))),
+        *("mkqa.jsonl.gz", write_rows, [mkqa_row(0)], [mkqa_row(5)]),
+        lambda path, _: mkqa_questions("all", ("en",), str(path.parent), answered_in=("en",)),
     ),
     "xor_tydi": (
-        *("xor_train_full.jsonl", lines, [{"id": "1", "question": "a", "answers": ["b"], "lang": "fi"}], []),
-        lambda path, _: texts_of(xor_tydi_questions("train", ("fi",), str(path.parent), train=None)),
+        *("xor_train_full.jsonl", write_rows, [{"id": "1", "question": "a", "answers": ["b"], "lang": "fi"}], []),
+        lambda path, _: xor_tydi_questions("train", ("fi",), str(path.parent), train=None),
     ),
     "mgsm": (
-        *("mgsm_en.tsv", lines, ["One?\t1"], ["Three?\t3"]),
-        lambda path, _: texts_of(mgsm_questions(("en",), str(path.parent))),
+        *("mgsm_en.tsv", write_rows, ["One?\t1"], ["Three?\t3"]),
+        lambda path, _: [question.text for question in mgsm_questions(("en",), str(path.parent))],
     ),
-    "hotpotqa": ("dev.json", a_list, [hotpot_row("a")], [hotpot_row("c")], english("hotpotqa")),
-    "musique": ("musique.jsonl", lines, [musique_row(7)], [musique_row(7, 8)], english("musique")),
-    "nq_open": ("nq.jsonl", lines, [{"question": "who", "answer": ["a"]}], [], english("nq_open")),
-    "squad": (
-        *("squad.json", qas, [squad_question(0)], [squad_question(2)]),
-        lambda path, bad_rows: [q.question for paragraph in read_squad(path, bad_rows) for q in paragraph.questions],
-    ),
-    "topics": ("t.tsv", lines, ["0\tz"], [], trec),
-    "qrels": ("q.tsv", lines, ["0 Q0 p 1"], [], trec),
-    "articles": ("a.jsonl", lines, [ARTICLE], [ARTICLE], documents),
-    "passages": ("a.jsonl", lines, [PASSAGE], [PASSAGE], documents),
-    "passages.tsv": ("a.tsv", lines, ["id\ttitle\ttext", "0\tT\tx"], ["2\tT\ty", '3\tT\t"z"'], documents),
+    "hotpotqa": ("dev.json", a_list, [hotpot_row("a")], [hotpot_row("c")], QUESTION_SETS["hotpotqa"].read),
+    "musique": ("musique.jsonl", write_rows, [musique_row(7)], [musique_row(7, 8)], QUESTION_SETS["musique"].read),
+    "nq_open": ("nq.jsonl", write_rows, [{"question": "who", "answer": ["a"]}], [], QUESTION_SETS["nq_open"].read),
+    "squad": ("squad.json", qas, [squad_question(0)], [squad_question(2)], read_squad),
+    "topics": ("t.tsv", write_rows, ["0\tz"], [], trec),
+    "qrels": ("q.tsv", write_rows, ["0 Q0 p 1"], [], trec),
+    "articles": ("a.jsonl", write_rows, [ARTICLE], [ARTICLE], documents),
+    "passages": ("a.jsonl", write_rows, [PASSAGE], [PASSAGE], documents),
+    "passages.tsv": ("a.tsv", write_rows, ["id\ttitle\ttext", "0\tT\tx"], ["2\tT\ty", '3\tT\t"z"'], documents),
 }
 CASES = [
     ("rows", '{"name": "a", "sizes": [1, "2"]}', "line 2, field sizes.1"),
