@@ -18,7 +18,7 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import gin
 import pydantic
@@ -30,7 +30,7 @@ from lcrag.data.questions import (
     XOR_TYDI_TEST,
     Question,
     distinct_answers,
-    in_all,
+    in_every_language,
     known_languages,
     limited,
     records_fingerprint,
@@ -258,31 +258,27 @@ def xquad_questions(
     if held is not None:
         _check_held(held, languages)
     root = dataset_folder("xquad", folder)
-    versions = []  # of each language: id -> paragraph and question
+    versions: list[dict[str, Question]] = []  # of each language, by id
     with counted_bad_rows() as bad_rows:
         for language in languages:
-            paragraphs = read_squad(xquad_file(root, language), bad_rows)
-            versions.append({q.id: (paragraph, q) for paragraph in paragraphs for q in paragraph.questions})
-    shared = in_all(versions)
-    articles = dict.fromkeys(versions[0][key][0].passage.title for key in shared)
-    sizes = {"test": test_articles, "validation": validation_articles}
-    sizes["train"] = max(0, len(articles) - sum(sizes.values()))
-    chosen = set(take_split(articles, split, sizes, seed=seed, what="articles of xquad"))
-    questions = [
-        Question(
-            id=question.id,
-            dataset="xquad",
-            language=language,
-            text=with_question_mark(question.question),
-            answers=question.texts,
-            extra={"passage": paragraph.passage.id}
-            | ({} if held is None else {"native_holds": language in xquad_holders(paragraph.passage.id, held)}),
-        )
-        for key in shared
-        if versions[0][key][0].passage.title in chosen
-        for language, (paragraph, question) in zip(languages, (version[key] for version in versions), strict=True)
-    ]
-    return limited(questions, limit, seed=seed)
+            versions.append({})
+            for passage, asked in read_squad(xquad_file(root, language), bad_rows):
+                extra: dict[str, Any] = {"passage": passage.id}
+                if held is not None:
+                    extra |= {"native_holds": language in xquad_holders(passage.id, held)}
+                for row in asked:
+                    names = {"id": row.id, "dataset": "xquad", "language": language}
+                    text = with_question_mark(row.question)
+                    versions[-1][row.id] = Question(**names, text=text, answers=row.texts, extra=dict(extra))
+
+    def of_articles(ids: list[str]) -> list[str]:
+        article = {key: versions[0][key].extra["passage"].rpartition("/")[0] for key in ids}
+        sizes = {"test": test_articles, "validation": validation_articles}
+        sizes["train"] = max(0, len({*article.values()}) - sum(sizes.values()))
+        chosen = set(take_split(dict.fromkeys(article.values()), split, sizes, seed=seed, what="articles of xquad"))
+        return [key for key in ids if article[key] in chosen]
+
+    return limited(in_every_language(versions, of_articles), limit, seed=seed)
 
 
 def xquad_passages(folder: pathlib.Path, language: str, bad_rows: BadRows) -> list[Passage]:
@@ -409,9 +405,8 @@ def mgsm_questions(
                     extra = {"domain": MATHEMATICS, "tier": tier_of(language, MGSM_TIERS)}
                     version[names["id"]] = Question(**names, answers=answers, extra=extra)
             versions.append(dict(at_least_one(path, version.items(), bad_rows)))
-    lines = in_all(versions)
-    chosen = set(take_split(lines, split, sizes or {}, seed=seed, what="problems of mgsm"))
-    return [version[line] for line in lines if line in chosen for version in versions]
+    what = "problems of mgsm"
+    return in_every_language(versions, lambda lines: take_split(lines, split, sizes or {}, seed=seed, what=what))
 
 
 GLOBAL_MMLU_SPLITS = ("test", "dev")
@@ -482,6 +477,4 @@ def global_mmlu_questions(
                     extra={"domain": MULTIPLE_CHOICE, "tier": tier, "subject": row.subject} | category,
                 )
             versions.append(version)
-    shared = in_all(versions)
-    chosen = set(seeded_order(shared, seed)[:limit])
-    return [version[name] for name in shared if name in chosen for version in versions]
+    return in_every_language(versions, lambda ids: seeded_order(ids, seed)[:limit])

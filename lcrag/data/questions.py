@@ -9,7 +9,7 @@ import re
 import unicodedata
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import gin
@@ -300,9 +300,16 @@ def _order_of_epoch(count: int, seed: int, epoch: int, size: int) -> np.ndarray:
     return order
 
 
-def in_all(versions: Sequence[Mapping[Key, Any]]) -> list[Key]:
-    """Returns the keys that all versions have, in the order of the first version."""
-    return [key for key in versions[0] if all(key in version for version in versions)] if versions else []
+def in_every_language(
+    versions: Sequence[Mapping[Key, Question]], choose: Callable[[list[Key]], Iterable[Key]]
+) -> list[Question]:
+    """Returns the questions whose keys all languages have and `choose` takes, in the first language's order.
+
+    `versions` holds the questions of each language by key; the versions of a question are adjacent.
+    """
+    shared = [key for key in versions[0] if all(key in version for version in versions)] if versions else []
+    chosen = set(choose(shared))
+    return [version[key] for key in shared if key in chosen for version in versions]
 
 
 def seeded_order(keys: Iterable[str], seed: int) -> list[str]:
