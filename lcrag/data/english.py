@@ -119,8 +119,7 @@ class MultiHopRow(Row):
 class PlainRow(Row):
     """A question and its answers, in the columns of NQ-open, TriviaQA, Bamboogle and PopQA.
 
-    PopQA's `prop` is the relation, its `s_pop` the monthly views
-    of the subject's page.
+    PopQA's `prop` is the relation, its `s_pop` the monthly views of the subject's page.
     """
 
     id: Annotated[Text, _named("id", "QuestionId")] = ""  # empty: the number of the row
