@@ -6,7 +6,7 @@ import functools
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gin
 import httpx2
@@ -194,16 +194,11 @@ class QuestionEncoder:
 # --- At an endpoint ---
 
 
-class ChatReply(NamedTuple):
-    """The reply of a chat model: its text, whether it was cut at the token limit, and its tokens, 0 if not reported."""
+def read_reply(response: httpx2.Response) -> Completion:
+    """Reads a chat completion, whose tokens are 0 if it does not count them.
 
-    text: str
-    cut: bool
-    tokens: int
-
-
-def read_reply(response: httpx2.Response) -> ChatReply:
-    """Reads a chat completion; one without a text, and what is none, is a TemporaryFailure."""
+    One without a text, and what is none, is a TemporaryFailure.
+    """
     try:
         answer = response.json()
         choices = [(choice["message"].get("content"), choice.get("finish_reason")) for choice in answer["choices"]]
@@ -213,7 +208,8 @@ def read_reply(response: httpx2.Response) -> ChatReply:
         raise TemporaryFailure("it is no chat completion", broken=True) from error
     for text, reason in choices:
         if isinstance(text, str):
-            return ChatReply(without_surrogates(text), reason == "length", tokens)
+            ended = "length" if reason == "length" else "eos"
+            return Completion(text=without_surrogates(text), finish_reason=ended, tokens=tokens)
     reasons = ", ".join(f"finish_reason {reason}" for _, reason in choices) or "no choices"
     mend = "allow it more tokens, or choose another model"
     raise TemporaryFailure(f"it answers without a text ({reasons}): {mend}", broken=True)
@@ -239,7 +235,7 @@ class ChatEndpoint:
         self._service = HttpService(model, url, patience, connections=None, headers=headers)
         self.name = self._service.name
 
-    def say(self, messages: Sequence[Mapping[str, str]], **settings: Any) -> ChatReply:
+    def say(self, messages: Sequence[Mapping[str, str]], **settings: Any) -> Completion:
         """Returns the model's next message in a chat; `settings` are those of the request, such as `max_tokens`.
 
         Raises:
@@ -303,12 +299,12 @@ class EndpointCompleter:
                 )
             except RequestFailed as failed:
                 return GenerationFailure(str(failed))
-            cut = reply.cut
+            cut = reply.finish_reason == "length"
             if (said := without_thought(reply.text)) and said.strip():
                 text = text_until_stop(said.encode(), generation.stop)
                 stopped = any(text.endswith(stop) for stop in generation.stop)
-                reason: Any = "stop" if stopped else "length" if cut else "eos"
-                return Completion(text=text, finish_reason=reason, tokens=reply.tokens)
+                ended = "stop" if stopped else reply.finish_reason
+                return Completion(text=text, finish_reason=ended, tokens=reply.tokens)
         fault = f"cut after {generation.max_tokens} tokens: allow it more" if cut else "empty"
         return GenerationFailure(f"the answer of {self._endpoint.name} was {fault}")
 

@@ -13,7 +13,7 @@ from prepared_data import prepared
 from support.row_files import write_rows
 
 from lcrag.data import corpora
-from lcrag.data.corpora import Article, chunks, find_source, unit_of
+from lcrag.data.corpora import chunks, find_source, unit_of
 from lcrag.data.multilingual import xquad_passages
 from lcrag.data.questions import LANGUAGES
 from lcrag.data.rows import BadRows
@@ -37,7 +37,7 @@ def test_articles_in_every_file_format(tmp_path, name):
     else:
         write_rows(path, *ROWS)
     assert find_source("fi", str(path)).kind == "articles"
-    assert documents(path) == [Article(id=str(n), title=f"T{n}", text=f"text {n}") for n in range(5)]
+    assert documents(path) == [Passage(id=str(n), title=f"T{n}", text=f"text {n}") for n in range(5)]
 
 
 @pytest.mark.parametrize("ending", ["", ".bz2"])
@@ -123,8 +123,8 @@ def test_each_text_file_is_an_article(tmp_path):
     (folder / "more" / "aura.md").write_text("# The river Aura\n\nIt flows.")
     (folder / "empty.txt").write_text("\n")
     assert documents(folder) == [
-        Article(id="notes/Turku_Castle", title="Turku Castle", text="A castle.\nIn Turku."),
-        Article(id="more/aura", title="The river Aura", text="It flows."),
+        Passage(id="notes/Turku_Castle", title="Turku Castle", text="A castle.\nIn Turku."),
+        Passage(id="more/aura", title="The river Aura", text="It flows."),
     ]
 
 
@@ -155,8 +155,8 @@ def test_files_that_are_no_source(tmp_path, files, place, kind):
 
 def test_ambiguous_files_need_a_kind(tmp_path):
     (tmp_path / "a.jsonl").write_text(AMBIGUOUS)
-    for kind, made in (("passages", Passage), ("articles", Article)):
-        assert documents(tmp_path, kind=kind) == [made(id="1", title="T", text="x")]
+    for kind, name in (("passages", "1"), ("articles", "1#0")):
+        assert list(find_source("fi", str(tmp_path), kind).passages()) == [Passage(id=name, title="T", text="x")]
 
 
 @pytest.mark.parametrize(
