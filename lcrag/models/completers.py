@@ -208,8 +208,9 @@ def read_reply(response: httpx2.Response) -> Completion:
         raise TemporaryFailure("it is no chat completion", broken=True) from error
     for text, reason in choices:
         if isinstance(text, str):
-            ended = "length" if reason == "length" else "eos"
-            return Completion(text=without_surrogates(text), finish_reason=ended, tokens=tokens)
+            return Completion(
+                text=without_surrogates(text), finish_reason="length" if reason == "length" else "eos", tokens=tokens
+            )
     reasons = ", ".join(f"finish_reason {reason}" for _, reason in choices) or "no choices"
     mend = "allow it more tokens, or choose another model"
     raise TemporaryFailure(f"it answers without a text ({reasons}): {mend}", broken=True)
@@ -303,8 +304,7 @@ class EndpointCompleter:
             if (said := without_thought(reply.text)) and said.strip():
                 text = text_until_stop(said.encode(), generation.stop)
                 stopped = any(text.endswith(stop) for stop in generation.stop)
-                ended = "stop" if stopped else reply.finish_reason
-                return Completion(text=text, finish_reason=ended, tokens=reply.tokens)
+                return dataclasses.replace(reply, text=text, finish_reason="stop" if stopped else reply.finish_reason)
         fault = f"cut after {generation.max_tokens} tokens: allow it more" if cut else "empty"
         return GenerationFailure(f"the answer of {self._endpoint.name} was {fault}")
 
