@@ -455,7 +455,7 @@ def test_dense_layers_follow_the_pooling(tmp_path, folder, sizes, activations, b
     for changes, named in (
         ({"activation_function": "torch.nn.modules.activation.Mish"}, "activation_function Mish"),
         ({"in_features": 33}, "takes 33 numbers"),
-        ({"out_features": 7}, "linear.weight"),
+        ({"out_features": 7}, "linear.weight|gives 7"),  # to the next layer
         ({"bias": "yes"}, "bias"),
     ):
         write_json(folder / "2_Dense" / "config.json", values | changes)
