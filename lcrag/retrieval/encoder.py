@@ -13,7 +13,7 @@ import pathlib
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import flax.linen as nn
 import gin
@@ -79,6 +79,11 @@ class DenseConfig:
     out_features: pydantic.PositiveInt
     bias: bool = True
     activation_function: str = "Tanh"  # a name in `DENSE_ACTIVATIONS`, in files with PyTorch's module before it
+
+    def __post_init__(self) -> None:
+        if self.activation not in DENSE_ACTIVATIONS:
+            known = ", ".join(DENSE_ACTIVATIONS)
+            raise UserError(f"activation_function {self.activation} is not supported: there are {known}")
 
     @property
     def activation(self) -> str:
@@ -160,6 +165,7 @@ class XlmRobertaConfig(BertConfig):
 
 
 EncoderConfig: TypeAlias = BertConfig | StaticConfig
+Config = TypeVar("Config", BertConfig, DenseConfig)
 _CONFIGS: dict[str, type[BertConfig]] = {config.model_type: config for config in (BertConfig, XlmRobertaConfig)}
 
 
@@ -174,11 +180,15 @@ def read_encoder_config(path: pathlib.Path) -> BertConfig:
     for name, value in _FIXED.items():
         if values.get(name, value) != value:
             raise UserError(f"{path}: {name} {values[name]!r} is not supported: only {value!r} is")
+    return _validated(_CONFIGS[model_type], values, path)
+
+
+def _validated(kind: type[Config], values: dict[str, Any], path: pathlib.Path) -> Config:
+    """Returns the configuration of a file's values, strictly: neither "3" nor true is a number of layers."""
     try:
-        # Strictly: neither "3" nor true is a number of layers.
-        return pydantic.TypeAdapter(_CONFIGS[model_type]).validate_json(json.dumps(values), strict=True)
+        return pydantic.TypeAdapter(kind).validate_json(json.dumps(values), strict=True)
     except pydantic.ValidationError as error:
-        raise UserError(f"{path} is not a readable encoder configuration: {first_problem(error)}") from error
+        raise UserError(f"{path} is not a readable configuration: {first_problem(error)}") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 
@@ -334,20 +344,6 @@ def read_tensors(config: EncoderConfig, folders: Sequence[TensorFolder]) -> dict
             target = flat[path] if layer is None else flat[path][layer]
             target[...] = value.T if path[-1] == "kernel" else value
     return traverse_util.unflatten_dict(flat)
-
-
-def read_dense_config(path: pathlib.Path, width: int) -> DenseConfig:
-    """Reads the `config.json` of a dense layer after a module that gives `width` numbers."""
-    try:
-        config = pydantic.TypeAdapter(DenseConfig).validate_json(json.dumps(read_json_object(path)), strict=True)
-    except pydantic.ValidationError as error:
-        raise UserError(f"{path} is not a readable dense layer: {first_problem(error)}") from error
-    if config.activation not in DENSE_ACTIVATIONS:
-        known = ", ".join(DENSE_ACTIVATIONS)
-        raise UserError(f"{path}: activation_function {config.activation} is not supported: there are {known}")
-    if config.in_features != width:
-        raise UserError(f"{path} takes {config.in_features} numbers, but what is before it gives {width}")
-    return config
 
 
 # --- Texts to unit vectors ---
@@ -716,7 +712,10 @@ def load_encoder(
         config = read_encoder_config(body / "config.json")
     dense_folders, width = modules.get("Dense", []), config.hidden_size
     for dense_folder in dense_folders:
-        dense = read_dense_config(dense_folder / "config.json", width)
+        path = dense_folder / "config.json"
+        dense = _validated(DenseConfig, read_json_object(path), path)
+        if dense.in_features != width:
+            raise UserError(f"{path} takes {dense.in_features} numbers, but what is before it gives {width}")
         config, width = dataclasses.replace(config, dense=(*config.dense, dense)), dense.out_features
     usual, guessed = EncoderSettings(), []
 

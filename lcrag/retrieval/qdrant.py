@@ -48,13 +48,8 @@ class Qdrant:
         replicas: int = 1,
         patience: Patience = USUAL_PATIENCE,
     ):
-        self.name, self.prefix, self._shards, self._replicas = (
-            f"Qdrant at {shown_address(url)}",
-            prefix,
-            shards,
-            replicas,
-        )
-        self._patience = patience
+        self.name, self.prefix = f"Qdrant at {shown_address(url)}", prefix
+        self._shards, self._replicas, self._patience = shards, replicas, patience
         try:
             import qdrant_client
             from qdrant_client.common.client_exceptions import QdrantException
