@@ -58,8 +58,8 @@ def stand_in_chat(speak: Speaker) -> FastAPI:
 def scripted(*answers: Any) -> Iterator[tuple[str, list[tuple[float, str, Any]]]]:
     """A server that gives the answers one after the other, the last one for ever: (status, headers, body) each.
 
-    An answer or a body may be a function of the request; a status of None closes the connection. Gives its address and
-    what it is asked: (time, path, JSON).
+    An answer or a body may be a function of the request, which is its JSON or its parameters; a status of None closes
+    the connection. Gives its address and what it is asked: (time, path, request).
     """
     asked: list[tuple[float, str, Any]] = []
 
@@ -67,7 +67,9 @@ def scripted(*answers: Any) -> Iterator[tuple[str, list[tuple[float, str, Any]]]
         def do_POST(self):
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             answer = answers[min(len(asked), len(answers) - 1)]
-            asked.append((time.monotonic(), self.path, request := json.loads(body) if body else None))
+            address = urllib.parse.urlsplit(self.path)
+            request = json.loads(body) if body else dict(urllib.parse.parse_qsl(address.query))
+            asked.append((time.monotonic(), address.path, request))
             status, headers, said = answer(request) if callable(answer) else answer
             if status is None:
                 return self.connection.close()
