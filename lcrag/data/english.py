@@ -212,26 +212,24 @@ class WikiHopRow(Row):
         return _raw_question(self.id, f"What is the {name} of {subject}?", [self.answer], passages, **extra)
 
 
-class Metadata(Row):
-    """FlashRAG's metadata, which differ between sets; values of other types are ignored."""
-
-    type: Annotated[str | None, _IfValid] = None
-    level: Annotated[str | None, _IfValid] = None
-    prop: Annotated[str | None, _IfValid] = None
-    s_pop: Annotated[int | None, pydantic.Strict(False), _IfValid] = None
-
-
 class FlashRagRow(Row):
-    """One line of FlashRAG, without the paragraphs and facts that some of its sets have."""
+    """One line of FlashRAG, without the paragraphs and facts that some of its sets have.
+
+    Its metadata differ between sets; values of other types are ignored.
+    """
 
     id: Text
     question: Text
     golden_answers: list[str]
-    metadata: Metadata | None = None
+    type: Annotated[str | None, _IfValid, _named(pydantic.AliasPath("metadata", "type"))] = None
+    prop: Annotated[str | None, _IfValid, _named(pydantic.AliasPath("metadata", "prop"))] = None
+    level: Annotated[str | None, _IfValid, _named(pydantic.AliasPath("metadata", "level"))] = None
+    popularity: Annotated[
+        int | None, pydantic.Strict(False), _IfValid, _named(pydantic.AliasPath("metadata", "s_pop"))
+    ] = None
 
     def raw_question(self) -> RawQuestion:
-        about = self.metadata or Metadata()
-        extra: dict[str, Any] = {"type": about.type or about.prop, "level": about.level, "popularity": about.s_pop}
+        extra = {"type": self.type or self.prop, "level": self.level, "popularity": self.popularity}
         return _raw_question(self.id, self.question, self.golden_answers, **extra)
 
 

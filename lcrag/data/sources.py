@@ -9,10 +9,11 @@ instructions itself, of keywords and structural constraints; those here are ours
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import gin
 import numpy as np
+import pydantic
 
 from lcrag.data.questions import (
     ALL_TIERS,
@@ -80,19 +81,11 @@ def xlsum_questions(
     return limited(questions, limit, seed=seed)
 
 
-class _Verified(Row):
-    ground_truth: Text
-
-
-class _About(Row):
-    question: Text
-
-
 class CrossThinkRow(Row):
     """A question with its options in its text; its answer names one of them."""
 
-    reward_model: _Verified
-    meta_data: _About
+    question: Annotated[Text, pydantic.Field(validation_alias=pydantic.AliasPath("meta_data", "question"))]
+    ground_truth: Annotated[Text, pydantic.Field(validation_alias=pydantic.AliasPath("reward_model", "ground_truth"))]
 
 
 @gin.configurable
@@ -112,7 +105,7 @@ def crossthink_questions(folder: str | None = None, limit: int | None = None, se
     questions: dict[str, Question] = {}
     with counted_bad_rows() as bad_rows:
         for _, row in read_rows(path, CrossThinkRow, bad_rows):
-            text, letter = row.meta_data.question, option(row.reward_model.ground_truth)
+            text, letter = row.question, option(row.ground_truth)
             if letter is not None:
                 key = hashlib.sha256(text.encode()).hexdigest()[:16]  # the rows' own indices repeat
                 questions[key] = Question(
