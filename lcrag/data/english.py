@@ -22,6 +22,7 @@ import pydantic
 from lcrag.data.questions import Question, distinct_answers, limited, records_fingerprint, with_question_mark
 from lcrag.data.rows import (
     BadRows,
+    Place,
     Row,
     Text,
     UnusableQuestion,
@@ -281,11 +282,11 @@ class QuestionSet:
             known = "JSON" if schema else "a table"
             raise UserError(f"{path} has no known format of {self.name}, which is {known}: see docs/data.md")
         schema = schema or PlainRow
+        rows: Iterable[tuple[Place, Any]]
         rows = read_rows(path, schema, bad_rows) if key is None else list_rows(path, schema, bad_rows, key)
 
         found: dict[str, RawQuestion] = {}
-        for number, row in rows:
-            place = number if key is None else f"{key or 'element'} {number}"
+        for place, row in rows:
             try:
                 raw = row.raw_question()
             except ValueError as error:
@@ -293,7 +294,7 @@ class QuestionSet:
                 continue
             if raw is None:
                 continue
-            asked = dataclasses.replace(raw.question, id=raw.question.id or str(number), dataset=self.name)
+            asked = dataclasses.replace(raw.question, id=raw.question.id or str(place), dataset=self.name)
             if asked.id in found:
                 bad_rows.add(path, place, "id", f"{asked.id} is already used by an earlier row")
                 continue

@@ -319,10 +319,10 @@ def first_line_fields(path: pathlib.Path) -> set[str]:
 
 def list_rows(
     path: pathlib.Path, schema: type[Schema], bad_rows: BadRows, key: str = ""
-) -> Iterator[tuple[int, Schema]]:
-    """Yields (index from 0, row) for the elements of the JSON list that is a file, or that is under its `key`.
+) -> Iterator[tuple[Place, Schema]]:
+    """Yields (place, row) for the elements of the JSON list that is a file, or that is under its `key`.
 
-    The file may also have JSON lines, as many tools write it under the same name; then (line, row).
+    The file may also have JSON lines, as many tools write it under the same name.
     """
     try:
         content = read_json(path)
@@ -334,11 +334,9 @@ def list_rows(
     values = content.get(key) if key and isinstance(content, dict) else content
     if not isinstance(values, list):
         raise UserError(f"{path} holds no list{f' under {key}' if key else ''}: is it another file?")
-    rows = (
-        (number, validated(schema.model_validate, value, path, f"{key or 'element'} {number}", bad_rows))
-        for number, value in enumerate(values)
-    )
-    yield from at_least_one(path, ((number, row) for number, row in rows if row is not None), bad_rows)
+    placed = ((f"{key or 'element'} {number}", value) for number, value in enumerate(values))
+    rows = ((place, validated(schema.model_validate, value, path, place, bad_rows)) for place, value in placed)
+    yield from at_least_one(path, ((place, row) for place, row in rows if row is not None), bad_rows)
 
 
 def validated(

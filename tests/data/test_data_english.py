@@ -151,9 +151,9 @@ def test_a_list_may_also_be_json_lines_of_the_same_name(tmp_path):
     lines = read("hotpotqa", path)
     write_rows(path, rows)
     assert lines == read("hotpotqa", path)
-    write_rows(path, HOTPOT, HOTPOT | {"answer": 3})
-    with pytest.raises(UserError, match="line 2, field answer"):
-        read("hotpotqa", path)
+    for wrong, field in ((HOTPOT | {"answer": 3}, "answer"), (HOTPOT, "id")):
+        with pytest.raises(UserError, match=f"line 2, field {field}"):
+            read("hotpotqa", write_rows(path, HOTPOT, wrong))
 
 
 HOTPOT = {
