@@ -31,10 +31,8 @@ from lcrag.retries import (
     USUAL_PATIENCE,
     Patience,
     ServiceRefusal,
-    ServiceUnavailable,
     TemporaryFailure,
     asked_seconds,
-    try_later,
 )
 from lcrag.retrieval.passages import Hit, contents_of, title_and_text
 
@@ -258,11 +256,8 @@ class HttpService:
           UserError: Its address or key is wrong.
           ServiceRefusal: The service refuses this request.
         """
-        attempts = 0
 
         def once() -> Any:
-            nonlocal attempts
-            attempts += 1
             try:
                 response = self._client.request(method, url, **content)
             except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
@@ -291,15 +286,7 @@ class HttpService:
                 raise UserError(f"{self.name} rejects the request ({reason}): check its address and key")
             raise ServiceRefusal(f"{self.name} refuses ({reason})")
 
-        try:
-            return (patience or self._patience).call(once)
-        except TemporaryFailure as error:
-            if error.broken:
-                raise ServiceRefusal(f"{self.name} failed {attempts} times: {error}") from error
-            mend = try_later(error.wait_seconds) if error.busy else "start it, or correct its address"
-            raise ServiceUnavailable(
-                f"{self.name} does not answer after {attempts} attempts ({error}): {mend}"
-            ) from error
+        return (patience or self._patience).ask(self.name, once)
 
 
 class LatestAnswers(cachetools.LRUCache[Key, Answer]):
