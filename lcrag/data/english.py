@@ -230,7 +230,7 @@ class FlashRagRow(Row):
     ] = None
 
     def raw_question(self) -> RawQuestion:
-        extra = {"type": self.type or self.prop, "level": self.level, "popularity": self.popularity}
+        extra: dict[str, Any] = {"type": self.type or self.prop, "level": self.level, "popularity": self.popularity}
         return _raw_question(self.id, self.question, self.golden_answers, **extra)
 
 

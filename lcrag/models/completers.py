@@ -23,7 +23,7 @@ from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
 from lcrag.retries import Patience, ServiceRefusal, ServiceUnavailable, TemporaryFailure
 from lcrag.retrieval import Encoder
-from lcrag.retrieval.encoder import configured_encoder, read_encoder_config
+from lcrag.retrieval.encoder import encoder_folder, named_encoder
 from lcrag.retrieval.remote import HttpService
 from lcrag.sampling import Sampler, SamplingParameters, SlotSampler, continue_contexts
 from lcrag.sampling.choice import text_until_stop
@@ -168,18 +168,15 @@ class QuestionEncoder:
     """
 
     def __init__(self, folder: str | None):
-        self._folder = None if folder is None else resolved_folder(folder)
+        self._folder = folder
 
     def check(self) -> None:
         """Raises a UserError if there is no encoder in the folder; called before sampling."""
-        if self._folder is None:
-            raise UserError("QuestionEncoder.folder names no encoder: give the folder of one with --gin.ENCODER")
-        read_encoder_config(self._folder / "config.json")
+        encoder_folder(self._folder, "QuestionEncoder.folder")
 
     @functools.cached_property
     def _encoder(self) -> Encoder:
-        self.check()
-        return configured_encoder(self._folder)
+        return named_encoder(self._folder, "QuestionEncoder.folder")
 
     @property
     def hashes(self) -> Mapping[str, str]:

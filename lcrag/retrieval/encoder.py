@@ -833,8 +833,8 @@ def _read_modules(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
 configured_encoder = gin.external_configurable(typed(load_encoder), "load_encoder", module="lcrag.retrieval")
 
 
-def named_encoder(folder: str | None, binding: str) -> Encoder:
-    """Returns the configured encoder in a folder, which is the value of `binding`; nothing is downloaded."""
+def encoder_folder(folder: str | None, binding: str) -> pathlib.Path:
+    """Returns the folder of an encoder, which is the value of `binding`; nothing is downloaded or read."""
     if folder is None:
         raise UserError(
             f"{binding} names no encoder: give the folder of one that you have with --gin.ENCODER='\"e5-base-v2\"'"
@@ -846,4 +846,11 @@ def named_encoder(folder: str | None, binding: str) -> Encoder:
             f"{binding} names the encoder {folder}, but there is no such folder: download it, and name its folder with"
             " --gin.ENCODER"
         )
-    return configured_encoder(path)
+    if not any((path / name).is_file() for name in ("config.json", MODULES_FILE)):
+        raise UserError(f"{binding} names {folder}, which holds no encoder: neither config.json nor {MODULES_FILE}")
+    return path
+
+
+def named_encoder(folder: str | None, binding: str) -> Encoder:
+    """Returns the configured encoder in a folder, which is the value of `binding`."""
+    return configured_encoder(encoder_folder(folder, binding))

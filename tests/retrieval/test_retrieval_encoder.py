@@ -38,6 +38,7 @@ from lcrag.retrieval.encoder import (
     _compiled_embed,
     batches,
     embed,
+    encoder_folder,
     pad_rows,
     rows_mesh,
 )
@@ -475,6 +476,7 @@ def test_static_embeddings_are_means_of_rows(tmp_path, folder, name, dense):
     layers, entries = with_dense(source, (32, 8), (torch.nn.Tanh(),)) if dense else (torch.nn.Identity(), [])
     static = {"path": "0_StaticEmbedding", "type": "sentence_transformers.models.StaticEmbedding"}
     write_json(source / MODULES_FILE, [static, *entries])
+    assert encoder_folder(str(source), "QuestionEncoder.folder") == source  # although it has no config.json
     encoder, texts = load_encoder(source), [text for text in TEXTS if text]
     ids = [backend.encode(text, add_special_tokens=False).ids for text in texts]
     starts = torch.tensor(np.cumsum([0] + [len(each) for each in ids])[:-1])
@@ -495,6 +497,8 @@ def test_a_tokenizer_with_more_tokens_than_embeddings_and_pickled_weights(folder
         load_encoder(folder)
     with pytest.raises(UserError, match="no such folder"):
         load_encoder(folder / "absent")
+    with pytest.raises(UserError, match="QuestionEncoder.folder names .*, which holds no encoder"):
+        encoder_folder(str(folder.parent), "QuestionEncoder.folder")
 
 
 # --- The vectors are those of transformers ---
