@@ -27,6 +27,7 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 import tokenizers
+from contrastive import ContrastiveConfig, Pair, train_encoder
 from jaxtyping import Bool, Float
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 
@@ -63,14 +64,11 @@ from lcrag.policy import (
 )
 from lcrag.retrieval import (
     BertConfig,
-    ContrastiveConfig,
     Encoder,
     EncoderSettings,
-    Pair,
     initialise_encoder,
     load_encoder,
     save_encoder,
-    train_encoder,
 )
 from lcrag.retrieval.collections import exact_search
 from lcrag.retrieval.passages import passage_text

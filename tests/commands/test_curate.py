@@ -373,8 +373,6 @@ def test_the_kind_may_be_bound(tiny, tmp_path, capsys):
 
 # --- Translations ---
 
-pytest.importorskip("openai")
-
 ROOT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:9"
 # A process whose functions are checked as here: gin sees the defaults of the others, and would call this another run.
