@@ -47,7 +47,7 @@ from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.folder import CONFIG, RUN, read_provenance, stored
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
-from lcrag.train.rollout import Rollouts, in_order
+from lcrag.train.rollout import Rollouts
 from lcrag.train.steps import CALLS, check_rewarded
 
 # --- The evaluation ---
@@ -280,32 +280,32 @@ class Evaluation:
             done = f"{len(known)} of {len(self.questions)} answers are saved"
             console.print(f"{title}: {done}, and the others are asked", highlight=False, soft_wrap=True)
         programs = [(q, program(q), n) for n, q in enumerate(self.questions) if n not in known]
-        rollout = rollouts.begin_unscored(programs, **decoding)
-        total, tokens = len(self.questions), rollouts.written_tokens
+        total, tokens, finished = len(self.questions), rollouts.written_tokens, itertools.count(len(known) + 1)
         show = progress_display(
             title, total, first=len(known), unit="question", tokens=tokens, transient=True, console=console
         )
         with show as display:
             before = time.monotonic()
-            for finished, record in enumerate(rollout.finished, start=len(known) + 1):
+
+            def keep(record: EpisodeRecord) -> None:
+                nonlocal before
                 if journal is not None:
                     now = time.monotonic()
                     journal.append(
                         [{"number": record.episode, "seconds": now - before, "episode": episode_json(record)}]
                     )
                     before = now
-                display.update(finished)
-            lanes = rollouts.join(rollout)
-        asked = {episode.record.episode: episode.record for episode in in_order(lanes)}
-        records = [(known | asked)[n] for n in range(total)]
-        seconds += max((lane.seconds["rollout"] for lane in lanes), default=0.0)
-        rewards: list[dict[str, float]] = [{} for _ in records]
-        if self.reward is None:
-            check_scored(records, np.array([math.nan if record.failure else 0.0 for record in records]))
-        else:
-            values = reward_values(self.reward, records, np.arange(len(records), dtype=np.int32))
-            check_scored(records, values["total"])
-            rewards = [{name: float(term[n]) for name, term in values.items()} for n in range(len(records))]
+                display.update(next(finished))
+
+            episodes, taken = rollouts.join(rollouts.answer(programs, keep, **decoding))
+        known |= {episode.record.episode: episode.record for episode in episodes}
+        records, seconds = [known[n] for n in range(total)], seconds + taken["seconds/rollout"]
+        scores: dict[str, np.ndarray] = {}
+        if self.reward is not None:
+            scores, _ = reward_values(self.reward, records, np.arange(len(records), dtype=np.int32))
+        failures = np.array([math.nan if record.failure else 0.0 for record in records])
+        check_scored(records, scores.get("total", failures))
+        rewards = [{name: float(term[n]) for name, term in scores.items()} for n in range(total)]
         answered = [_answered(*parts) for parts in zip(records, rewards, strict=True)]
         rows = (episode_json(record, rewards=earned) for record, earned in zip(records, rewards, strict=True))
         return answered, rows, seconds

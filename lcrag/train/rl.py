@@ -10,8 +10,8 @@ import contextlib
 import functools
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import gin
 import jax
@@ -24,12 +24,12 @@ from lcrag.learning.learners import Learner, frozen_fingerprint
 from lcrag.policy import Policy, save_policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
-from lcrag.runs.display import make_console, progress_display
+from lcrag.runs.display import ProgressDisplay, make_console, progress_display
 from lcrag.runs.folder import Trackers
 from lcrag.train.evaluation import AFTER, Evaluation, report_run, was_finished
-from lcrag.train.method import Method, extremes
+from lcrag.train.method import Episode, Method, extremes
 from lcrag.train.one_ahead import OneAhead
-from lcrag.train.rollout import LaneResult, Lanes, Rollouts, StepSampler, episodes_of
+from lcrag.train.rollout import Lanes, Rollouts, StepSampler
 from lcrag.train.steps import (
     Notices,
     StepCheckpoints,
@@ -39,6 +39,29 @@ from lcrag.train.steps import (
     content_hashes,
     step_metrics,
 )
+
+Sampled: TypeAlias = tuple[list[Episode], list[dict[str, float]]]  # of a step; see `StepSampler.sample`
+
+
+def training_step(
+    step: int,
+    sample: Callable[[int], Sampled],
+    learner: Learner,
+    measure: Callable[..., dict[str, Any]],
+    display: ProgressDisplay,
+) -> tuple[list[Episode], dict[str, Any]]:
+    """Makes a step with a partial `sample_in_turn` or `sample_ahead`, and `step_metrics`; returns episodes, metrics."""
+    # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
+    started = time.monotonic()
+    episodes, rollouts = sample(step)
+
+    # --- Update: one gradient step for each mini-batch of the episodes that have a learning signal.
+    display.phase("update")
+    updating = time.monotonic()
+    trajectories = [episode.trajectory() for episode in episodes if episode.kept]
+    metrics = learner.learn(trajectories)
+    seconds = time.monotonic() - updating
+    return episodes, metrics | measure(episodes, rollouts, trajectories, update_seconds=seconds, started=started)
 
 
 @gin.configurable
@@ -133,10 +156,16 @@ def train(
         )
         notices = Notices(display.say)
         sampler = StepSampler(rollouts, draw, max_rollouts, episodes_per_rollout * max_rollouts, display)
-        if ahead is not None and first < steps:
-            entered.enter_context(ahead)
-            ahead.begin(first, sampler)
+        sample: Callable[[int], Sampled] = functools.partial(sample_in_turn, sampler, learner, saved)
+        if ahead is not None:
+            sample = functools.partial(sample_ahead, sampler, ahead, saved, steps)
+        measure = functools.partial(
+            step_metrics, policy, method, collections.languages, max_rollouts=max_rollouts, passes=passes_per_rollout
+        )
         if first < steps:
+            if ahead is not None:
+                entered.enter_context(ahead)
+                ahead.begin(first, sampler)
             display.say(f"training: steps {first:,} to {steps - 1:,} of {episodes_per_rollout:,} episodes")
 
         for step in range(first, steps):
@@ -148,33 +177,10 @@ def train(
                     with saved.interruptible():
                         evaluation.run(run.path, label, rollouts, learner.params, seed=seed, console=console)
 
-            # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
-            started = time.monotonic()
-            if ahead is None:
-                sampled = sample_in_turn(step, sampler, learner, saved)
-            else:
-                sampled = sample_ahead(step, sampler, ahead, saved, steps)
-            episodes = episodes_of(sampled)
-
-            # --- Update: one gradient step for each mini-batch of the episodes that have a learning signal.
-            display.phase("update")
-            updating = time.monotonic()
-            trajectories = [episode.trajectory() for episode in episodes if episode.kept]
-            metrics: dict[str, Any] = learner.learn(trajectories)
-            update_seconds = time.monotonic() - updating
+            # --- Sample and learn.
+            episodes, metrics = training_step(step, sample, learner, measure, display)
 
             # --- Log.
-            metrics |= step_metrics(
-                policy,
-                method,
-                collections.languages,
-                rollouts=sampled,
-                max_rollouts=max_rollouts,
-                trajectories=trajectories,
-                passes=passes_per_rollout,
-                update_seconds=update_seconds,
-                started=started,
-            )
             if ahead is not None:
                 metrics |= ahead.metrics(step, episodes, metrics["seconds/step"])
             log.write(step, metrics)
@@ -182,11 +188,11 @@ def train(
             notices(step, metrics, episodes)
             last = step == steps - 1
             diverging = metrics["update/non_finite_in_a_row"] >= max_consecutive_skips
-            if diverging or last or step % episodes_every == 0:
-                run.write_episodes(step, (episode.json(advantage=critic is None) for episode in episodes))
-            elif extreme_groups:
-                chosen = (episodes[place] for place in extremes(episodes, extreme_groups))
-                run.write_episodes(step, (episode.json(advantage=critic is None) for episode in chosen), extremes=True)
+            whole = diverging or last or step % episodes_every == 0
+            if whole or extreme_groups:
+                shown = episodes if whole else extremes(episodes, extreme_groups)
+                rows = (episode.json(advantage=critic is None) for episode in shown)
+                run.write_episodes(step, rows, extremes=not whole)
             check_finite(metrics, step, max_consecutive_skips, run.path / "episodes" / f"step_{step}.jsonl")
 
             # --- Checkpoint; a signal that arrived during the update ends the run here.
@@ -203,16 +209,14 @@ def train(
 # --- Sampling, in turn with the updates or one step ahead of them ---
 
 
-def sample_in_turn(step: int, sampler: StepSampler, learner: Learner, saved: StepCheckpoints) -> list[list[LaneResult]]:
+def sample_in_turn(sampler: StepSampler, learner: Learner, saved: StepCheckpoints, step: int) -> Sampled:
     """Samples a step with the parameters of the update before it."""
     with saved.interruptible():
         sampler.rollouts.set_params(learner.params, learner.policy_version)
         return sampler.sample(step)
 
 
-def sample_ahead(
-    step: int, sampler: StepSampler, ahead: OneAhead, saved: StepCheckpoints, steps: int
-) -> list[list[LaneResult]]:
+def sample_ahead(sampler: StepSampler, ahead: OneAhead, saved: StepCheckpoints, steps: int, step: int) -> Sampled:
     """Returns a step that was sampled during the update before it, and begins the next, before this step's update."""
     with saved.interruptible():
         sampled = ahead.take(step, sampler)

@@ -37,15 +37,9 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Reward, TermSum
 from lcrag.runs.folder import upload_copies
 from lcrag.runs.processes import NotedSignals, Stopped
-from lcrag.train.method import Episode, GroupStatistics, Method, values_of
-from lcrag.train.rollout import PHASES, LaneResult, episodes_of
+from lcrag.train.method import Episode, Method, grouped, spread_of, values_of, without_variance
 
 # --- Before the first step ---
-
-
-def known_of(question: Question) -> dict[str, Any]:
-    """Returns what a reward's check of a question is given; see `TermSum.check`."""
-    return {"answers": question.answers} | question.extra
 
 
 def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None:
@@ -54,7 +48,8 @@ def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None
         for model in reward.models.values():
             getattr(model, "check", lambda: None)()  # raises a UserError if it cannot be loaded
         for question in questions:
-            reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", known_of(question))
+            name = f"{question.coupling} in {question.language} ({question.text[:60]!r})"
+            reward.check(name, {"answers": question.answers} | question.extra)
 
 
 def check_rows(layout: Layout, context: int, mesh: AnyMesh) -> None:
@@ -170,10 +165,11 @@ def step_metrics(
     policy: Policy,
     method: Method,
     languages: Collection[str],
-    *,
-    rollouts: Sequence[Sequence[LaneResult]],
-    max_rollouts: int,
+    episodes: Sequence[Episode],
+    rollouts: Sequence[Mapping[str, float]],
     trajectories: Sequence[Trajectory],
+    *,
+    max_rollouts: int,
     passes: int,
     update_seconds: float,
     started: float,
@@ -182,11 +178,11 @@ def step_metrics(
 
     Args:
       languages: Those of the collections, among which an answer's is identified.
-      rollouts: The lanes of each rollout of the step, of at most `max_rollouts`.
+      episodes: Those of the step.
+      rollouts: What each of its rollouts took, of at most `max_rollouts`; see `Rollouts.join`.
       trajectories: The episodes that it learned from, `passes` times.
       started: When the step began, by `time.monotonic`.
     """
-    episodes = episodes_of(rollouts)
     metrics = episode_metrics(episodes, method.min_std) | collapse_metrics(episodes, languages)
     if max_rollouts > 1:
         metrics |= dynamic_sampling_metrics(episodes, len(rollouts))
@@ -207,7 +203,11 @@ def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[s
     names = dict.fromkeys(name for record in records for name in record.counts)
     counts = {name: np.mean([record.counts.get(name, 0) for record in records]) for name in names}
     refused = [episode.record.counts.get("retrieval_failures", 0) for episode in episodes]
-    groups = GroupStatistics.of(episodes)
+    groups = grouped(episodes)
+    scores = [values_of([episode for episode in group if episode.scored]) for group in groups]
+    below_floor = [
+        spread_of(group) > 0 and np.std(totals, ddof=1) < min_std for group, totals in zip(groups, scores, strict=True)
+    ]
     questions = {(episode.record.question.coupling, episode.record.question.language) for episode in episodes}
     # Whether the collection of a question's language holds what it needs, where the questions say.
     searches: dict[str, list[int]] = collections.defaultdict(list)
@@ -228,9 +228,9 @@ def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[s
         "episode/scored": len(scored),
         "episode/failed": sum(episode.record.failure is not None for episode in episodes),
         "episode/unscored": len(episodes) - len(scored),
-        "groups/without_variance": float(np.mean((groups.spread == 0) & (groups.sizes > 1))),
-        "groups/of_one": float(np.mean(groups.scored == 1)),
-        "groups/below_floor": float(np.mean((groups.spread > 0) & (groups.std < min_std))),
+        "groups/without_variance": float(np.mean(list(map(without_variance, groups)))),
+        "groups/of_one": float(np.mean([len(totals) == 1 for totals in scores])),
+        "groups/below_floor": float(np.mean(below_floor)),
         **{f"episode/searches_{subset}": float(np.mean(made)) for subset, made in searches.items()},
         **tool_rates(records, rewards),
     }
@@ -323,21 +323,14 @@ def wrong_language(records: Sequence[EpisodeRecord], languages: Collection[str])
     return 1.0 - correct_language(answered, languages)
 
 
-def rollout_metrics(rollouts: Sequence[Sequence[LaneResult]]) -> dict[str, float]:
-    """Returns the times and rates of a step's rollouts: seconds of the slowest lane of each, counters of all lanes."""
-    slowest = [max(lanes, key=lambda lane: lane.seconds["rollout"] + lane.seconds["rewards"]) for lanes in rollouts]
-    seconds = {phase: sum(lane.seconds[phase] for lane in slowest) for phase in PHASES}
-    counters = {
-        name: sum(getattr(lane.statistics, name) for lanes in rollouts for lane in lanes)
-        for name in ("sampled_tokens", "slot_steps", "appended_tokens", "append_positions")
-    }
-    return {f"seconds/{phase}": taken for phase, taken in seconds.items()} | {
-        "seconds/append": sum(lane.statistics.append_seconds for lane in slowest),
-        "seconds/decode": sum(lane.statistics.decode_seconds for lane in slowest),
-        "tokens_per_second/sampled": counters["sampled_tokens"] / seconds["rollout"],
-        "slots/occupancy": counters["sampled_tokens"] / max(1, counters["slot_steps"]),
-        "append/filled": counters["appended_tokens"] / max(1, counters["append_positions"]),
-        "compiled_shapes": max(lane.statistics.compiled_shapes for lane in rollouts[-1]),
+def rollout_metrics(rollouts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Returns the times and rates of a step, from what each of its rollouts took; see `Rollouts.join`."""
+    total = {name: sum(taken[name] for taken in rollouts) for name in rollouts[0]}
+    return {name: taken for name, taken in total.items() if name.startswith("seconds/")} | {
+        "tokens_per_second/sampled": total["sampled_tokens"] / total["seconds/rollout"],
+        "slots/occupancy": total["sampled_tokens"] / max(1, total["slot_steps"]),
+        "append/filled": total["appended_tokens"] / max(1, total["append_positions"]),
+        "compiled_shapes": rollouts[-1]["compiled_shapes"],
     }
 
 
@@ -384,13 +377,11 @@ def wall_time(metrics: Mapping[str, float]) -> dict[str, float]:
     `seconds/append`, `/decode`, `/retrieval_wait` and `/programs` add up to `seconds/rollout`; this, `seconds/rewards`,
     `/update` and `/rest` to `seconds/step`. The rest is negative where sampling runs ahead of learning.
     """
-    parts = {
-        "programs": ("rollout", "append", "decode", "retrieval_wait"),
-        "rest": ("step", "rollout", "rewards", "update"),
-    }
+    programs = sum(metrics[f"seconds/{part}"] for part in ("append", "decode", "retrieval_wait"))
+    known = sum(metrics[f"seconds/{part}"] for part in ("rollout", "rewards", "update"))
     return {
-        f"seconds/{name}": metrics[f"seconds/{whole}"] - sum(metrics[f"seconds/{part}"] for part in taken)
-        for name, (whole, *taken) in parts.items()
+        "seconds/programs": metrics["seconds/rollout"] - programs,
+        "seconds/rest": metrics["seconds/step"] - known,
     }
 
 
