@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, UserError, typed
 
 ROWS = ("tokens", "positions", "segments")
 
@@ -102,7 +102,7 @@ class Batch(flax.struct.PyTreeNode):
 class Layout:
     """The shapes a batch may have."""
 
-    rows: int  # of a micro-batch, which determine its memory; a multiple of the devices that share the batch
+    rows: Count  # of a micro-batch, which determine its memory; a multiple of the devices that share the batch
     row_lengths: tuple[int, ...]  # in tokens: the shortest that holds the longest episode is used
     # Length of rows that need no more tokens, in separate micro-batches; None: all rows of a batch have one length. It
     # pays if episodes of more than half a row leave rows underfilled, and compiles each update for each length.
@@ -110,17 +110,14 @@ class Layout:
     # Shares of the tokens of a device's rows to which the number of policy tokens is padded. Each is a shape to
     # compile, and every padded position is unembedded.
     policy_shares: tuple[float, ...] = (1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
-    min_micro_batches: int = 1  # in a batch; empty ones cost no computation
-    min_episodes: int = 1  # of a micro-batch, padding included, which costs a few scalars
+    min_micro_batches: Count = 1  # in a batch; empty ones cost no computation
+    min_episodes: Count = 1  # of a micro-batch, padding included, which costs a few scalars
 
     def __post_init__(self):
         if not self.row_lengths or min(self.row_lengths) < 2:
             raise UserError(
                 f"Layout.row_lengths is {self.row_lengths}, which holds no episode: give one of 2 tokens or more"
             )
-        for name in ("rows", "min_micro_batches", "min_episodes"):
-            if getattr(self, name) < 1:
-                raise UserError(f"Layout.{name} is {getattr(self, name)}: give it a value of 1 or more")
         if not self.policy_shares or not all(0 < share <= 1 for share in self.policy_shares):
             raise UserError(f"Layout.policy_shares is {self.policy_shares}: give shares above 0, at most 1")
 

@@ -21,7 +21,7 @@ from lcrag.data.questions import LCRL_LANGUAGES, Question, limited, overlap, rec
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.record import record_of
 from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, closing, opening
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, UserError, typed
 from lcrag.evaluation import (
     Answered,
     Row,
@@ -82,12 +82,12 @@ class Evaluation:
     split: str = "held_out"  # name of the split in the rows
     # Name of a way of decoding -> its temperature; 0 is greedy.
     temperatures: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})
-    max_tokens: int | None = None  # of a generation; None: as in training
+    max_tokens: Count | None = None  # of a generation; None: as in training
     top_p: float | None = None  # None: as in training
     # Settings in place of those of training, of whichever program the method has, where it has them: {"passages": 5}.
     program_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     before: bool = True  # whether a training also evaluates the policy that it starts from
-    runs: int = 1  # inference runs with different random numbers; greedy decoding has one
+    runs: Count = 1  # inference runs with different random numbers; greedy decoding has one
     analysis: SampleAnalysis | None = None  # of the answers of several inference runs
     # Name of another policy of the same shape to compare with -> its folder.
     references: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -102,8 +102,6 @@ class Evaluation:
     def __post_init__(self):
         if self.limit is not None:
             object.__setattr__(self, "questions", limited(self.questions, self.limit, seed=0))
-        if self.runs < 1 or (self.max_tokens is not None and self.max_tokens < 1):
-            raise UserError("Evaluation.runs and Evaluation.max_tokens must be at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"Evaluation.top_p is {self.top_p}: set it above 0 and to at most 1, or to None")
         if any(temperature < 0 for temperature in self.temperatures.values()):

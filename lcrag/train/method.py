@@ -16,7 +16,7 @@ from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled
 from lcrag.episodes import EpisodeRecord, Program, episode_json
 from lcrag.episodes.programs import answer_language, check_settings, program_name, program_settings, with_settings
 from lcrag.episodes.searches import CollectionChoice, every_collection
-from lcrag.errors import UserError, excerpt, typed
+from lcrag.errors import Count, NotNegative, UserError, excerpt, typed
 from lcrag.learning import Trajectory, group_advantages
 from lcrag.rewards import Episodes, Reward, TermSum
 from lcrag.rewards.terms import Values, called, checked_values
@@ -145,17 +145,13 @@ class Method:
     # Episodes relative to whose rewards an advantage is computed. "coupled": all episodes of its coupled prompts;
     # "prompt": the samples of its own prompt, as in plain GRPO.
     advantage_group: Literal["coupled", "prompt"] = "coupled"
-    samples: int = 1  # episodes per prompt; see `with_advantage_group`
+    samples: Count = 1  # episodes per prompt; see `with_advantage_group`
     normalise_std: bool = True  # whether to divide advantages by the standard deviation of the group's rewards
     # Minimum of that standard deviation. The papers use none (0), and rewards that differ by very little then give
     # advantages as large as any others.
-    min_std: float = 0.0
+    min_std: NotNegative = 0.0
 
     def __post_init__(self):
-        if self.samples < 1:
-            raise UserError(f"Method.samples is {self.samples}: it must be 1 or more")
-        if self.min_std < 0:
-            raise UserError(f"Method.min_std is {self.min_std:g}: it must be 0 or more")
         if self.min_std and not self.normalise_std:
             raise UserError(f"Method.min_std is {self.min_std:g}, which needs Method.normalise_std: set it to 0")
         check_settings(self.program)

@@ -11,13 +11,13 @@ import functools
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import gin
 import jax
 
 from lcrag.data.questions import Question, groups_of_step, share_of
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, UserError, typed
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner, frozen_fingerprint
@@ -70,7 +70,7 @@ def train(
     output_dir: pathlib.Path,
     *,
     seed: int,  # of the order of the questions and of sampling
-    steps: int,  # each is a rollout and its updates
+    steps: Count,  # each is a rollout and its updates
     policy: Policy,  # the initial one; its parameters are donated
     questions: Sequence[Question],
     collections: SearchableCollections,
@@ -86,16 +86,18 @@ def train(
     questions_per_step: int | None = None,
     prompts_per_step: int | None = None,
     question_share: float = 1.0,  # a question is used in all its languages; a smaller share is a subset of a larger one
-    updates_per_rollout: int = 1,  # mini-batches of a rollout, one update each
-    passes_per_rollout: int = 1,
-    max_rollouts: int = 1,  # of a step; above 1, groups with equal rewards are replaced (DAPO's dynamic sampling)
-    staleness: int = 0,  # 1: a step is sampled while the update before it runs; needs `objective.importance_cap`
-    max_consecutive_skips: int = 5,  # non-finite updates in a row after which the run stops
-    checkpoint_every: int = 50,  # the last step is always saved
-    episodes_every: int = 10,  # steps between those of which every episode is written
+    updates_per_rollout: Count = 1,  # mini-batches of a rollout, one update each
+    passes_per_rollout: Count = 1,
+    max_rollouts: Count = 1,  # of a step; above 1, groups with equal rewards are replaced (DAPO's dynamic sampling)
+    staleness: Literal[
+        0, 1
+    ] = 0,  # 1: a step is sampled while the update before it runs; needs `objective.importance_cap`
+    max_consecutive_skips: Count = 5,  # non-finite updates in a row after which the run stops
+    checkpoint_every: Count = 50,  # the last step is always saved
+    episodes_every: Count = 10,  # steps between those of which every episode is written
     extreme_groups: int = 64,  # of other steps, the best and worst episode of so many groups, which differ most
     evaluation: Evaluation | None = None,  # on held-out questions, before and after
-    evaluate_every: int | None = None,  # steps between further evaluations, labelled "after step <n>"
+    evaluate_every: Count | None = None,  # steps between further evaluations, labelled "after step <n>"
 ) -> None:
     """Trains a policy to search; the same call continues an interrupted run.
 
@@ -250,17 +252,11 @@ MAY_CHANGE = (
 def check_settings(given: Mapping[str, Any], temperature: float) -> None:
     """Raises a UserError if arguments of `train`, by name, do not go together; `temperature` is the runner's."""
     max_rollouts, staleness, evaluate_every = given["max_rollouts"], given["staleness"], given["evaluate_every"]
-    counts = ("steps", "max_rollouts", "updates_per_rollout", "passes_per_rollout", "checkpoint_every")
-    for name in (*counts, "episodes_every", "max_consecutive_skips", "evaluate_every"):
-        if given[name] is not None and given[name] < 1:
-            raise UserError(f"train.{name} is {given[name]}: it must be 1 or more")
     if max_rollouts > 1 and given["critic"] is not None:
         raise UserError(
             f"train.max_rollouts is {max_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
             " learns from them: set it to 1, or train.critic to None"
         )
-    if staleness not in (0, 1):
-        raise UserError(f"train.staleness is {staleness}: 0 samples and learns in turn, 1 samples one step ahead")
     if staleness and given["objective"].importance_cap is None:
         raise UserError(
             f"train.staleness is {staleness}, so episodes are of an older policy than the one that learns from them,"

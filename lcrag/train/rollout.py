@@ -24,7 +24,7 @@ from lcrag.collectives import allgather_bytes, is_collective, without_collective
 from lcrag.data.questions import Coupled, Question, fault_of
 from lcrag.episodes import EpisodeRecord, Programs, Runner
 from lcrag.episodes.runner import WAIT_SECONDS, Abandoned
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, UserError, typed
 from lcrag.policy import Policy
 from lcrag.policy.parameters import hand_over, lane_config, lane_meshes
 from lcrag.retrieval import SearchableCollections
@@ -47,15 +47,13 @@ class Lanes:
 
     sampler: Sampler  # the lanes share its slots
     runner: Callable[..., Runner]  # makes a lane's runner from its sampler, tokenizer, search and seed: `@Runner`
-    count: int = 1
-    tensor: int = 1  # devices of a lane over which its parameters are sharded; slots are divided among the others
+    count: Count = 1
+    tensor: Count = 1  # devices of a lane over which its parameters are sharded; slots are divided among the others
     # Devices that sample, with one lane only; None: the policy's. Parameters are copied to others directly, not through
     # the host.
     mesh: Mesh | None = None
 
     def __post_init__(self):
-        if self.count < 1 or self.tensor < 1:
-            raise UserError(f"Lanes.count is {self.count} and Lanes.tensor {self.tensor}: each must be 1 or more")
         if self.mesh is not None and (self.count > 1 or jax.process_count() > 1):
             raise UserError(
                 f"Lanes.mesh gives sampling devices of its own, which takes one lane of one process, but Lanes.count is"
