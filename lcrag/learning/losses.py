@@ -399,36 +399,14 @@ class Supervised:
         return loss, {"loss/supervised": loss}
 
 
-def value_loss(
-    values: Values,
-    old_values: Values,
-    returns: Values,
-    mask: Mask,
-    clip: float | None,
-    normaliser: Scalar | None = None,
-) -> tuple[Scalar, Metrics]:
-    """Compute 1/2 mean over tokens of max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2); c = None: of (V - R)^2.
-
-    V_old are the values at the rollout. PPO's first implementation (Dhariwal et al. 2017, OpenAI Baselines) and TRL.
-    `normaliser` replaces the number of tokens in the mask.
-
-    Returns:
-      The loss and its metrics: "loss/value" (the same), "value/mean", "value/clipped" (share of tokens where the
-      clipped error is the larger one).
-    """
-    mask = jnp.asarray(mask, bool)
-    values, old_values, returns = (jnp.where(mask, each, 0.0) for each in (values, old_values, returns))
-    errors = bounded = (values - returns) ** 2
-    if clip is not None:  # constant in V beyond the clip
-        bounded = (jnp.clip(values, old_values - clip, old_values + clip) - returns) ** 2
-    loss = 0.5 * token_mean(jnp.maximum(errors, bounded), mask, normaliser)
-    means = {"value/mean": values, "value/clipped": bounded > errors}
-    return loss, {"loss/value": loss} | token_means(means, mask)
-
-
 @dataclasses.dataclass(frozen=True)
 class ValueRegression:
-    """The objective of a critic: `value_loss` with this clip."""
+    """The objective of a critic: 1/2 mean over tokens of max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2).
+
+    V_old are the values at the rollout; without a clip c it is half the mean of (V - R)^2. PPO's first implementation
+    (Dhariwal et al. 2017, OpenAI Baselines) and TRL. Metrics: "loss/value", "value/mean", and "value/clipped" (share of
+    tokens where the clipped error is the larger one).
+    """
 
     clip: float | None
 
@@ -438,4 +416,11 @@ class ValueRegression:
     def __call__(
         self, values: Values, batch: Batch, normaliser: Scalar, entropy: Values | None = None
     ) -> tuple[Scalar, Metrics]:
-        return value_loss(values, batch.values, batch.returns, batch.mask, self.clip, normaliser)
+        mask = jnp.asarray(batch.mask, bool)
+        values, old_values, returns = (jnp.where(mask, each, 0.0) for each in (values, batch.values, batch.returns))
+        errors = bounded = (values - returns) ** 2
+        if self.clip is not None:  # constant in V beyond the clip
+            bounded = (jnp.clip(values, old_values - self.clip, old_values + self.clip) - returns) ** 2
+        loss = 0.5 * token_mean(jnp.maximum(errors, bounded), mask, normaliser)
+        means = {"value/mean": values, "value/clipped": bounded > errors}
+        return loss, {"loss/value": loss} | token_means(means, mask)

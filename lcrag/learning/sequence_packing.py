@@ -121,6 +121,11 @@ class Layout:
         if not self.policy_shares or not all(0 < share <= 1 for share in self.policy_shares):
             raise UserError(f"Layout.policy_shares is {self.policy_shares}: give shares above 0, at most 1")
 
+    def check_shares(self, shares: int) -> None:
+        """Raises a UserError if the rows cannot be divided among `shares` devices."""
+        if self.rows % shares:
+            raise UserError(f"Layout.rows is {self.rows} for {shares} devices: make it a multiple of {shares}")
+
     def row_length(self, needed: int) -> int:
         """Return the smallest row length of at least `needed` tokens."""
         if needed > max(self.row_lengths):
@@ -246,11 +251,7 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) ->
                 f"trajectory {number} begins with a token of the policy, which nothing predicts: "
                 "begin its episode with a prompt."
             )
-    if layout.rows % shares:
-        raise UserError(
-            f"{layout.rows} rows a micro-batch (Layout.rows) cannot be shared by {shares} devices "
-            f"(mesh axes data x fsdp): make Layout.rows a multiple of {shares}."
-        )
+    layout.check_shares(shares)
     lengths = np.array([len(trajectory.tokens) for trajectory in trajectories])
     written = np.array([int(trajectory.by_policy.sum()) for trajectory in trajectories])
     row_lengths, policy, arranged = arrange(lengths, written, layout, shares)

@@ -29,6 +29,7 @@ from lcrag.evaluation.metrics import Answered, correct_language
 from lcrag.files import resolved_folder
 from lcrag.learning import Layout, Trajectory
 from lcrag.learning.checkpoints import Checkpoints
+from lcrag.learning.update import batch_shares
 from lcrag.policy import AnyMesh, DecoderConfig, Policy, parameter_fingerprint
 from lcrag.policy.config import accelerator_of
 from lcrag.policy.hugging_face import sampled_fingerprint
@@ -55,14 +56,7 @@ def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None
 def check_rows(layout: Layout, context: int, mesh: AnyMesh) -> None:
     """Raises a UserError if training rows cannot hold a full context or be divided among the devices."""
     layout.row_length(context)
-    check_shares(layout, mesh)
-
-
-def check_shares(layout: Layout, mesh: AnyMesh) -> None:
-    """Raises a UserError if training rows cannot be divided among the devices."""
-    shares = mesh.shape["data"] * mesh.shape["fsdp"]
-    if layout.rows % shares:
-        raise UserError(f"Layout.rows is {layout.rows} for {shares} devices: make it a multiple of {shares}")
+    layout.check_shares(batch_shares(mesh))
 
 
 def content_hashes(

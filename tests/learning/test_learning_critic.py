@@ -1,6 +1,6 @@
 """The critic: token rewards, value loss, value model, and PPO with the policy."""
 
-import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from lcrag.learning.critic import (
     value_shardings,
     values,
 )
-from lcrag.learning.losses import value_loss
+from lcrag.learning.losses import ValueRegression
 from lcrag.policy import Lora, add_lora, hidden_states, initialise, load_hugging_face, make_mesh
 
 
@@ -117,8 +117,9 @@ def test_the_value_loss_and_its_gradient_are_those_of_trl(clip):
     values, old, returns = random.normal(0, 0.4, (3, 4, 6)).astype(np.float32)
     mask = random.random((4, 6)) < 0.7
     unread = [np.where(mask, each, np.nan) for each in (values, old, returns)]
-    value_and_gradient = jax.jit(jax.value_and_grad(functools.partial(value_loss, clip=clip), has_aux=True))
-    (loss, metrics), gradient = value_and_gradient(*unread, mask)
+    batch = types.SimpleNamespace(values=unread[1], returns=unread[2], mask=mask)
+    value_and_gradient = jax.value_and_grad(ValueRegression(clip), has_aux=True)
+    (loss, metrics), gradient = value_and_gradient(unread[0], batch, None)
     leaf = torch.tensor(values, requires_grad=True)
     old, returns, chosen = (torch.tensor(each) for each in (old, returns, mask.astype(np.float32)))
     first = second = torch.square(leaf - returns)
