@@ -38,7 +38,7 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Reward, TermSum
 from lcrag.runs.folder import upload_copies
 from lcrag.runs.processes import NotedSignals, Stopped
-from lcrag.train.method import Episode, Method, grouped, spread_of, values_of, without_variance
+from lcrag.train.method import Episode, Method, grouped, values_of, without_variance
 
 # --- Before the first step ---
 
@@ -177,7 +177,7 @@ def step_metrics(
       trajectories: The episodes that it learned from, `passes` times.
       started: When the step began, by `time.monotonic`.
     """
-    metrics = episode_metrics(episodes, method.min_std) | collapse_metrics(episodes, languages)
+    metrics: dict[str, Any] = episode_metrics(episodes, languages, min_std=method.min_std)
     if max_rollouts > 1:
         metrics |= dynamic_sampling_metrics(episodes, len(rollouts))
     metrics |= rollout_metrics(rollouts) | {"seconds/update": update_seconds} | memory_metrics()
@@ -185,48 +185,78 @@ def step_metrics(
     metrics |= rate_metrics("rollout", policy, flops, metrics["seconds/rollout"])
     metrics |= rate_metrics("update", policy, learning_flops(policy.config, trajectories, passes), update_seconds)
     metrics["seconds/step"] = time.monotonic() - started
-    return metrics | wall_time(metrics)
+    # What is left of the rollout, and of the step; the rest is negative where sampling runs ahead of learning.
+    parts = {
+        "programs": ("rollout", "append", "decode", "retrieval_wait"),
+        "rest": ("step", "rollout", "rewards", "update"),
+    }
+    for name, (whole, *known) in parts.items():
+        metrics[f"seconds/{name}"] = metrics[f"seconds/{whole}"] - sum(metrics[f"seconds/{part}"] for part in known)
+    return metrics
 
 
-def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[str, float]:
-    """Returns means over the scored episodes of a step, and counts of the others; `min_std` is that of `Method`."""
+def episode_metrics(
+    episodes: Sequence[Episode], languages: Collection[str], *, min_std: float = 0.0
+) -> dict[str, float]:
+    """Returns means over the scored episodes of a step, and counts of the others.
+
+    Repetition, answers in another language and the search rate show a collapsing policy first. What no episode shows is
+    NaN.
+
+    Args:
+      languages: Those among which an answer's is identified.
+      min_std: That of the method.
+    """
+
+    def mean(values: Iterable[float]) -> float:
+        known = np.array(list(values), float)
+        return float(known.mean()) if len(known) else float("nan")
+
     scored = [episode for episode in episodes if episode.scored]
     records = [episode.record for episode in scored]
-    terms = dict.fromkeys(term for episode in episodes for term in episode.rewards)
-    rewards = {term: values_of(scored, term) for term in terms}
+    rewards = {term: values_of(scored, term) for term in dict.fromkeys(t for each in episodes for t in each.rewards)}
     names = dict.fromkeys(name for record in records for name in record.counts)
-    counts = {name: np.mean([record.counts.get(name, 0) for record in records]) for name in names}
-    refused = [episode.record.counts.get("retrieval_failures", 0) for episode in episodes]
     groups = grouped(episodes)
-    scores = [values_of([episode for episode in group if episode.scored]) for group in groups]
-    below_floor = [
-        spread_of(group) > 0 and np.std(totals, ddof=1) < min_std for group, totals in zip(groups, scores, strict=True)
-    ]
-    questions = {(episode.record.question.coupling, episode.record.question.language) for episode in episodes}
+    totals = [values_of([episode for episode in group if episode.scored]) for group in groups]
+    low = [np.ptp(group) > 0 and np.std(group, ddof=1) < min_std if len(group) else False for group in totals]
     # Whether the collection of a question's language holds what it needs, where the questions say.
     searches: dict[str, list[int]] = collections.defaultdict(list)
     for record in records:
         if "native_holds" in record.question.extra:
             holds = record.question.extra["native_holds"]
             searches["native_holds" if holds else "native_missing"].append(record.counts["searches"])
+    answered = [
+        Answered(
+            question_id=record.question.id,
+            dataset=record.question.dataset,
+            language=answer_language(record.question),
+            answer=record.outcome.answer,
+            golds=record.question.answers,
+        )
+        for record in records
+    ]
+    correct = correct_language(answered, languages)  # NaN for an answer of which it is unknown
     return {
-        **{f"reward/{term}": float(np.mean(values)) for term, values in rewards.items()},
-        **{f"episode/{name}": float(value) for name, value in counts.items()},
-        "episode/retrieval_failures": float(np.mean(refused)),
-        "episode/finished": float(np.mean([record.finished for record in records])),
-        "episode/answered": float(np.mean([record.outcome.answer is not None for record in records])),
-        "episode/invalid_actions": float(np.mean([record.outcome.invalid_actions for record in records])),
-        "episode/tokens": float(np.mean([len(record.tokens) for record in records])),
+        **{f"reward/{term}": mean(values) for term, values in rewards.items()},
+        **{f"episode/{name}": mean(record.counts.get(name, 0) for record in records) for name in names},
+        "episode/retrieval_failures": mean(each.record.counts.get("retrieval_failures", 0) for each in episodes),
+        "episode/finished": mean(record.finished for record in records),
+        "episode/answered": mean(record.outcome.answer is not None for record in records),
+        "episode/invalid_actions": mean(record.outcome.invalid_actions for record in records),
+        "episode/tokens": mean(len(record.tokens) for record in records),
         "step/episodes": len(episodes),
-        "step/prompts": len(questions),
+        "step/prompts": len({episode.record.question.key for episode in episodes}),
         "episode/scored": len(scored),
         "episode/failed": sum(episode.record.failure is not None for episode in episodes),
         "episode/unscored": len(episodes) - len(scored),
-        "groups/without_variance": float(np.mean(list(map(without_variance, groups)))),
-        "groups/of_one": float(np.mean([len(totals) == 1 for totals in scores])),
-        "groups/below_floor": float(np.mean(below_floor)),
-        **{f"episode/searches_{subset}": float(np.mean(made)) for subset, made in searches.items()},
+        "groups/without_variance": mean(map(without_variance, groups)),
+        "groups/of_one": mean(len(group) == 1 for group in totals),
+        "groups/below_floor": mean(low),
+        **{f"episode/searches_{subset}": mean(made) for subset, made in searches.items()},
         **tool_rates(records, rewards),
+        "episode/repetition": mean(repetition(records)),
+        "episode/wrong_language": mean(1.0 - correct[~np.isnan(correct)]),
+        "episode/search_rate": mean(record.counts["searches"] > 0 for record in records),
     }
 
 
@@ -267,25 +297,6 @@ def dynamic_sampling_metrics(episodes: Sequence[Episode], rollouts: int) -> dict
     }
 
 
-def collapse_metrics(episodes: Sequence[Episode], languages: Collection[str]) -> dict[str, float]:
-    """Returns what shows a collapsing policy first; NaN if no episode has a score.
-
-    Repetition is the share of the policy's 4-grams of tokens that it wrote before in the same episode, the search rate
-    the share of the episodes that search at all. An answer's language is identified among `languages`.
-    """
-
-    def mean(values: np.ndarray) -> float:
-        known = values[~np.isnan(values)]
-        return float(known.mean()) if len(known) else float("nan")
-
-    records = [episode.record for episode in episodes if episode.scored]
-    return {
-        "episode/repetition": mean(repetition(records)),
-        "episode/wrong_language": mean(wrong_language(records, languages)),
-        "episode/search_rate": mean(np.array([record.counts["searches"] > 0 for record in records], float)),
-    }
-
-
 def repetition(records: Sequence[EpisodeRecord], size: int = REPEATED_TOKENS) -> Float[np.ndarray, " episodes"]:
     """Returns the share of the policy's token n-grams that repeat an earlier one of the episode, in [0, 1).
 
@@ -300,21 +311,6 @@ def repetition(records: Sequence[EpisodeRecord], size: int = REPEATED_TOKENS) ->
             if written.any():
                 shares[place] = 1.0 - len(np.unique(windows[written], axis=0)) / written.sum()
     return shares
-
-
-def wrong_language(records: Sequence[EpisodeRecord], languages: Collection[str]) -> Float[np.ndarray, " episodes"]:
-    """Returns 1 for an answer in another language than the required one, else 0; NaN if `correct_language` is NaN."""
-    answered = [
-        Answered(
-            question_id=record.question.id,
-            dataset=record.question.dataset,
-            language=answer_language(record.question),
-            answer=record.outcome.answer,
-            golds=record.question.answers,
-        )
-        for record in records
-    ]
-    return 1.0 - correct_language(answered, languages)
 
 
 def rollout_metrics(rollouts: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -363,20 +359,6 @@ def rate_metrics(phase: str, policy: Policy, flops: float, seconds: float) -> di
     if accelerator is not None:
         measured[f"mfu/{phase}"] = rate / (accelerator.flops_per_second * len(devices))
     return measured
-
-
-def wall_time(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns the remaining parts of a step's wall time, computed from the measured ones.
-
-    `seconds/append`, `/decode`, `/retrieval_wait` and `/programs` add up to `seconds/rollout`; this, `seconds/rewards`,
-    `/update` and `/rest` to `seconds/step`. The rest is negative where sampling runs ahead of learning.
-    """
-    programs = sum(metrics[f"seconds/{part}"] for part in ("append", "decode", "retrieval_wait"))
-    known = sum(metrics[f"seconds/{part}"] for part in ("rollout", "rewards", "update"))
-    return {
-        "seconds/programs": metrics["seconds/rollout"] - programs,
-        "seconds/rest": metrics["seconds/step"] - known,
-    }
 
 
 def memory_metrics() -> dict[str, int]:
