@@ -253,23 +253,17 @@ def test_r_search_trains_and_logs_every_reward_and_count(tiny, reader_folder, tm
     assert hashes["reader/tokenizer"] == hashes["tokenizer"]
 
 
-def test_the_cold_start_is_learned_from_a_player_that_gives_evidence(tiny, tmp_path):
-    bindings = (
-        "SFT_STEPS=1",
-        "TRAINING_LANGUAGES=('en', 'fi')",
-        "sft.rows_per_step=4",
-        "sft.collections=@exact_collections()",
-        "r_search.observation_tokens=48",
-        "train/oracle_demonstrations.count=12",
-        "validation/oracle_demonstrations.count=4",
-        "train/atlas_questions.copyable=None",
-        "train/atlas_questions.limit=40",
-    )
-    learned, given = taught(tiny, tmp_path, "r_search/atlas_sft.gin", *bindings)
-    assert "<observation>" in given
-    assert "<observation>" not in learned
-    assert "<search>" in learned
-    assert "</original_evidence><answer>" in learned
+R_SEARCH_TAUGHT = (
+    "SFT_STEPS=1",
+    "TRAINING_LANGUAGES=('en', 'fi')",
+    "sft.rows_per_step=4",
+    "sft.collections=@exact_collections()",
+    "r_search.observation_tokens=48",
+    "train/oracle_demonstrations.count=12",
+    "validation/oracle_demonstrations.count=4",
+    "train/atlas_questions.copyable=None",
+    "train/atlas_questions.limit=40",
+)
 
 
 # --- GlobalRAG ---
@@ -342,14 +336,23 @@ PLANNED = (
 )
 
 
-def test_the_cold_start_is_learned_from_an_oracle_that_plans(tiny, tmp_path):
-    found = "sft.collections=@exact_collections()"
-    learned, given = taught(tiny, tmp_path, "globalrag/atlas_sft.gin", *PLANNED, found)
-    assert "<information>" in given
-    assert "<information>" not in learned
-    assert "<plan>" in learned
-    assert "<subAnswer> #2 =" in learned
-    assert "<plan>" not in given
+@pytest.mark.parametrize(
+    ("method", "bindings", "shown", "written"),
+    [
+        ("r_search", R_SEARCH_TAUGHT, "<observation>", ("<search>", "</original_evidence><answer>")),
+        (
+            "globalrag",
+            (*PLANNED, "sft.collections=@exact_collections()"),
+            "<information>",
+            ("<plan>", "<subAnswer> #2 ="),
+        ),
+    ],
+)
+def test_a_cold_start_is_learned_from_one_that_knows_the_method(method, bindings, shown, written, tiny, tmp_path):
+    learned, given = taught(tiny, tmp_path, f"{method}/atlas_sft.gin", *bindings)
+    assert shown in given
+    assert shown not in learned
+    assert all(part in learned and part not in given for part in written)
 
 
 def test_an_oracle_that_finds_nothing_stops(tiny, tmp_path, capfd, monkeypatch):
