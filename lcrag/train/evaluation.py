@@ -43,7 +43,7 @@ from lcrag.policy.config import computation_of
 from lcrag.rewards import Reward
 from lcrag.rewards.text import is_visible
 from lcrag.runs import is_writer, read_configured, write_json_lines
-from lcrag.runs.display import make_console, progress_display
+from lcrag.runs.display import progress_display
 from lcrag.runs.folder import CONFIG, RUN, read_provenance, stored
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
@@ -167,28 +167,25 @@ class Evaluation:
         folder: pathlib.Path,
         label: str,
         rollouts: Rollouts,
-        params: PyTree | None = None,
+        params: PyTree,
         *,
         seed: int,
+        console: Console,
         name: str | None = None,
-        console: Console | None = None,
     ) -> list[Row]:
-        """Evaluates all questions with every decoding, with some parameters, or those that the lanes have.
+        """Evaluates all questions with every decoding, with some parameters.
 
-        With parameters, each answer is saved as it comes in `answers/<label>_<decoding>_saved.jsonl`, by other
-        processes with lanes of their own in files that end with their number. The same evaluation, in as many
-        processes, continues from there; the files are removed at the end.
+        Each answer is saved as it comes in `answers/<label>_<decoding>_saved.jsonl`, by other processes with lanes of
+        their own in files that end with their number. The same evaluation, in as many processes, continues from there;
+        the files are removed at the end.
 
         Writes `answers/<label>_<decoding>.jsonl` and, in the format of training, `episodes/<label>_<decoding>.jsonl`
         (later inference runs with the suffix `_run_2`, ...), and adds the rows to `evaluation.json`. The seed of a
         later run's rows is the text "<seed>, run 2", that of rows over several runs "<seed>, runs 1 to 5". The policy
         of the rows is called `name`, by default as that of `rollouts`.
         """
-        identity = ""
-        if params is not None:
-            rollouts.set_params(params)
-            identity = f"{parameter_fingerprint(params)} {records_fingerprint(self.questions)}"
-        console = console or make_console()
+        rollouts.set_params(params)
+        identity = f"{parameter_fingerprint(params)} {records_fingerprint(self.questions)}"
         when = {BEFORE: "before training", AFTER: "after training"}.get(label, label)
         asked = f"{len(self.questions):,} question{'s' if len(self.questions) > 1 else ''}"
         console.print(f"evaluating {when}: {asked}, {' and '.join(self.temperatures)}", highlight=False, soft_wrap=True)
@@ -205,7 +202,7 @@ class Evaluation:
                     rollouts,
                     method,
                     console,
-                    saved[-1] if identity else None,
+                    saved[-1],
                     identity,
                     temperature=temperature,
                     seed=seed + number * SEED_OFFSET,
@@ -246,7 +243,7 @@ class Evaluation:
         rollouts: Rollouts,
         title: str,
         console: Console,
-        path: pathlib.Path | None,
+        path: pathlib.Path,
         identity: str,
         **decoding: Any,
     ) -> tuple[list[Answered], Iterable[dict[str, Any]], float]:
@@ -255,7 +252,7 @@ class Evaluation:
         `path` has the answers so far of the evaluation with this identity; those of another one are dropped.
         """
         program, journal = self.program(rollouts), None
-        if path is not None and (is_writer() or rollouts.lane_count > 1):  # otherwise all have the same answers
+        if is_writer() or rollouts.lane_count > 1:  # otherwise all have the same answers
             path.parent.mkdir(parents=True, exist_ok=True)
             header, journal = {"of": f"{identity} {decoding}"}, Journal(path)
             if journal.rows and journal.rows[0] != header:  # answers of another evaluation

@@ -219,7 +219,12 @@ def scripted_rollouts(program, write, **runner):
     search = runner.pop("search", PretendedCollections().search)
     rollouts = make_rollouts(1, program=program)
     rollouts.runners[0] = Runner(sampler=sampler, tokenizer=tokenizer, search=search, **runner)
+    rollouts.set_params = lambda params: None
     return rollouts
+
+
+def evaluated(evaluation, folder, label, rollouts):
+    return evaluation.run(folder, label, rollouts, rollouts.policy.params, seed=0, console=Console(quiet=True))
 
 
 PLANS = ('{"Q1": ["Who?", "#1"]}', '{ "Q1" : ["Who?","#1"] }', '{"Q1": ["Where?", "#1"]}', "{")
@@ -248,7 +253,7 @@ def test_answers_say_what_they_cost_and_rows_are_of_one_or_of_several_inference_
     evaluation = Evaluation(
         questions=QUESTIONS, temperatures={"sampled": 1.0, "greedy": 0.0}, runs=4, analysis=PlanAnalysis()
     )
-    evaluation.run(tmp_path, "policy", scripted_rollouts(program, write), seed=0, console=Console(quiet=True))
+    evaluated(evaluation, tmp_path, "policy", scripted_rollouts(program, write))
     answers = [read_answers(answers_path(tmp_path, "policy", "sampled", number)) for number in range(1, 5)]
     for own in answers:
         assert [each.answer_retrieved for each in own] == [False, True, False]
@@ -288,7 +293,7 @@ def test_the_table_says_how_many_questions_were_answered_and_why_not(tmp_path):
     write = lambda context, generation: WRITTEN[by_text[context.partition("\n")[0]]]  # noqa: E731
     program = functools.partial(hierarchical_search, prompt="atlas", style="atlas", budget=1, invalid_limit=1)
     evaluation = Evaluation(questions=asked, temperatures={"greedy": 0.0})
-    rows = evaluation.run(tmp_path, "p", scripted_rollouts(program, write), seed=0, console=Console(quiet=True))
+    rows = evaluated(evaluation, tmp_path, "p", scripted_rollouts(program, write))
     found = read_answers(answers_path(tmp_path, "p", "greedy"))
     assert [each.unanswered for each in found] == list(WRITTEN)
     [table] = place_tables(rows, ("exact_match",))
@@ -313,7 +318,7 @@ def evaluated_by_reader(folder, fails):
 
     rollouts = scripted_rollouts(reading, lambda *_: "", search=lambda *_: [], completers={"reader": reader})
     evaluation = Evaluation(questions=ASKED, temperatures={"greedy": 0.0}, seen_languages=("en",), languages=("en",))
-    return evaluation.run(folder, "reader", rollouts, seed=0)
+    return evaluated(evaluation, folder, "reader", rollouts)
 
 
 def test_failed_episodes_are_counted_explained_and_in_no_other_row(tmp_path):
