@@ -330,8 +330,7 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
         if folder is None or self._path is None:
             return
         records = {record["step"]: record for record in read_metrics(folder) if record["step"] <= after_step}
-        kept = [records[step] for step in sorted(records)]
-        write_text(self._path, "".join(map(json_line, kept)))
+        write_text(self._path, "".join(json_line(records[step]) for step in sorted(records)))
         self._file = self._closed_at_end.enter_context(self._path.open("a", encoding="utf-8"))
         settings = settings or Trackers()
         if TENSORBOARD in settings.names:
@@ -340,14 +339,11 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
             self._trackers.append(WandbRun(folder, settings))
         for tracker in self._trackers:
             self._closed_at_end.callback(tracker.close)
-        self._last_step = kept[-1]["step"] if kept else -1
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Appends the record of a step, `{"step": step, name: number, ...}`; non-finite numbers become null."""
         if self._path is None:
             return
-        if step <= self._last_step:
-            raise ValueError(f"step {step} is already written; the last one is {self._last_step}")
         numbers = {name: value if isinstance(value, int) else float(value) for name, value in values.items()}
         with naming(self._path):
             self._file.write(json_line({"step": step, **numbers}))
@@ -355,7 +351,6 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
             os.fsync(self._file.fileno())  # before a checkpoint of this step is complete
         for tracker in self._trackers:
             tracker.write(step, {name: float(value) for name, value in numbers.items()})
-        self._last_step = step
 
     def __exit__(self, *exception: object) -> None:
         self._closed_at_end.close()
