@@ -17,7 +17,7 @@ import gin
 import jax
 
 from lcrag.data.questions import Question, groups_of_step, share_of
-from lcrag.errors import Count, UserError, typed
+from lcrag.errors import Count, UserError, check_arguments, typed
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner, frozen_fingerprint
@@ -251,6 +251,7 @@ MAY_CHANGE = (
 
 def check_settings(given: Mapping[str, Any], temperature: float) -> None:
     """Raises a UserError if arguments of `train`, by name, do not go together; `temperature` is the runner's."""
+    check_arguments("train", train, given.items())
     max_rollouts, staleness, evaluate_every = given["max_rollouts"], given["staleness"], given["evaluate_every"]
     if max_rollouts > 1 and given["critic"] is not None:
         raise UserError(
