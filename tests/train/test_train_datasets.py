@@ -144,6 +144,11 @@ def test_collections_of_xquad_lack_the_paragraphs_that_its_questions_say(tiny, t
         assert all((question.extra["passage"] in held_here) == question.extra["native_holds"] for question in of_code)
     both = sum(len(xquad_holders(f"{number}", held)) == 2 for number in range(4000)) / 4000
     assert both == pytest.approx(0.5 * (0.9 * 0.5 + 0.9 * 0.7), abs=0.02)  # drawn independently
+    sizes = {"test_articles": 12, "validation_articles": 4}
+    splits = [xquad_questions(name, ("en",), folder, **sizes) for name in ("train", "validation", "test")]
+    articles = [{question.extra["passage"].split("/")[0] for question in split} for split in splits]
+    assert [len(titles) for titles in articles] == [32, 4, 12]
+    assert len(set.union(*articles)) == 48
     for wrong in ({"home": 0.9, "en": 0.7}, {"home": 0.9, "en": 0.7, "th": 2.0}):
         with pytest.raises(UserError, match="th"):
             xquad_questions("all", languages, folder, held=wrong)
