@@ -3,12 +3,12 @@
 import beartype
 import jaxtyping
 
-from lcrag.errors import UserError
+from lcrag.errors import WrongValue
 
 _jaxtyped = jaxtyping.jaxtyped
 
 
-class WrongType(UserError, TypeError):
+class WrongType(WrongValue, TypeError):
     """An argument of a wrong type: a TypeError as to Python itself, and where a person bound it their mistake."""
 
 
