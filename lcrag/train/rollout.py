@@ -264,14 +264,13 @@ class Rollouts:
         Seconds are those of the slowest lane, counters those of all. All processes call it at the same point. Raises
         what ended sampling in this process, or a UserError if another process failed.
         """
-        results = [lanes]
         if jax.process_count() > 1 and self.lane_count > 1:
             # The bytes are of processes of this run, which pickle may trust; arrays and floats keep their bits.
             content = lanes if isinstance(lanes, Exception) else pickle.dumps(lanes)
-            results = list(map(pickle.loads, allgather_bytes("the rollout", content)))
-        elif isinstance(lanes, Exception):
+            lanes = list(itertools.chain(*map(pickle.loads, allgather_bytes("the rollout", content))))
+        if isinstance(lanes, Exception):
             raise lanes
-        sampled, measured = zip(*itertools.chain(*results), strict=True)
+        sampled, measured = zip(*lanes, strict=True)
         slowest = max(measured, key=lambda taken: taken["seconds/rollout"] + taken["seconds/rewards"])
         counters = {name: sum(taken[name] for taken in measured) for name in slowest if "/" not in name}
         counters["compiled_shapes"] = max(taken["compiled_shapes"] for taken in measured)
