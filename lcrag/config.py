@@ -19,11 +19,11 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import gin
 
-from lcrag.errors import TRAIL, AbsentError, UserError, check_type, closest, one_line
+from lcrag.errors import TRAIL, AbsentError, UserError, check_arguments, closest, one_line
 from lcrag.runs.folder import Macro, expect_used, parse_statements
 
 PACKAGE = Path(__file__).resolve().parent
@@ -219,13 +219,8 @@ def check_types(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:
     for name, bound in named.items():
         with contextlib.suppress(ValueError, NameError):  # it is a method of a test, or has types for mypy only
             configured = gin.get_configurable(name)
-            if not getattr(configured, "checks_types", False):
-                continue
-            defined = inspect.unwrap(configured)
-            hints = get_type_hints(defined.__init__ if inspect.isclass(defined) else defined, include_extras=True)
-            for parameter, value in bound:
-                if type(value) in (int, float, bool, str) and parameter in hints:
-                    check_type(f"{name}.{parameter}", value, hints[parameter])
+            if getattr(configured, "checks_types", False):
+                check_arguments(name, configured, bound)
 
 
 @contextlib.contextmanager

@@ -62,7 +62,6 @@ from lcrag.runs import check_used, write_json
 from lcrag.runs.display import make_console, size_text
 from lcrag.sampling.slots import CompiledFunctions, empty_slots, slot_shardings
 from lcrag.train.rollout import Lanes
-from lcrag.train.steps import check_shares
 
 STOP_STATES = 64  # rows of the stop automaton's table: enough for a method's few stop strings
 EOS_IDS = 2
@@ -292,7 +291,7 @@ def compile_programs(
     available = available if memory_gib is None else memory_gib * GIB
     settings: dict[str, Any] = {"objective": objective, "optimizer": optimizer, "layout": layout, "critic": critic}
     run = AbstractRun(computation.of(decoder), mesh(devices=devices), lanes, **settings)
-    check_shares(layout, run.mesh)
+    layout.check_shares(batch_shares(run.mesh))
     check_used()
 
     console, config = make_console(), run.config
