@@ -117,32 +117,39 @@ class HostWorker:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _answer_with_retries(
+def _answer_by_group(
     serve: Callable[[Sequence[Any]], Sequence[Any]],
-    items: Sequence[Any],
+    requests: Sequence[Any],
+    group_of: Callable[[Any], Any],
     retries: Patience,
     failure: Callable[[str], Any],
     name: str,
-) -> Sequence[Any]:
-    """Answers items with one call, which is retried; if all attempts fail, each item is tried separately once.
+) -> list[Any]:
+    """Answers each group of requests with one call, which is retried; if all attempts fail, each is tried alone once.
 
-    Exceptions of `serve` are logged, and only a `UserError` propagates: `failure` makes the answer to an item that
-    fails separately too from the last error.
+    Exceptions of `serve` are logged, and only a `UserError` propagates: `failure` makes the answer to a request that
+    fails alone too from the last error.
     """
 
-    def may_pass(error: BaseException) -> bool:
-        logging.warning("%s of %d failed: %s: %s", name, len(items), type(error).__name__, error)
-        return isinstance(error, Exception) and not isinstance(error, UserError)
+    def answered(group: Sequence[Any], retries: Patience) -> Sequence[Any]:
+        def may_pass(error: BaseException) -> bool:
+            logging.warning("%s of %d failed: %s: %s", name, len(group), type(error).__name__, error)
+            return isinstance(error, Exception) and not isinstance(error, UserError)
 
-    try:
-        return retries.call(lambda: serve(items), may_pass)
-    except UserError:
-        raise
-    except Exception as error:
-        if len(items) == 1:
-            return [failure(f"{type(error).__name__}: {error}")]
-    once = Patience(attempts=1)
-    return [_answer_with_retries(serve, [item], once, failure, name)[0] for item in items]
+        try:
+            return retries.call(lambda: serve(group), may_pass)
+        except UserError:
+            raise
+        except Exception as error:
+            if len(group) == 1:
+                return [failure(f"{type(error).__name__}: {error}")]
+        return [answered([request], Patience(attempts=1))[0] for request in group]
+
+    answers: dict[int, Any] = {}
+    for wanted in dict.fromkeys(map(group_of, requests)):
+        places = [place for place, request in enumerate(requests) if group_of(request) == wanted]
+        answers |= zip(places, answered([requests[place] for place in places], retries), strict=True)
+    return [answers[place] for place in range(len(requests))]
 
 
 def answer_batch(
@@ -170,13 +177,7 @@ def answer_batch(
             for each in group
         ]
 
-    answers: dict[int, Found | RetrievalFailure] = {}
-    for count in dict.fromkeys(request.passages for request in requests):
-        places = [place for place, request in enumerate(requests) if request.passages == count]
-        group = [requests[place] for place in places]
-        found = _answer_with_retries(search_all, group, retries, RetrievalFailure, "search")
-        answers |= zip(places, found, strict=True)
-    return [answers[place] for place in range(len(requests))]
+    return _answer_by_group(search_all, requests, lambda each: each.passages, retries, RetrievalFailure, "search")
 
 
 def answer_translations(
@@ -202,14 +203,11 @@ def answer_translations(
                 answers.append(answer)
         return answers
 
-    by_direction: dict[tuple[str | None, str], dict[Translate, None]] = {}
-    for request in requests:
-        by_direction.setdefault((request.source, request.target), {})[request] = None
-    answers: dict[Translate, Translated | GenerationFailure] = {}
-    for group in by_direction.values():
-        translated = _answer_with_retries(translate, list(group), retries, GenerationFailure, "translation")
-        answers |= zip(group, translated, strict=True)
-    return [answers[request] for request in requests]
+    distinct = list(dict.fromkeys(requests))
+    direction = lambda each: (each.source, each.target)  # noqa: E731
+    answers = _answer_by_group(translate, distinct, direction, retries, GenerationFailure, "translation")
+    answer_to = dict(zip(distinct, answers, strict=True))
+    return [answer_to[request] for request in requests]
 
 
 # --- The runner ---

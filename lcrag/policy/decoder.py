@@ -24,7 +24,6 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from lcrag.policy.attention import (
     SAVED_NAME,
-    BlockCache,
     ChunkCache,
     KeyValueCache,
     RowsCache,
@@ -114,7 +113,7 @@ class Attention(nn.Module):
     mesh: Mesh | None = None
 
     @nn.compact
-    def __call__(self, x, cache: WholeCache | BlockCache | RowsCache | None, layer, is_local, places: Places):
+    def __call__(self, x, cache: WholeCache | RowsCache | None, layer, is_local, places: Places):
         config, (batch, time) = self.config, x.shape[:2]
         kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.values.shape[-3]
 
@@ -248,7 +247,7 @@ def forward(
         return Decoder(config).apply({"params": params}, tokens, positions, cache=cache)
 
 
-OneLayer = TypeVar("OneLayer", KeyValueCache, BlockCache, RowsCache)
+OneLayer = TypeVar("OneLayer", KeyValueCache, RowsCache)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), inline=True)  # traced once for all layers, and then inlined
