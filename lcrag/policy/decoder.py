@@ -26,7 +26,6 @@ from lcrag.policy.attention import (
     SAVED_NAME,
     ChunkCache,
     KeyValueCache,
-    RowsCache,
     Window,
     attention_kernel,
     flash_attention,
@@ -113,7 +112,7 @@ class Attention(nn.Module):
     mesh: Mesh | None = None
 
     @nn.compact
-    def __call__(self, x, cache: WholeCache | RowsCache | None, layer, is_local, places: Places):
+    def __call__(self, x, cache: WholeCache | None, layer, is_local, places: Places):
         config, (batch, time) = self.config, x.shape[:2]
         kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.values.shape[-3]
 
@@ -247,9 +246,6 @@ def forward(
         return Decoder(config).apply({"params": params}, tokens, positions, cache=cache)
 
 
-OneLayer = TypeVar("OneLayer", KeyValueCache, RowsCache)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 1), inline=True)  # traced once for all layers, and then inlined
 def _apply_layer(config: DecoderConfig, is_local: bool, params, hidden, cache, places):
     (hidden, cache), _ = Block(config).apply({"params": params}, (hidden, cache), None, is_local, places)
@@ -262,8 +258,8 @@ def forward_layers(
     layers: Sequence[Any],
     tokens: Int[Array, "batch time"],
     positions: Int[Array, "batch time"],
-    caches: Sequence[OneLayer],
-) -> tuple[Float[Array, "batch time width"], tuple[OneLayer, ...]]:
+    caches: Sequence[KeyValueCache],
+) -> tuple[Float[Array, "batch time width"], tuple[KeyValueCache, ...]]:
     """Computes `forward` with separate arrays for each layer: `layers` are their parameters, not stacked."""
     places = Places.of(config, positions)
     hidden, extended = _embedded(config, params["embedding"], tokens), []

@@ -38,7 +38,7 @@ from lcrag.policy import (
     replicated,
     unembed,
 )
-from lcrag.policy.attention import ChunkCache, RowsCache, by_share, has_chunk_kernel
+from lcrag.policy.attention import ChunkCache, has_chunk_kernel
 from lcrag.sampling.choice import FOUND, sample_token, streams, uniforms
 
 # --- The form of parameters and cache ---
@@ -446,7 +446,12 @@ def compiled_functions(form: SamplerForm, slots: int, context: int, block: int) 
     return CompiledFunctions(form, block)
 
 
-# --- The cache in the decode loop ---
+# --- Parts of the caches ---
+
+
+def by_share(function: Callable[..., Array], x: Array, rows: Int[Array, "shares rows"], *others: Array) -> Array:
+    """Applies a function to equal consecutive shares of the slots of `x`, and to their entries of all others."""
+    return jax.vmap(function)(x.reshape(rows.shape[0], -1, *x.shape[1:]), rows, *others)
 
 
 def per_slot(x: Shaped[Array, "slots *rest"], rows: Int[Array, "shares rows"]) -> Shaped[Array, "chosen *rest"]:
@@ -565,18 +570,14 @@ def appended(
 ) -> Cache:
     """Returns the cache of all slots after a chunk of tokens was fed to some from their first positions on."""
     chunk = tokens.shape[1]
-    positions = first[:, None] + jnp.arange(chunk)
-    if not isinstance(cache, KeyValueCache):
-        parts = tuple(RowsCache(each.keys, each.values, rows, window, each.wraps) for each in cache)
-        _, parts = forward_layers(config, params, params["layers"], tokens, positions, parts)
-        return tuple(KeyValueCache(each.keys, each.values, each.wraps) for each in parts)
-    held = windows_of(cache, rows, window)
-    assert isinstance(held, KeyValueCache)
-    if mesh is None or not has_chunk_kernel(config, mesh, chunk, window):
-        _, seen = extended(config, params, tokens, positions, held)
-        return with_new_columns(cache, seen, rows, first, chunk)
-    _, grown = forward(config, params, tokens, positions, ChunkCache.of(held.keys, held.values, chunk, mesh))
-    assert isinstance(grown, ChunkCache)
-    starts, _ = starts_within(window, first, chunk, wraps=False)
-    columns = zip((cache.keys, cache.values), grown.columns(first, starts), strict=True)
-    return KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
+    positions, held = first[:, None] + jnp.arange(chunk), windows_of(cache, rows, window)
+    if isinstance(cache, KeyValueCache) and isinstance(held, KeyValueCache):
+        if mesh is not None and has_chunk_kernel(config, mesh, chunk, window):
+            empty = jnp.zeros((*held.keys.shape[:3], chunk, held.keys.shape[4]), held.keys.dtype)
+            beginning = ChunkCache(held.keys, held.values, empty, empty, mesh)
+            _, grown = forward(config, params, tokens, positions, beginning)
+            starts, _ = starts_within(window, first, chunk, wraps=False)
+            columns = zip((cache.keys, cache.values), grown.columns(first, starts), strict=True)
+            return KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
+    _, seen = extended(config, params, tokens, positions, held)
+    return with_new_columns(cache, seen, rows, first, chunk)
