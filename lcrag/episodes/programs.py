@@ -11,9 +11,6 @@ import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from beartype import BeartypeConf
-from beartype.door import is_bearable
-
 from lcrag.data.questions import Question, language_of
 from lcrag.episodes.tags import (
     ANSWER,
@@ -27,7 +24,7 @@ from lcrag.episodes.tags import (
     parse_action,
 )
 from lcrag.episodes.tools import Join
-from lcrag.errors import UserError, lookup, typed
+from lcrag.errors import UserError, check_type, lookup, typed
 
 # --- Requests and outcomes ---
 
@@ -402,7 +399,6 @@ ConfiguredProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
 # What all programs of an experiment share, and a program may lack.
 SHARED = ("budget", "passages", "observation_tokens", "invalid_limit", "wording")
 _EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
-_INT_IS_FLOAT = BeartypeConf(is_pep484_tower=True)
 
 
 def program_name(program: Callable[..., Any]) -> str:
@@ -434,10 +430,7 @@ def check_settings(program: Callable[..., Any]) -> None:
         hints = typing.get_type_hints(_function(each))
         for name, value in program_settings(each).items():
             place = f"{program_name(each)}.{name}"
-            if not is_bearable(value, hints.get(name, Any), conf=_INT_IS_FLOAT):
-                raise UserError(
-                    f"{place} is {value!r}, but its type is {getattr(hints[name], '__name__', hints[name])}"
-                )
+            check_type(place, value, hints.get(name, Any))
             if isinstance(value, int | float) and value < 0:
                 raise UserError(f"{place} is {value}: set it to 0 or more")
 

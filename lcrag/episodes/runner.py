@@ -508,19 +508,17 @@ class SlotScheduler:
         self.ready: dict[int, Generate | Complete] = {}  # slot -> the request to start in it
         self._free = list(range(slots))
         # opening -> those that wait with it: a pass touches what it admits, of thousands that wait
-        self._completions: dict[bytes, collections.deque[tuple[PendingRequest, Generate | Complete]]] = {}
-        self._episodes: dict[bytes, collections.deque[tuple[RunningEpisode, Generate | Complete]]] = {}
+        self._completions: dict[bytes, collections.deque[tuple[SlotOwner, Generate | Complete]]] = {}
+        self._episodes: dict[bytes, collections.deque[tuple[SlotOwner, Generate | Complete]]] = {}
 
-    def ask(self, owner: PendingRequest | RunningEpisode, request: Generate | Complete) -> None:
+    def ask(self, owner: SlotOwner, request: Generate | Complete) -> None:
         """Schedules a request in the owner's slot, or in the next slot that it gets."""
         if owner.slot is not None:
             self.ready[owner.slot] = request
             return
+        queues = self._completions if isinstance(owner, PendingRequest) else self._episodes
         opening = np.array(owner.unsent, np.int32).tobytes()
-        if isinstance(owner, PendingRequest):
-            self._completions.setdefault(opening, collections.deque()).append((owner, request))
-        else:
-            self._episodes.setdefault(opening, collections.deque()).append((owner, request))
+        queues.setdefault(opening, collections.deque()).append((owner, request))
 
     def leave(self, owner: SlotOwner) -> int:
         """Frees and returns the owner's slot."""

@@ -276,15 +276,16 @@ def information(
 
 def _best(languages: Sequence[Sequence[FoundPassage]], count: int) -> list[list[FoundPassage]]:
     """Returns the `count` passages with the highest scores; earlier languages and passages go first among equals."""
-    scores = sorted((getattr(each, "score", 0.0) for passages in languages for each in passages), reverse=True)[:count]
-    kept: list[list[FoundPassage]] = []
-    for passages in languages:
-        kept.append([])
-        for each in passages:
-            if (score := getattr(each, "score", 0.0)) in scores:
-                scores.remove(score)
-                kept[-1].append(each)
-    return kept
+    scored = [
+        (getattr(each, "score", 0.0), language, rank)
+        for language, passages in enumerate(languages)
+        for rank, each in enumerate(passages)
+    ]
+    kept = {place[1:] for place in sorted(scored, key=lambda place: -place[0])[:count]}
+    return [
+        [each for rank, each in enumerate(passages) if (language, rank) in kept]
+        for language, passages in enumerate(languages)
+    ]
 
 
 def known_style(style: str | Style) -> Style:

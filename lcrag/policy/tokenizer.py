@@ -1,6 +1,6 @@
 """Tokenizers of the library `tokenizers`, read from model folders, and chat templates.
 
-Byte-level BPE, byte fallback and Unigram are supported: what decoders have.
+Byte-level BPE, byte fallback, Unigram and WordPiece are supported.
 """
 
 import contextlib
@@ -124,8 +124,9 @@ class ChatTemplate:
         )
 
 
-DECODERS = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip")
+DECODERS = ("ByteLevel", "ByteFallback", "Fuse", "Metaspace", "Replace", "Strip", "WordPiece")
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+WORD_PIECE_PUNCTUATION = frozenset(".?!,")  # its clean-up removes the space before them
 Step = Mapping[str, Any]  # one decoder of a tokenizer, as the library writes it
 
 
@@ -180,6 +181,10 @@ class Tokenizer:
                         token = token.replace(step["replacement"], " ")
                     case "Replace":
                         token = token.replace(step["pattern"]["String"], step["content"])
+                    case "WordPiece" if token.startswith(step["prefix"]):
+                        token = token.removeprefix(step["prefix"])
+                    case "WordPiece" if not (step["cleanup"] and token in WORD_PIECE_PUNCTUATION):
+                        token = f" {token}"
             return token.encode()
 
         table = [b""] * self.vocabulary_size
@@ -271,7 +276,8 @@ class Tokenizer:
         """Decodes ids from the beginning of a text; incomplete characters become U+FFFD."""
         text = self.decode_bytes(ids).decode("utf-8", errors="replace")
         drops_space = not self._decoders or any(  # before the first token of a text
-            (step["type"] == "Metaspace" and step["prepend_scheme"] != "never")
+            step["type"] == "WordPiece"
+            or (step["type"] == "Metaspace" and step["prepend_scheme"] != "never")
             or (step["type"] == "Strip" and step["content"] == " " and step["start"] > 0)
             for step in self._decoders
         )
