@@ -386,11 +386,7 @@ class _Run:
             if targets:
                 sampler.fork(source, targets)
         if ready:
-            begun = {slot: self._parameters(request, owners[slot]) for slot, request in ready.items()}
-            for slot, parameters in begun.items():
-                fitting = min(parameters.max_tokens, owners[slot].room_tokens)
-                begun[slot] = dataclasses.replace(parameters, max_tokens=fitting)
-            sampler.begin(begun)
+            sampler.begin({slot: self._parameters(request, owners[slot]) for slot, request in ready.items()})
             ready.clear()
 
         # The device decodes a block while host threads search, and programs continue with what was sampled.

@@ -116,7 +116,6 @@ class SlotOwner:
     slot: int | None = None  # the slot that holds it; None: none yet, or it has been given up
     dropped = False  # whether the last token in the slot is no longer part of the context
     unsent: list[int]  # tokens at its end that are not in the slot yet
-    room_tokens: int  # tokens left in the context
 
     def take_unsent(self) -> list[int]:
         """Returns the tokens that are not in the slot yet, once."""
@@ -150,7 +149,6 @@ class PendingRequest(SlotOwner):
         self.request, self.episode, self.completion, self.opening = request, episode, completion, opening
         self._answers, self.place = answers, place
         self.unsent = list(opening.tokens)
-        self.room_tokens = episode.context - len(self.unsent)
 
     def answer(self, value: Any) -> None:
         """Records the answer; the program resumes if it waits for nothing else."""
@@ -204,7 +202,7 @@ class RunningEpisode(SlotOwner):
         return f"question {self.question.dataset}/{self.question.id} ({self.question.language})"
 
     @property
-    def room_tokens(self) -> int:  # type: ignore[override]
+    def room_tokens(self) -> int:
         """Tokens left in the context."""
         return self.context - self.transcript.length
 

@@ -258,6 +258,10 @@ def information(
     chosen = known_style(style)
     if isinstance(found, RetrievalFailure):
         return Information((Section(SEARCH_FAILED),), chosen, budget_tokens)
+
+    def on_one_line(text: str) -> str:  # so that one passage cannot look like two; the rest is never read
+        return neutralise(" ".join(text[:READ_CHARACTERS].split()))
+
     queries: Sequence[str] = getattr(found, "queries", None) or (query,) * len(found)
     sections: list[Section] = []
     number = 1  # continues across sections
@@ -265,11 +269,12 @@ def information(
         if shown is not None:
             languages = _best(languages, shown)
         for passages in filter(None, languages):
-            section = section_of(passages, chosen, own_query, number)
-            if labels and (language := getattr(passages[0], "language", "")):
-                label = f"[lang={language}]\n"
-                section = dataclasses.replace(section, text=label + section.text, label=label)
-            sections.append(section)
+            ranks = enumerate(passages, start=number)
+            numbered = tuple((rank, on_one_line(each.title), on_one_line(each.text)) for rank, each in ranks)
+            text = neutralise("".join(chosen.passage(*each) for each in numbered))
+            language = getattr(passages[0], "language", "") if labels else ""
+            label = f"[lang={language}]\n" if language else ""
+            sections.append(Section(label + text, own_query, numbered, label))
             number += len(passages)
     return Information(tuple(sections) or (Section(NOTHING_FOUND),), chosen, budget_tokens)
 
@@ -291,18 +296,6 @@ def _best(languages: Sequence[Sequence[FoundPassage]], count: int) -> list[list[
 def known_style(style: str | Style) -> Style:
     """Returns the style with this name, or the given style; raises a UserError for an unknown name."""
     return style if isinstance(style, Style) else lookup(STYLES, style, "passage style")
-
-
-def section_of(passages: Sequence[FoundPassage], style: Style, query: str, first: int = 1) -> Section:
-    """Returns passages as a neutralised section, numbered from `first`."""
-
-    def on_one_line(text: str) -> str:  # so that one passage cannot look like two; the rest is never read
-        return neutralise(" ".join(text[:READ_CHARACTERS].split()))
-
-    numbered = tuple(
-        (number, on_one_line(each.title), on_one_line(each.text)) for number, each in enumerate(passages, start=first)
-    )
-    return Section(neutralise("".join(style.passage(*each) for each in numbered)), query, numbered)
 
 
 def share_out(total: int, needs: Sequence[int]) -> list[int]:

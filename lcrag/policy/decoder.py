@@ -537,16 +537,8 @@ def _scores_backward(plan: _Plan, residuals, gradient):
     # Most losses do not depend on the entropy, and its gradient costs another pass over the logits.
     of_entropy = () if isinstance(of_entropies, SymbolicZero) else (entropies, of_entropies)
     rows, words, states = plan.spec("batch", None), plan.spec("vocabulary", "embed"), plan.spec("batch", None, None)
-    inputs = (
-        words,
-        states,
-        rows,
-        PartitionSpec(),
-        rows,
-        plan.spec("batch", "vocabulary"),
-        rows,
-        *(rows for _ in of_entropy),
-    )
+    of_kept = plan.spec("batch", "vocabulary")
+    inputs = words, states, rows, PartitionSpec(), rows, of_kept, rows, *(rows for _ in of_entropy)
     gradients = plan.on_devices(_local_gradients, inputs, (words, states))
     of_table, of_hidden = gradients(*kept, of_log_probabilities, *of_entropy)
     return of_table, of_hidden, None, jnp.zeros((), jnp.float32)

@@ -116,19 +116,6 @@ def test_no_observation_holds_a_control_token(tokenizer):
     assert tokenizer.decode(observed) == "Ask: <eos></s> then <eos></s><s> more"
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "chat", "name"),
-    [
-        (tiny_tokenizer(), Chat(system="a"), "Chat.system"),
-        (chat_tokenizer(), Chat(system="a", template=False), "Chat.system"),
-        (chat_tokenizer("{{ messages[0].content }}"), Chat(enable_thinking=True), "Chat.enable_thinking"),
-    ],
-)
-def test_settings_that_a_template_cannot_follow_are_refused(tokenizer, chat, name):
-    with pytest.raises(UserError, match=name):
-        runner(searches_then_answers, tokenizer=tokenizer, chat=chat)
-
-
 def instructed(asked):
     """A program with its own instructions."""
     yield Observe(f"{asked.text}\n", system="Search first.")
@@ -222,74 +209,94 @@ def test_a_dialogue_in_messages_has_the_ids_of_transformers(family, turns, think
     assert written == [shown for *_, shown in turns]
 
 
-@pytest.mark.parametrize(
-    "lost",
-    ["{{ m.content | e }}", "{% if m.role != 'user' %}{{ m.content }}{% endif %}", "", "{{ m.content[0].text }}"],
-)
-def test_a_template_that_does_not_write_a_text_as_it_is_is_refused(lost):
-    source = "{% for m in messages %}<|im_start|>{{ m.role }} " + lost + "<|im_end|>{% endfor %}<|im_start|>assistant "
-    tokenizer = chat_model(source, "<|im_start|> <|im_end|>", "<|im_end|>")
-    with pytest.raises(UserError, match="does not write the user message '<information>"):
-        runner(searches_then_answers, tokenizer=tokenizer)
-
-
-def test_a_programs_instructions_are_not_lost_silently():
-    source = "<|im_start|>{{ messages[-1].content }}<|im_end|>"
-    tokenizer = chat_model(source, "<|im_start|> <|im_end|>", "<|im_end|>")
-    with pytest.raises(UserError, match="does not write the system message 'Search first.' into the prompt"):
-        run_alone(instructed(question()), tokenizer=tokenizer)
-
-
 FORGETFUL = SMOLLM2.replace("{{ message.content }}", "{{ message.content.split('</think>')[-1] }}")
 OPEN_ENDED = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
+OF_LATER = SMOLLM2.replace(
+    "{{ message.content }}", "{{ message.content if loop.index0 < 2 or message.role != 'user' }}"
+)
+XML_CALLS = SMOLLM2.replace(
+    "{{ message.content }}",
+    "{% if message.tool_calls %}<function={{ message.tool_calls[0].function.name }}>{% else %}{{ message.content }}"
+    "{% endif %}",
+)
+UNWRITTEN = "<|im_start|>{% for m in messages %}{{ m.role }} CONTENT<|im_end|>{% endfor %}<|im_start|>assistant "
+NOT_AS_IT_IS = (
+    "{{ m.content | e }}",
+    "{% if m.role != 'user' %}{{ m.content }}{% endif %}",
+    "",
+    "{{ m.content[0].text }}",
+)
+MESSAGES, CALLS = Chat(turns="messages"), Chat(turns="messages", tools=True)
+
+
+def of_template(source, specials="<|im_start|> <|im_end|>", end="<|im_end|>"):
+    return chat_model(source, specials, end)
 
 
 @pytest.mark.parametrize(
     ("tokenizer", "chat", "sentence"),
     [
-        (tiny_tokenizer(), Chat(turns="messages"), "Chat.turns is set, but Chat.template is False or"),
-        (
-            chat_model(FORGETFUL, "<|im_start|> <|im_end|>", "<|im_end|>"),
-            Chat(turns="messages"),
-            "writes earlier turns anew .*: the line '<think>' becomes ''",
+        (tiny_tokenizer(), Chat(system="a"), "Chat.system is set, but"),
+        (chat_tokenizer(), Chat(system="a", template=False), "Chat.system is set, but Chat.template is False or"),
+        (tiny_tokenizer(), MESSAGES, "Chat.turns is set, but Chat.template is False or"),
+        (tiny_tokenizer(), CALLS, "Chat.turns is set, but"),
+        (chat_tokenizer("{{ messages[0].content }}"), Chat(enable_thinking=True), "Chat.enable_thinking is set, but"),
+        (chat_models()["Llama 3"], Chat(tools=True), "a call ends a turn: set Chat.turns"),
+        *(
+            (
+                of_template(UNWRITTEN.replace("CONTENT", content)),
+                Chat(),
+                "does not write the user message '<information>",
+            )
+            for content in NOT_AS_IT_IS
         ),
         (
-            chat_model(
-                SMOLLM2.replace(
-                    "{{ message.content }}", "{{ message.content if loop.index0 < 2 or message.role != 'user' }}"
-                ),
-                *("<|im_start|> <|im_end|>", "<|im_end|>"),
-            ),
-            Chat(turns="messages"),
-            "does not write an observation as it is",
-        ),
-        (chat_model(OPEN_ENDED, "<|im_end|>", "<|im_end|>"), Chat(turns="messages"), "no control token between turns"),
-        (
-            chat_model(SMOLLM2, "<|im_start|> <|im_end|> <|end|>", "<|end|>"),
-            Chat(turns="messages"),
-            r"ends a turn by '<\|im_end\|>', which is no end of sequence of the model: add it to eos_token_id",
-        ),
-        (
-            chat_model("<|im_end|>{{ messages[-1].content }}", "<|im_end|>", "<|im_end|>"),
+            of_template("<|im_end|>{{ messages[-1].content }}"),
             Chat(system="Be brief."),
             "does not write the system message 'Be brief.'",
         ),
+        (of_template(FORGETFUL), MESSAGES, "writes earlier turns anew .*: the line '<think>' becomes ''"),
+        (of_template(OF_LATER), MESSAGES, "does not write an observation as it is"),
+        (of_template(OPEN_ENDED), MESSAGES, "no control token between turns"),
         (
-            chat_model("{{ messages[-1].content[0].text }}<|im_end|>", "<|im_end|>", "<|im_end|>"),
-            Chat(),
-            "does not write the user message",
+            of_template(SMOLLM2, "<|im_start|> <|im_end|> <|end|>", "<|end|>"),
+            MESSAGES,
+            r"ends a turn by '<\|im_end\|>', which is no end of sequence of the model: add it to eos_token_id",
         ),
+        (of_template("{# tools #}" + XML_CALLS), CALLS, "does not write the description of a tool"),
+        (of_template(XML_CALLS + "{{ tools | tojson }}"), CALLS, "writes a call as '<function=search>'"),
     ],
 )
-def test_a_template_that_cannot_be_followed_is_refused_when_it_is_loaded(tokenizer, chat, sentence):
+def test_what_a_template_cannot_follow_is_refused_when_it_is_loaded(tokenizer, chat, sentence):
     with pytest.raises(UserError, match=sentence):
         runner(searches_then_answers, tokenizer=tokenizer, chat=chat)
 
 
+@pytest.mark.parametrize(
+    ("asked", "tokenizer", "chat", "sentence"),
+    [
+        (
+            Observe("Where?", system="Search first."),
+            of_template("<|im_start|>{{ messages[-1].content }}<|im_end|>"),
+            Chat(),
+            "does not write the system message 'Search first.' into the prompt",
+        ),
+        (
+            Observe("Where? Ask between <search> and </search>."),
+            chat_models()["SmolLM2"],
+            CALLS,
+            "tags.*Ask between <search> and </search>",
+        ),
+    ],
+)
+def test_a_programs_instructions_are_neither_lost_nor_contradict_the_tool(asked, tokenizer, chat, sentence):
+    with pytest.raises(UserError, match=sentence):
+        run_alone((request for request in [asked]), tokenizer=tokenizer, chat=chat)
+
+
 def test_qwen3_without_thinking_is_refused_because_it_drops_its_empty_thoughts():
-    with pytest.raises(
-        UserError, match="the line '<think>' becomes 'A search.<|im_end|>'.*'appended'".replace("|", r"\|")
-    ):
+    sentence = r"the line '<think>' becomes 'A search.<\|im_end\|>'.*'appended'"
+    with pytest.raises(UserError, match=sentence):
         Chat(turns="messages", enable_thinking=False).check(qwen("qwen3"))
 
 

@@ -9,8 +9,7 @@ import pytest
 from episode_scripts import hit, question, run_alone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import tiny_tokenizer
-from support.chat_models import OWN_FOLDER, SMOLLM2, chat_model, chat_models, of_family, said_and_shown
+from support.chat_models import OWN_FOLDER, chat_models, of_family, said_and_shown
 
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
@@ -20,7 +19,6 @@ from lcrag.episodes.programs import TRY_AGAIN
 from lcrag.episodes.programs import search_r1 as search_r1_prompt
 from lcrag.episodes.running_episode import RunningEpisode
 from lcrag.episodes.tools import SCHEMA, CallForm
-from lcrag.errors import UserError
 from lcrag.methods.baselines.searches import search_o1, search_r1, step_search
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.lcrl.program import hierarchical_search
@@ -299,37 +297,6 @@ def test_a_program_without_a_search_is_offered_no_tool():
     # Nor is a completion outside the dialogue, which may quote one.
     quoted = context.place("Refine: <search> Turku </search>", opens=True).text
     assert "tool" not in quoted and "<search> Turku </search>" in quoted
-
-
-XML = SMOLLM2.replace(
-    "{{ message.content }}",
-    "{% if message.tool_calls %}<function={{ message.tool_calls[0].function.name }}>{% else %}{{ message.content }}"
-    "{% endif %}",
-)
-SPECIALS = ("<|im_start|> <|im_end|>", "<|im_end|>")
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "chat", "sentence"),
-    [
-        (chat_models()["Llama 3"], Chat(tools=True), "a call ends a turn: set Chat.turns"),
-        (tiny_tokenizer(), Chat(turns="messages", tools=True), "Chat.turns is set, but"),
-        (chat_model("{# tools #}" + XML, *SPECIALS), CHAT, "does not write the description of a tool"),
-        (chat_model(XML + "{{ tools | tojson }}", *SPECIALS), CHAT, "writes a call as '<function=search>'"),
-    ],
-)
-def test_a_template_whose_calls_cannot_be_followed_is_refused_when_it_is_loaded(tokenizer, chat, sentence):
-    with pytest.raises(UserError, match=sentence):
-        chat.check(tokenizer)
-
-
-def test_instructions_that_contradict_the_tool_are_refused():
-    def program():
-        yield Observe("Where is Turku? Ask between <search> and </search>.")
-        return Outcome(answer=(yield Generate(stop=("</search>",))))
-
-    with pytest.raises(UserError, match="tags.*Ask between <search> and </search>"):
-        run_alone(program(), tokenizer=chat_models()["SmolLM2"], chat=CHAT)
 
 
 def test_demonstrations_in_tags_become_calls_whose_end_of_turn_is_learned():
