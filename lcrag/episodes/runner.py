@@ -525,19 +525,17 @@ class SlotScheduler:
 
     def make_room(self) -> list[int]:
         """Evicts episodes that await a completion, as many as completions need slots; returns these slots."""
-        missing = sum(map(len, self._completions.values())) - len(self._free)
-        if missing <= 0:
-            return []
-        slots = []
-        for episode in self._that_can_wait()[:missing]:
-            slots.append(self.leave(episode))
+        missing = max(0, sum(map(len, self._completions.values())) - len(self._free))
+        evicted = self._that_can_wait()[:missing] if missing else []
+        slots = [self.leave(episode) for episode in evicted]
+        for episode in evicted:
             episode.give_up_slot()
         return slots
 
     def _that_can_wait(self) -> list[RunningEpisode]:
         """Returns the episodes that await a completion, the shortest first."""
-        owners = (owner for owner in self.owners.values() if isinstance(owner, RunningEpisode))
-        waiting = (owner for owner in owners if owner.awaits_completion)
+        owners = self.owners.values()
+        waiting = (each for each in owners if isinstance(each, RunningEpisode) and each.awaits_completion)
         return sorted(waiting, key=lambda episode: (episode.transcript.length, episode.slot))
 
     @property

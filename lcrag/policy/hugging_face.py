@@ -494,22 +494,20 @@ class StoredParameter(NamedTuple):
     path: str  # such as "layers/mlp/up/kernel"
     layer: int | None  # None: the parameter is not stacked over layers
     shape: tuple[int, ...]  # of the tensor
-
-    @property
-    def transposed(self) -> bool:
-        return self.path.endswith("/kernel")
+    transposed: bool
 
 
 def stored_parameters(config: DecoderConfig) -> dict[str, StoredParameter]:
     """Maps the names of a checkpoint's tensors to parameters; the layers of a parameter are consecutive."""
     stored = {}
     for path, leaf in flat_parameters(abstract_parameters(config)).items():
-        stacked, turned = path.startswith("layers/"), path.endswith("/kernel")
+        stacked, transposed = path.startswith("layers/"), path.endswith("/kernel")
         module = path.removesuffix("/kernel").removesuffix("/scale").removesuffix("/bias")
         name = f"{(GEMMA_NAMES if config.gemma else NAMES)[module]}.{'bias' if path.endswith('/bias') else 'weight'}"
         shape = leaf.shape[1:] if stacked else leaf.shape
         for layer in range(leaf.shape[0]) if stacked else (None,):
-            stored[name.format(layer)] = StoredParameter(path, layer, shape[::-1] if turned else shape)
+            tensor = shape[::-1] if transposed else shape
+            stored[name.format(layer)] = StoredParameter(path, layer, tensor, transposed)
     return stored
 
 
