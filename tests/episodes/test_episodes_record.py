@@ -229,10 +229,6 @@ NOT_AS_IT_IS = (
 MESSAGES, CALLS = Chat(turns="messages"), Chat(turns="messages", tools=True)
 
 
-def of_template(source, specials="<|im_start|> <|im_end|>", end="<|im_end|>"):
-    return chat_model(source, specials, end)
-
-
 @pytest.mark.parametrize(
     ("tokenizer", "chat", "sentence"),
     [
@@ -244,27 +240,27 @@ def of_template(source, specials="<|im_start|> <|im_end|>", end="<|im_end|>"):
         (chat_models()["Llama 3"], Chat(tools=True), "a call ends a turn: set Chat.turns"),
         *(
             (
-                of_template(UNWRITTEN.replace("CONTENT", content)),
+                chat_model(UNWRITTEN.replace("CONTENT", content)),
                 Chat(),
                 "does not write the user message '<information>",
             )
             for content in NOT_AS_IT_IS
         ),
         (
-            of_template("<|im_end|>{{ messages[-1].content }}"),
+            chat_model("<|im_end|>{{ messages[-1].content }}"),
             Chat(system="Be brief."),
             "does not write the system message 'Be brief.'",
         ),
-        (of_template(FORGETFUL), MESSAGES, "writes earlier turns anew .*: the line '<think>' becomes ''"),
-        (of_template(OF_LATER), MESSAGES, "does not write an observation as it is"),
-        (of_template(OPEN_ENDED), MESSAGES, "no control token between turns"),
+        (chat_model(FORGETFUL), MESSAGES, "writes earlier turns anew .*: the line '<think>' becomes ''"),
+        (chat_model(OF_LATER), MESSAGES, "does not write an observation as it is"),
+        (chat_model(OPEN_ENDED), MESSAGES, "no control token between turns"),
         (
-            of_template(SMOLLM2, "<|im_start|> <|im_end|> <|end|>", "<|end|>"),
+            chat_model(SMOLLM2, "<|im_start|> <|im_end|> <|end|>", "<|end|>"),
             MESSAGES,
             r"ends a turn by '<\|im_end\|>', which is no end of sequence of the model: add it to eos_token_id",
         ),
-        (of_template("{# tools #}" + XML_CALLS), CALLS, "does not write the description of a tool"),
-        (of_template(XML_CALLS + "{{ tools | tojson }}"), CALLS, "writes a call as '<function=search>'"),
+        (chat_model("{# tools #}" + XML_CALLS), CALLS, "does not write the description of a tool"),
+        (chat_model(XML_CALLS + "{{ tools | tojson }}"), CALLS, "writes a call as '<function=search>'"),
     ],
 )
 def test_what_a_template_cannot_follow_is_refused_when_it_is_loaded(tokenizer, chat, sentence):
@@ -277,7 +273,7 @@ def test_what_a_template_cannot_follow_is_refused_when_it_is_loaded(tokenizer, c
     [
         (
             Observe("Where?", system="Search first."),
-            of_template("<|im_start|>{{ messages[-1].content }}<|im_end|>"),
+            chat_model("<|im_start|>{{ messages[-1].content }}<|im_end|>"),
             Chat(),
             "does not write the system message 'Search first.' into the prompt",
         ),
@@ -304,7 +300,7 @@ def test_qwen3_without_thinking_is_refused_because_it_drops_its_empty_thoughts()
 def rewriting(request):
     """Our tokenizer of appended turns for a template that rewrites earlier ones, and transformers' rendering."""
     forgets = request.param == "forgetful"
-    tokenizer = chat_model(FORGETFUL, "<|im_start|> <|im_end|>", "<|im_end|>") if forgets else qwen("qwen3")
+    tokenizer = chat_model(FORGETFUL) if forgets else qwen("qwen3")
     chat = Chat(turns="appended", enable_thinking=None if forgets else False)
     chat.check(tokenizer)
     theirs = transformers.PreTrainedTokenizerFast(
