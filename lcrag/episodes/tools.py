@@ -229,8 +229,3 @@ def form_of(turn: str) -> CallForm:
         f"Chat.tools is set, but the model's chat template writes a call as {turn[:80]!r}: supported are JSON objects"
         " with a name and arguments; set Chat.tools = False"
     )
-
-
-def describes_tools(template: str) -> bool:
-    """Returns whether a chat template describes tools."""
-    return re.search(r"\btools\b", template) is not None

@@ -3,7 +3,7 @@
 Public:
   Policy: A decoder with its parameters, tokenizer and devices.
   DecoderConfig, RopeScaling, Lora, read_config: The shape of a decoder, and reading it from a folder.
-  forward, forward_layers, hidden_states, logits, log_probabilities: The forward pass.
+  forward, hidden_states, logits, log_probabilities: The forward pass.
   unembed, unembed_log_probabilities: From hidden states to tokens.
   KeyValueCache, empty_cache: The caches of sampling.
   initialise, abstract_parameters, parameter_count, parameter_fingerprint, compute_parameters: Parameters.
@@ -27,7 +27,6 @@ from lcrag.policy.config import (
 )
 from lcrag.policy.decoder import (
     forward,
-    forward_layers,
     hidden_states,
     log_probabilities,
     logits,

@@ -11,7 +11,7 @@ table's gradient; with blocks of positions, gradients [V, width] of all blocks w
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import flax.linen as nn
@@ -230,7 +230,7 @@ def _embedded(config: DecoderConfig, embedding: Array, tokens: Int[Array, "batch
     return hidden * jnp.asarray(config.width**0.5, config.dtype) if config.gemma else hidden
 
 
-OfAllLayers = TypeVar("OfAllLayers", KeyValueCache, ChunkCache)
+AnyCache = TypeVar("AnyCache", bound=KeyValueCache | ChunkCache | tuple[KeyValueCache, ...])
 TRACING = threading.RLock()  # Flax modifies a class while it derives another, and lanes trace at the same time
 
 
@@ -239,36 +239,28 @@ def forward(
     params: Any,
     tokens: Int[Array, "batch time"],
     positions: Int[Array, "batch time"],
-    cache: OfAllLayers,
-) -> tuple[Float[Array, "batch time width"], OfAllLayers]:
-    """Computes final hidden states of new tokens that attend to the cache, and the extended cache."""
+    cache: AnyCache,
+) -> tuple[Float[Array, "batch time width"], AnyCache]:
+    """Computes final hidden states of new tokens that attend to the cache, and the extended cache.
+
+    With a cache for each layer, `params["layers"]` are the parameters of each, not stacked.
+    """
     with TRACING:
-        return Decoder(config).apply({"params": params}, tokens, positions, cache=cache)
+        if not isinstance(cache, tuple):
+            return Decoder(config).apply({"params": params}, tokens, positions, cache=cache)
+        places, extended = Places.of(config, positions), []
+        hidden = _embedded(config, params["embedding"], tokens)
+        for number, (layer, its_cache) in enumerate(zip(params["layers"], cache, strict=True)):
+            hidden, its_cache = _apply_layer(config, config.is_local(number), layer, hidden, its_cache, places)
+            extended.append(its_cache)
+        whole: Any = tuple(extended)
+        return Norm(config).apply({"params": params["final_norm"]}, hidden), whole
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), inline=True)  # traced once for all layers, and then inlined
 def _apply_layer(config: DecoderConfig, is_local: bool, params, hidden, cache, places):
     (hidden, cache), _ = Block(config).apply({"params": params}, (hidden, cache), None, is_local, places)
     return hidden, cache
-
-
-def forward_layers(
-    config: DecoderConfig,
-    params: Any,
-    layers: Sequence[Any],
-    tokens: Int[Array, "batch time"],
-    positions: Int[Array, "batch time"],
-    caches: Sequence[KeyValueCache],
-) -> tuple[Float[Array, "batch time width"], tuple[KeyValueCache, ...]]:
-    """Computes `forward` with separate arrays for each layer: `layers` are their parameters, not stacked."""
-    places = Places.of(config, positions)
-    hidden, extended = _embedded(config, params["embedding"], tokens), []
-    with TRACING:
-        for number, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
-            hidden, cache = _apply_layer(config, config.is_local(number), layer, hidden, cache, places)
-            extended.append(cache)
-        hidden = Norm(config).apply({"params": params["final_norm"]}, hidden)
-    return hidden, tuple(extended)
 
 
 def hidden_states(

@@ -30,7 +30,6 @@ from lcrag.policy import (
     compute_parameters,
     empty_cache,
     forward,
-    forward_layers,
     gathered,
     logical_sharding,
     merge_lora,
@@ -330,7 +329,7 @@ def decode(
         running, parameters = slots.running, slots.parameters
         # an empty slot must attend to something, or its softmax is 0 / 0
         places = jnp.maximum(slots.lengths - 1, 0)
-        hidden, fed = extended(config, params, slots.pending[:, None], places[:, None], slots.cache)
+        hidden, fed = forward(config, params, slots.pending[:, None], places[:, None], slots.cache)
         scaling = parameters.temperature, parameters.top_p, parameters.unscaled_scores
         draws = uniforms(keys, slots.lengths)
         tokens, scores = sample_token(unembed(config, params, hidden[:, 0]), draws, *scaling)
@@ -551,13 +550,6 @@ def starts_within(
     return jnp.minimum(first, window - count), count
 
 
-def extended(config: DecoderConfig, params, tokens, positions, cache: Cache) -> tuple[Array, Cache]:
-    """Computes final hidden states of new tokens and the extended cache, for either form of the cache."""
-    if isinstance(cache, KeyValueCache):
-        return forward(config, params, tokens, positions, cache)
-    return forward_layers(config, params, params["layers"], tokens, positions, cache)
-
-
 def appended(
     config: DecoderConfig,
     window: int,
@@ -579,5 +571,5 @@ def appended(
             starts, _ = starts_within(window, first, chunk, wraps=False)
             columns = zip((cache.keys, cache.values), grown.columns(first, starts), strict=True)
             return KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
-    _, seen = extended(config, params, tokens, positions, held)
+    _, seen = forward(config, params, tokens, positions, held)
     return with_new_columns(cache, seen, rows, first, chunk)
