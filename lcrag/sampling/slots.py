@@ -248,8 +248,21 @@ def append(
     complete = (present == 0) | dropping.reshape(-1)  # the cache holds the whole context
     fed = jnp.where(complete[:, None], new, shifted)
     last = jnp.take_along_axis(tokens, counts[..., None] - 1, axis=2).reshape(-1)
+
+    first, chunk = present - ~complete, fed.shape[1]
+    positions, held = first[:, None] + jnp.arange(chunk), windows_of(slots.cache, rows, window)
+    if mesh is not None and isinstance(held, KeyValueCache) and has_chunk_kernel(config, mesh, chunk, window):
+        assert isinstance(slots.cache, KeyValueCache)
+        empty = jnp.zeros((*held.keys.shape[:3], chunk, held.keys.shape[4]), held.keys.dtype)
+        _, grown = forward(config, params, fed, positions, ChunkCache(held.keys, held.values, empty, empty, mesh))
+        starts, _ = starts_within(window, first, chunk, wraps=False)
+        columns = zip((slots.cache.keys, slots.cache.values), grown.columns(first, starts), strict=True)
+        cache: Cache = KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
+    else:
+        _, seen = forward(config, params, fed, positions, held)
+        cache = with_new_columns(slots.cache, seen, rows, first, chunk)
     return slots._replace(
-        cache=appended(config, window, params, slots.cache, rows, fed, present - ~complete, mesh),
+        cache=cache,
         pending=with_per_slot(slots.pending, rows, last),
         lengths=with_per_slot(slots.lengths, rows, (lengths + counts).reshape(-1)),
         running=with_per_slot(slots.running, rows, jnp.zeros(rows.size, bool)),
@@ -548,28 +561,3 @@ def starts_within(
     """Returns starts and a count of places within the window that include the `count` positions from `first` on."""
     count = window if wraps else min(count, window)
     return jnp.minimum(first, window - count), count
-
-
-def appended(
-    config: DecoderConfig,
-    window: int,
-    params,
-    cache: Cache,
-    rows: Int[Array, "shares rows"],
-    tokens: Int[Array, "chosen chunk"],
-    first: Int[Array, "chosen"],
-    mesh: Mesh | None,
-) -> Cache:
-    """Returns the cache of all slots after a chunk of tokens was fed to some from their first positions on."""
-    chunk = tokens.shape[1]
-    positions, held = first[:, None] + jnp.arange(chunk), windows_of(cache, rows, window)
-    if isinstance(cache, KeyValueCache) and isinstance(held, KeyValueCache):
-        if mesh is not None and has_chunk_kernel(config, mesh, chunk, window):
-            empty = jnp.zeros((*held.keys.shape[:3], chunk, held.keys.shape[4]), held.keys.dtype)
-            beginning = ChunkCache(held.keys, held.values, empty, empty, mesh)
-            _, grown = forward(config, params, tokens, positions, beginning)
-            starts, _ = starts_within(window, first, chunk, wraps=False)
-            columns = zip((cache.keys, cache.values), grown.columns(first, starts), strict=True)
-            return KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
-    _, seen = forward(config, params, tokens, positions, held)
-    return with_new_columns(cache, seen, rows, first, chunk)
