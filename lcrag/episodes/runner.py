@@ -379,9 +379,9 @@ class _Run:
             sampler.free(slots)
         forks = scheduler.admit()
         owners, ready = scheduler.owners, scheduler.ready
-        if unsent := {slot: owners[slot].take_unsent() for slot in ready if owners[slot].unsent}:
-            dropping = {slot for slot in unsent if owners[slot].take_dropped()}
-            sampler.append(unsent, dropping)
+        if late := [slot for slot in ready if owners[slot].unsent]:
+            dropping = {slot for slot in late if owners[slot].dropped}
+            sampler.append({slot: owners[slot].take_unsent() for slot in late}, dropping)
         for source, targets in forks.items():
             if targets:
                 sampler.fork(source, targets)

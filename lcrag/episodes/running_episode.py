@@ -118,13 +118,8 @@ class SlotOwner:
     unsent: list[int]  # tokens at its end that are not in the slot yet
 
     def take_unsent(self) -> list[int]:
-        """Returns the tokens that are not in the slot yet, once."""
-        taken, self.unsent = self.unsent, []
-        return taken
-
-    def take_dropped(self) -> bool:
-        """Returns whether the slot's last token must be dropped, once."""
-        taken, self.dropped = self.dropped, False
+        """Returns the tokens with which the slot is up to date, once."""
+        taken, self.unsent, self.dropped = self.unsent, [], False
         return taken
 
 
