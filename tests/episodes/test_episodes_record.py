@@ -13,6 +13,7 @@ from episode_scripts import (
     chat_tokenizer,
     hit,
     lcrl_programs,
+    played,
     question,
     run_alone,
     runner,
@@ -26,10 +27,8 @@ from support.tokenizer_families import FAMILIES
 
 from lcrag.episodes import Chat, Generate, Observe, Outcome, episode_json, token_arrays
 from lcrag.episodes.chat import ContextTokenizer
-from lcrag.episodes.running_episode import RunningEpisode
 from lcrag.errors import UserError
 from lcrag.methods.lcrl.program import hierarchical_search
-from lcrag.sampling import Sampled
 
 
 def test_the_line_of_json():
@@ -156,33 +155,20 @@ def family(request):
     return request.param, tokenizer, ContextTokenizer(tokenizer, chat), theirs
 
 
-def dialogue(shown):
-    """A program that shows its texts in turn."""
-    yield Observe("Where is Turku?", system="Search first.")
-    for text in shown:
-        yield Generate(stop=("</search>",))
-        yield Observe(text)
-    return Outcome(answer=(yield Generate(stop=())))
-
-
 TURNS = st.lists(st.tuples(SAID, st.booleans(), SHOWN), min_size=1, max_size=3)
 
 
-def play_dialogue(tokenizer, context, turns, thinks):
-    """Plays turns (said, whether its end is sampled, shown); returns the episode and the conversation's messages."""
-    episode = RunningEpisode(question(), dialogue([shown for *_, shown in turns]), 0, context, 4000, 16)
-    episode.start()
-    messages = [{"role": "system", "content": "Search first."}, {"role": "user", "content": "Where is Turku?"}]
+def conversation(context, turns, thinks):
+    """Turns (said, whether its end is sampled, shown) as texts that every template writes, and as messages."""
+    texts = []
     for said, ended, shown in turns:
-        # A thought in Qwen3's own form; of any other its template makes this form.
-        said = said.replace("<think>", "") or "a"
-        said = f"<think>\nhm\n</think>\n\n{said.strip() or 'a'}" if thinks else said.strip() or "a"
-        ids = [*tokenizer.encode_ordinary(said, continues=True), *tokenizer.eos_ids[:ended]]
-        scores = np.full(len(ids), -1, np.float32)
-        episode.take_generation()
-        episode.sampled(Sampled(np.array(ids, np.int32), scores, said, "eos" if ended else "stop"))
+        said = said.replace("<think>", "").strip() or "a"
+        # a thought in Qwen3's own form; of any other its template makes this form
+        texts.append((f"<think>\nhm\n</think>\n\n{said}" if thinks else said, ended, shown))
+    messages = [{"role": "system", "content": "Search first."}, {"role": "user", "content": "Where is Turku?"}]
+    for said, _, shown in texts:
         messages += [{"role": "assistant", "content": said}, {"role": context.role, "content": shown}]
-    return episode, messages
+    return texts, messages
 
 
 def spells_control_tokens(tokenizer, messages) -> bool:
@@ -196,7 +182,8 @@ def spells_control_tokens(tokenizer, messages) -> bool:
 def test_a_dialogue_in_messages_has_the_ids_of_transformers(family, turns, thinks):
     (name, tokenizer, context, theirs), end = family, family[1].eos_ids[0]
     assert context.role == ("tool" if name.startswith("Qwen") else "user")
-    episode, messages = play_dialogue(tokenizer, context, turns, thinks)
+    turns, messages = conversation(context, turns, thinks)
+    episode, _ = played(tokenizer, context, "Search first.", turns)
     arrays, ends = episode.transcript.arrays(), [ended for _, ended, _ in turns]
     if not spells_control_tokens(tokenizer, messages):
         ids = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
@@ -318,7 +305,8 @@ def rewriting(request):
 @given(turns=TURNS, thinks=st.booleans())
 def test_appended_turns_are_sampled_tokens_and_the_template_after_the_latest(rewriting, turns, thinks):
     tokenizer, context, render = rewriting
-    episode, messages = play_dialogue(tokenizer, context, turns, thinks)
+    turns, messages = conversation(context, turns, thinks)
+    episode, _ = played(tokenizer, context, "Search first.", turns)
     if spells_control_tokens(tokenizer, messages):
         return
     text = render(messages[:2])
