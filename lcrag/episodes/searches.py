@@ -259,9 +259,6 @@ def information(
     if isinstance(found, RetrievalFailure):
         return Information((Section(SEARCH_FAILED),), chosen, budget_tokens)
 
-    def on_one_line(text: str) -> str:  # so that one passage cannot look like two; the rest is never read
-        return neutralise(" ".join(text[:READ_CHARACTERS].split()))
-
     queries: Sequence[str] = getattr(found, "queries", None) or (query,) * len(found)
     sections: list[Section] = []
     number = 1  # continues across sections
@@ -269,12 +266,9 @@ def information(
         if shown is not None:
             languages = _best(languages, shown)
         for passages in filter(None, languages):
-            ranks = enumerate(passages, start=number)
-            numbered = tuple((rank, on_one_line(each.title), on_one_line(each.text)) for rank, each in ranks)
-            text = neutralise("".join(chosen.passage(*each) for each in numbered))
             language = getattr(passages[0], "language", "") if labels else ""
             label = f"[lang={language}]\n" if language else ""
-            sections.append(Section(label + text, own_query, numbered, label))
+            sections.append(section_of(passages, chosen, own_query, number, label))
             number += len(passages)
     return Information(tuple(sections) or (Section(NOTHING_FOUND),), chosen, budget_tokens)
 
@@ -296,6 +290,18 @@ def _best(languages: Sequence[Sequence[FoundPassage]], count: int) -> list[list[
 def known_style(style: str | Style) -> Style:
     """Returns the style with this name, or the given style; raises a UserError for an unknown name."""
     return style if isinstance(style, Style) else lookup(STYLES, style, "passage style")
+
+
+def section_of(passages: Sequence[FoundPassage], style: Style, query: str, first: int = 1, label: str = "") -> Section:
+    """Returns passages as a neutralised section, numbered from `first`."""
+
+    def on_one_line(text: str) -> str:  # so that one passage cannot look like two; the rest is never read
+        return neutralise(" ".join(text[:READ_CHARACTERS].split()))
+
+    ranks = enumerate(passages, start=first)
+    numbered = tuple((rank, on_one_line(each.title), on_one_line(each.text)) for rank, each in ranks)
+    text = neutralise("".join(style.passage(*each) for each in numbered))
+    return Section(label + text, query, numbered, label)
 
 
 def share_out(total: int, needs: Sequence[int]) -> list[int]:
