@@ -258,7 +258,6 @@ def information(
     chosen = known_style(style)
     if isinstance(found, RetrievalFailure):
         return Information((Section(SEARCH_FAILED),), chosen, budget_tokens)
-
     queries: Sequence[str] = getattr(found, "queries", None) or (query,) * len(found)
     sections: list[Section] = []
     number = 1  # continues across sections
