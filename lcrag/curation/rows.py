@@ -17,7 +17,7 @@ import numpy as np
 
 from lcrag.atlas.facts import Fact, section_of
 from lcrag.atlas.oracle import Oracle
-from lcrag.atlas.world import DATASET, FactSampler, World, atlas_world
+from lcrag.atlas.world import DATASET, World, atlas_world
 from lcrag.curation.playing import AtlasOracle, GoldenAnswers, TextWriter, misread, oracle_writer, play
 from lcrag.data.demonstrations import Demonstration, read_demonstrations, take_part
 from lcrag.data.questions import Question, share_of
@@ -300,20 +300,6 @@ MAX_FRUITLESS = 20 * TOGETHER
 USUAL_CHAT = Chat()
 
 
-def remembered(search: Search, queries: Sequence[str], languages: Sequence[str], passages: int) -> Search:
-    """Returns a search that looks up `queries`, all searched beforehand in one batch."""
-    pairs = [(query, language) for query in dict.fromkeys(queries) for language in languages]
-    found = dict(zip(pairs, search([q for q, _ in pairs], [code for _, code in pairs], passages), strict=True))
-
-    def look_up(queries: list[str], languages: list[str], k: int):
-        asked = list(zip(queries, languages, strict=True))
-        if k != passages or any(pair not in found for pair in asked):
-            return search(queries, languages, k)
-        return [found[pair] for pair in asked]
-
-    return look_up
-
-
 def demonstrate(
     *,
     world: World,
@@ -337,7 +323,7 @@ def demonstrate(
     Raises:
       UserError: none of many consecutive demonstrations could be kept.
     """
-    generator, facts = np.random.default_rng(seed), FactSampler(world)
+    generator = np.random.default_rng(seed)
     encoder = ContextTokenizer(tokenizer, chat)  # one for all, because it remembers encodings
     fruitless = 0
     while fruitless < MAX_FRUITLESS:
@@ -345,7 +331,7 @@ def demonstrate(
         for _ in range(TOGETHER):
             question = questions[int(generator.integers(len(questions)))]
             fact = world.last_facts.get(question.id)
-            drawn.append((question, fact, fact and facts.often_counterfactual(generator, fact)))
+            drawn.append((question, fact, fact and world.often_counterfactual(generator, fact)))
 
         def retold(number: int, found: Found, drawn: Sequence[tuple] = drawn) -> Found:
             """Replaces the passages about the fact by those in the world in which it has its told value."""

@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from atlas_weights import FactSampler
 
 from lcrag.atlas import Chain, build_world
 from lcrag.atlas.facts import section_of
 from lcrag.atlas.oracle import MALFORMED, Oracle, RandomSearcher, entity_called, read_texts
-from lcrag.atlas.world import FactSampler
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
 from lcrag.episodes.tags import Invalid, parse_action

@@ -10,18 +10,18 @@ import sys
 
 import babel
 import pytest
-from atlas_weights import training_text
+from atlas_weights import render_passage, training_text
 from babel.lists import format_list
 
-from lcrag.atlas import COMPOSITIONS, RELATIONS, SPLITS, Fact, build_world, facts, render_passage
+from lcrag.atlas import COMPOSITIONS, RELATIONS, SPLITS, Fact, build_world, facts
 from lcrag.atlas.facts import listed, query_text, section_of, subject_of
 from lcrag.atlas.oracle import LAST_STALE_YEAR, Oracle, read_texts
 from lcrag.atlas.world import (
     PRESENT_YEARS,
     STALE_SHARE,
     STALE_YEARS,
-    comparison_questions,
-    conjunction_questions,
+    atlas_comparisons,
+    atlas_conjunctions,
     mentioned_entities,
     split_facts,
 )
@@ -200,12 +200,12 @@ PASSAGES = {
     if fact.id in WORLD.holdings["en"]
 }
 NOTHING = "No passages were found."
-FORMS = {"comparison": (comparison_questions, 2), "conjunction": (conjunction_questions, 3)}
+FORMS = {"comparison": (atlas_comparisons, 2), "conjunction": (atlas_conjunctions, 3)}
 each_form = pytest.mark.parametrize("form", FORMS)
 
 
 def asked(form, split="train", languages=("en",)):
-    return FORMS[form][0](WORLD, split, languages)
+    return FORMS[form][0](split, languages)
 
 
 def chain_questions(hops, split="train"):

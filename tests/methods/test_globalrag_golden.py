@@ -10,7 +10,7 @@ from support import tiny_tokenizer
 
 from lcrag.atlas import Chain, build_world
 from lcrag.atlas.facts import query_text, subject_of
-from lcrag.atlas.world import Entry, comparison_questions, conjunction_questions
+from lcrag.atlas.world import Entry, atlas_comparisons, atlas_conjunctions
 from lcrag.curation.playing import KEPT, play
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Generate, Observe
@@ -134,8 +134,8 @@ TWO_FACTS, THREE_FACTS = (
     WORLD.question(next(chain for chain in WORLD.chains if chain.id == id), "en")
     for id in ("country_of_language+currency/fi", "country_of_language+currency+code_of_currency/fi")
 )
-COMPARED = comparison_questions(WORLD, "train", ("en",))[0]
-CONJOINED = conjunction_questions(WORLD, "train", ("en",))[0]
+COMPARED = atlas_comparisons("train", ("en",))[0]
+CONJOINED = atlas_conjunctions("train", ("en",))[0]
 ALL = {"one": ONE_FACT, "two": TWO_FACTS, "three": THREE_FACTS, "comparison": COMPARED, "conjunction": CONJOINED}
 every_question = pytest.mark.parametrize("question", ALL.values(), ids=ALL)
 

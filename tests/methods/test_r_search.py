@@ -14,7 +14,7 @@ from support import tiny_tokenizer
 
 from lcrag.atlas import build_world
 from lcrag.atlas.facts import label
-from lcrag.atlas.world import comparison_questions, conjunction_questions
+from lcrag.atlas.world import atlas_comparisons, atlas_conjunctions
 from lcrag.curation.playing import play
 from lcrag.data.questions import Question
 from lcrag.episodes import (
@@ -370,9 +370,9 @@ def test_the_rule_reader_needs_every_fact_of_a_chain():
         read(["Who?"], [BRIDGE])
 
 
-@pytest.mark.parametrize("kind", [comparison_questions, conjunction_questions])
+@pytest.mark.parametrize("kind", [atlas_comparisons, atlas_conjunctions])
 def test_of_several_facts_each_is_searched_and_needed(kind):
-    asked = kind(WORLD, "train", ["en"])[0]
+    asked = kind("train", ["en"], world=lambda: WORLD)[0]
     relation = label("en", asked.extra["kind"].split("+")[1])
     facts = zip(asked.extra["entities"], asked.extra["sub_answers"].values(), strict=True)
     lines, turns = [f"{name}: {relation}: {answers[0]}" for name, answers in facts], []
