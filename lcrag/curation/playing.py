@@ -371,23 +371,22 @@ class SamplingTeacher:
 
 
 def rule_based_teacher(
-    oracle: AtlasOracle, tokenizer: str, chat: Chat, context: int, world_fingerprint: str
+    writer: TextWriter,
+    tokenizer: str,
+    chat: Chat,
+    context: int,
+    hashes: Mapping[str, str],
+    translator: Translator | None = None,
 ) -> WritingTeacher:
-    """Returns a teacher that follows rules, and therefore gives the same text for the same question."""
-
-    writer, encoder = greedy(oracle_writer(oracle), "the atlas's oracle"), context_tokenizer(tokenizer, chat)
-    return WritingTeacher(writer=writer, tokenizer=encoder, context=context, hashes={"world": world_fingerprint})
-
-
-def greedy(writer: TextWriter, name: str) -> Callable[[float], TextWriter]:
-    """Returns the writer for a temperature of 0, and a UserError for any other."""
+    """Returns a teacher that follows rules, so it has the same text for the same question, and no temperature."""
 
     def at(temperature: float) -> TextWriter:
         if temperature:
-            raise UserError(f"{name} does not sample at a temperature of {temperature:g}: set it to 0")
+            raise UserError(f"the teacher follows rules, without a temperature of {temperature:g}: set it to 0")
         return writer
 
-    return at
+    encoder = context_tokenizer(tokenizer, chat)
+    return WritingTeacher(writer=at, tokenizer=encoder, context=context, translator=translator, hashes=hashes)
 
 
 @gin.configurable

@@ -28,6 +28,7 @@ from lcrag.curation.playing import (
     WritingTeacher,
     check_dialogue,
     golden_answer,
+    oracle_writer,
     rule_based_teacher,
     unknown_in,
 )
@@ -492,4 +493,4 @@ def plan_teacher(
 ) -> WritingTeacher:
     """Returns `PlanTeacher` as the teacher; other parameters as of `endpoint_teacher`."""
     teacher = PlanTeacher(budget=budget, careless=careless, seed=seed)
-    return rule_based_teacher(teacher, tokenizer, chat, context, world().fingerprint())
+    return rule_based_teacher(oracle_writer(teacher), tokenizer, chat, context, {"world": world().fingerprint()})

@@ -16,7 +16,7 @@ import numpy as np
 from lcrag.atlas.facts import query_text
 from lcrag.atlas.oracle import Memory, SearchState, read_texts
 from lcrag.atlas.world import World, atlas_world
-from lcrag.curation.playing import WritingTeacher, rule_based_teacher
+from lcrag.curation.playing import WritingTeacher, oracle_writer, rule_based_teacher
 from lcrag.data.questions import Question, in_share, seeded_order
 from lcrag.data.rows import question_row
 from lcrag.episodes import Chat, Invalid, SearchAction, parse_action
@@ -197,8 +197,7 @@ def training_memory(
     A share of them is remembered, and another one with the value of another fact of the same relation (`mistaken`).
     """
     generator = np.random.default_rng([world.seed, seed])
-    facts = [fact for fact in world.facts if world.splits[fact.id] == "train"]
-    values: dict[str, list[str]] = collections.defaultdict(list)
+    facts, values = world.training_facts, collections.defaultdict[str, list[str]](list)
     for fact in facts:
         values[fact.relation].append(fact.value)
     memory = {}
@@ -246,4 +245,4 @@ def oracle_teacher(
     atlas = world()
     memory = training_memory(atlas, remembered, mistaken, seed)
     oracle = ParallelOracle(queries=queries, budget=budget, memory=memory, hurried=hurried, seed=seed)
-    return rule_based_teacher(oracle, tokenizer, chat, context, atlas.fingerprint())
+    return rule_based_teacher(oracle_writer(oracle), tokenizer, chat, context, {"world": atlas.fingerprint()})
