@@ -199,7 +199,7 @@ def demonstrations(
         places = {question.key: place for place, question in enumerate(questions)}
         episodes = sorted(journal.rows, key=lambda row: (places[row["key"]], row["attempt"]))
         kept = [each for each in episodes if each["verdict"] in good]
-        rows = [row for episode in kept for row in (rag_r1.segments if segmented else rag_r1.whole)(episode)]
+        rows = [row for episode in kept for row in rag_r1.segments(episode, whole=not segmented)]
         write_json_lines(folder / "rows.jsonl", rows)
         verdicts = counting.Counter(episode["verdict"] for episode in episodes)
         kinds = counting.Counter(row["kind"] for row in rows)

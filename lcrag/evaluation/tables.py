@@ -50,6 +50,11 @@ class Cell:
         return self.rank == "best" or self.tone in ("better", "worse")
 
 
+def row_of(name: str, *values: str | int) -> tuple[Cell, ...]:
+    """Returns a row of plain cells; integers have separators of thousands."""
+    return (Cell(name), *(Cell(value if isinstance(value, str) else f"{value:,}") for value in values))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Table:
     """A table of results."""
@@ -232,7 +237,7 @@ def phase_table(
             numbers.append(np.mean([seconds[phase] for seconds, _ in runs]))
             numbers.append(100 * np.mean([seconds[phase] / sum(seconds.values()) for seconds, _ in runs]))
             numbers.append(np.mean([1000 * seconds[phase] / tokens for seconds, tokens in runs]))
-        lines.append((Cell(method), *(Cell(f"{number:.2f}") for number in numbers)))
+        lines.append(row_of(method, *(f"{number:.2f}" for number in numbers)))
     if not lines:
         return None
     columns = [f"{phase} {unit}" for phase in PHASES for unit in ("s", "%", "ms/token")]
@@ -258,8 +263,8 @@ def wall_time_table(log: Mapping[str, Curve]) -> Table | None:
     for name, (_, what, filled) in zip(names, PARTS, strict=True):
         padding = f"{1 - mean(filled):.0%}" if filled and filled in log else ""
         seconds = mean(name)
-        rows.append((Cell(what), Cell(f"{seconds:.3f}"), Cell(f"{seconds / step:.0%}"), Cell(padding)))
-    total = (Cell("step"), Cell(f"{step:.3f}"), Cell("100%"), Cell(""))
+        rows.append(row_of(what, f"{seconds:.3f}", f"{seconds / step:.0%}", padding))
+    total = row_of("step", f"{step:.3f}", "100%", "")
     note = (
         "Wasted computation is padding of rows and idle slots. If sampling runs ahead of learning, their common time is"
         " subtracted from the last part."
@@ -286,7 +291,7 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
         return f"{first:.3f} → {last:.3f}"
 
     lines = [
-        (Cell(method), *(Cell(quarters(runs, name)) for name in names))
+        row_of(method, *(quarters(runs, name) for name in names))
         for method, runs in logs.items()
         if any(found & log.keys() for log in runs)
     ]
@@ -443,7 +448,7 @@ def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
                 answered = index.get((place, "answered"))
                 count = max(row.count for row in values if row is not None)
                 asked = f"{count:,}" if answered is None else value_text(answered)
-                lines.append((Cell(place_name(place)), Cell(asked), *(Cell(value_text(row)) for row in values)))
+                lines.append(row_of(place_name(place), asked, *map(value_text, values)))
             sections += [tuple(lines)] if lines else []
         reasons = unanswered_note({metric: row for (place, metric), row in index.items() if place == (whole, "all")})
         note = INTERVAL + judged_note(shown) + (reasons and f" {reasons}")

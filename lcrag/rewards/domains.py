@@ -37,7 +37,6 @@ white space; in scripts without spaces each character is a word. Letters are com
 """
 
 import collections
-import dataclasses
 import functools
 import html
 import itertools
@@ -489,7 +488,6 @@ def read_constraints(objects: Any, question: str) -> list[Constraint]:
 
 # --- Written texts ---
 
-Scores: TypeAlias = Float[np.ndarray, " texts"]
 # (prompts, number of the attempt from 0) -> one answer per prompt, None where the judge fails.
 Judge: TypeAlias = Callable[[Sequence[str], int], Sequence[str | None]]
 
@@ -528,83 +526,75 @@ FLUENCY = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Written:
-    """A text written by a policy."""
-
-    question: str  # the instruction, the article, or the text to translate
-    text: str  # the policy's; may be empty
-    golds: tuple[str, ...] = ()  # references
-    language: str = "en"  # the required one
-    constraints: Any = None  # those of an instruction; see `lcrag.rewards.domains`
-
-
-def summarisation(written: Sequence[Written], judge: Judge | None = None, retries: int = RETRIES) -> Scores:
+def summarisation(episodes: Episodes, judge: Judge | None = None, retries: int = RETRIES) -> Values:
     """Returns the judge's scores in [0, 1], or chrF against the best reference where there is no judge.
 
     A summary scores 0 without either if it is empty, repeats itself, is copied from the article (over 90 % of its
     20-character pieces), or is shorter than a fifth or longer than three times every reference.
     Where the judge gives no score, it is asked `retries` times more; without a score the result is NaN.
     """
-    original = [copied_share(each.text, each.question) <= MAX_COPIED for each in written]
-    return _graded(SUMMARISATION, written, original, judge, retries)
+    pairs = zip(episodes.answers, episodes.questions, strict=True)
+    original = [copied_share(text or "", article) <= MAX_COPIED for text, article in pairs]
+    return _graded(SUMMARISATION, episodes, original, judge, retries)
 
 
-def translation(written: Sequence[Written], judge: Judge | None = None, retries: int = RETRIES) -> Scores:
+def translation(episodes: Episodes, judge: Judge | None = None, retries: int = RETRIES) -> Values:
     """Scores translations like `summarisation`; one counts as copied if its chrF against the source exceeds 0.9."""
-    original = [chrf(each.text, [each.question]) <= MAX_ECHO for each in written]
-    return _graded(TRANSLATION, written, original, judge, retries)
+    pairs = zip(episodes.answers, episodes.questions, strict=True)
+    original = [chrf(text or "", [source]) <= MAX_ECHO for text, source in pairs]
+    return _graded(TRANSLATION, episodes, original, judge, retries)
 
 
-def instruction_following(written: Sequence[Written], judge: Judge | None = None, retries: int = RETRIES) -> Scores:
+def instruction_following(episodes: Episodes, judge: Judge | None = None, retries: int = RETRIES) -> Values:
     """Returns the share of satisfied constraints, 0 for a text that is not fluent (Translate-R1, section 4.5).
 
     A text is not fluent if it is empty or repeats itself, or if the judge (if there is one) scores it below 0.5. A text
     that satisfies no constraint is not judged.
     """
-    scores = np.zeros(len(written))
-    for place, each in enumerate(written):
-        constraints = read_constraints(each.constraints, repr(each.question[:60]))
-        if not is_degenerate(each.text):
-            scores[place] = sum(constraint.satisfied(each.text) for constraint in constraints) / len(constraints)
+    scores = np.zeros(len(episodes.answers))
+    for place, (answer, known) in enumerate(zip(episodes.answers, episodes.known, strict=True)):
+        constraints = read_constraints(known.get("constraints"), repr(episodes.questions[place][:60]))
+        if not is_degenerate(text := answer or ""):
+            scores[place] = sum(constraint.satisfied(text) for constraint in constraints) / len(constraints)
     if judge is None:
         return scores
-    fluency = _judged(FLUENCY, written, scores > 0, judge, retries)
+    fluency = _judged(FLUENCY, episodes, scores > 0, judge, retries)
     return scores * np.where(np.isnan(fluency), np.nan, fluency >= MIN_FLUENCY)
 
 
-def _graded(
-    prompt: str, written: Sequence[Written], original: Sequence[bool], judge: Judge | None, retries: int
-) -> Scores:
+def _graded(prompt: str, episodes: Episodes, original: Sequence[bool], judge: Judge | None, retries: int) -> Values:
+    texts = [answer or "" for answer in episodes.answers]
     acceptable = [
-        new
-        and not is_degenerate(each.text)
-        and any(MIN_LENGTH <= length_ratio(each.text, gold) <= MAX_LENGTH for gold in each.golds)
-        for each, new in zip(written, original, strict=True)
+        new and not is_degenerate(text) and any(MIN_LENGTH <= length_ratio(text, gold) <= MAX_LENGTH for gold in golds)
+        for text, golds, new in zip(texts, episodes.golds, original, strict=True)
     ]
     if judge is not None:
-        return _judged(prompt, written, np.array(acceptable, bool), judge, retries)
-    return np.array(
-        [chrf(each.text, each.golds) if good else 0.0 for each, good in zip(written, acceptable, strict=True)]
-    )
+        return _judged(prompt, episodes, np.array(acceptable, bool), judge, retries)
+    rows = zip(texts, episodes.golds, acceptable, strict=True)
+    return np.array([chrf(text, golds) if good else 0.0 for text, golds, good in rows])
 
 
 def _judged(
-    prompt: str, written: Sequence[Written], asked: Bool[np.ndarray, " texts"], judge: Judge, retries: int
-) -> Scores:
+    prompt: str, episodes: Episodes, asked: Bool[np.ndarray, " episodes"], judge: Judge, retries: int
+) -> Values:
     """Returns the judge's scores: 0 where it is not asked, NaN where it gives none."""
     prompts = []
-    for text in (written[place] for place in np.flatnonzero(asked).tolist()):
+    for place in np.flatnonzero(asked).tolist():
         # Escaped fields can neither close a tag nor contain a score.
-        fields = {"question": text.question, "answer": text.text, "reference": next(iter(text.golds), "")}
+        reference = next(iter(episodes.golds[place]), "")
+        fields = {
+            "question": episodes.questions[place],
+            "answer": episodes.answers[place] or "",
+            "reference": reference,
+        }
         escaped = {name: html.escape(field, False) for name, field in fields.items()}
-        prompts.append(prompt.format(language=text.language, **escaped))
-    scores = np.zeros(len(written))
+        prompts.append(prompt.format(language=episodes.languages[place], **escaped))
+    scores = np.zeros(len(asked))
     scores[asked] = judged(judge, prompts, retries)
     return scores
 
 
-def judged(judge: Judge, prompts: Sequence[str], retries: int = RETRIES) -> Scores:
+def judged(judge: Judge, prompts: Sequence[str], retries: int = RETRIES) -> Float[np.ndarray, " prompts"]:
     """Asks a judge all prompts together; returns the last `<score>` from 0 to 10 of each answer, scaled to [0, 1].
 
     Prompts without a score are asked again, at most `retries` times; NaN where all attempts fail.
@@ -655,13 +645,9 @@ def _grams(text: str, size: int) -> collections.Counter[str]:
     return collections.Counter(text[place : place + size] for place in range(len(text) - size + 1))
 
 
-Scorer: TypeAlias = Callable[[Sequence[Written], Judge | None, int], Scores]
-
-SCORERS: Mapping[str, Scorer] = {
-    "mathematics": lambda written, *_: mathematics([each.text for each in written], [each.golds for each in written]),
-    "multiple_choice": lambda written, *_: multiple_choice(
-        [each.text for each in written], [each.golds for each in written]
-    ),
+SCORERS: Mapping[str, Callable[[Episodes, Judge | None, int], Values]] = {
+    "mathematics": lambda episodes, *_: mathematics(episodes.answers, episodes.golds),
+    "multiple_choice": lambda episodes, *_: multiple_choice(episodes.answers, episodes.golds),
     "instruction_following": instruction_following,
     "summarisation": summarisation,
     "translation": translation,
@@ -694,17 +680,7 @@ def domain_reward(judge: Judge | None = None, retries: int = RETRIES, stand_in: 
         scores = np.zeros(len(episodes.answers))
         for domain in dict.fromkeys(domains):
             places = [place for place, other in enumerate(domains) if other == domain]
-            written = [
-                Written(
-                    question=episodes.questions[place],
-                    text=episodes.answers[place] or "",
-                    golds=tuple(episodes.golds[place]),
-                    language=episodes.languages[place],
-                    constraints=episodes.known[place].get("constraints"),
-                )
-                for place in places
-            ]
-            scores[places] = SCORERS[domain](written, judge, retries)
+            scores[places] = SCORERS[domain](episodes.at(places), judge, retries)
         return scores
 
     def check(name: str, known: Mapping[str, Any]) -> None:

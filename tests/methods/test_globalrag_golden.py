@@ -23,12 +23,11 @@ from lcrag.methods.globalrag.golden import (
     golden_trajectory,
     golden_verdict,
     graph_of,
-    plan_of_question,
     read_plan,
     read_sub_answer,
     without_held_out,
 )
-from lcrag.methods.globalrag.plans import QuestionPlan, golden_graph, golden_plans, with_own_plan
+from lcrag.methods.globalrag.plans import QuestionPlan, golden_graph, golden_plans, plan_of, with_own_plan
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.retrieval import Hit
 
@@ -219,7 +218,7 @@ def test_the_teacher_s_trajectory_is_kept_and_a_lacking_fact_makes_it_give_up(fo
     record = played_by(PlanTeacher(), question, knowing(), golden_trajectory)
     assert golden_verdict(record, correct=record.outcome.answer in question.answers) == KEPT
     golden = golden_graph(graph_of(record))
-    assert golden.plan == plan_of_question(question)
+    assert golden.plan == plan_of(with_own_plan(question).extra["plan"])
     assert len(golden.plan.questions) == record.counts["searches"] == count
     assert len(golden.plan.edges) == {"two": 1, "three": 2}.get(form, 0)
     lost = played_by(PlanTeacher(budget=2), question, lambda queries, *_: [[]] * len(queries), golden_trajectory)

@@ -55,7 +55,7 @@ from lcrag.episodes.programs import RETHINK, UNKNOWN, answer_language, atlas
 from lcrag.episodes.searches import Route, native_only
 from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, SUB_PLAN, closing
 from lcrag.errors import UserError, lookup, typed
-from lcrag.evaluation.tables import Cell, Table
+from lcrag.evaluation.tables import Table, row_of
 from lcrag.methods.globalrag.plans import (
     DISORDERED,
     FAULTS,
@@ -328,24 +328,21 @@ def curation_report(
 
     `asked` are all questions, `questions` those that are not held out, `golden` those that were kept.
     """
-
-    def counts(values: Iterable[Any]) -> dict[str, int]:
-        return {str(value): count for value, count in sorted(Counter(values).items())}
-
     searches = [row["outcome"]["counts"]["searches"] for row in rows if row["verdict"] == KEPT]
     verdicts = Counter(row["verdict"] for row in rows)
+    kinds: dict[str, Iterable[str | int]] = {
+        "by_dataset": (question.dataset for question, _ in golden),
+        "by_graphs": (len(graphs) for _, graphs in golden),
+        "by_sub_questions": (len(graph) for _, graphs in golden for graph in graphs),
+    }
+    counted = {name: {str(value): n for value, n in sorted(Counter(values).items())} for name, values in kinds.items()}
     return {
         "questions": len(asked),
         "held_out": len(asked) - len(questions),
         "trajectories": len(rows),
         "removed": {name: verdicts[name] for name in FILTERS},
         "kept": verdicts[KEPT],
-        "golden": {
-            "questions": len(golden),
-            "by_dataset": counts(question.dataset for question, _ in golden),
-            "by_graphs": counts(len(graphs) for _, graphs in golden),
-            "by_sub_questions": counts(len(graph) for _, graphs in golden for graph in graphs),
-        },
+        "golden": {"questions": len(golden), **counted},
         "searches_of_kept": sum(searches) / len(searches) if searches else None,
     }
 
@@ -353,15 +350,15 @@ def curation_report(
 def curation_tables(report: Mapping[str, Any]) -> tuple[Table, Table]:
     """Returns two tables of a report: what each filter removed and left, and the questions kept with their plans."""
     left = report["trajectories"]
-    lines: list[tuple[str, str, int]] = [
-        ("questions", "", report["questions"]),
-        ("asked in an evaluation too", f"{report['held_out']:,}", report["questions"] - report["held_out"]),
-        ("trajectories", "", left),
+    lines = [
+        row_of("questions", "", report["questions"]),
+        row_of("asked in an evaluation too", report["held_out"], report["questions"] - report["held_out"]),
+        row_of("trajectories", "", left),
     ]
     for name, removed in report["removed"].items():
         left -= removed
         if removed:
-            lines.append((name, f"{removed:,}", left))
+            lines.append(row_of(name, removed, left))
     golden, searches = report["golden"], report["searches_of_kept"]
     sections = [{"questions with a golden plan": golden["questions"], **golden["by_dataset"]}]
     for name, counts in (("plans of a question", "by_graphs"), ("sub-questions of a plan", "by_sub_questions")):
@@ -370,16 +367,13 @@ def curation_tables(report: Mapping[str, Any]) -> tuple[Table, Table]:
         Table(
             title="What each filter removed",
             header=("", "removed", "left"),
-            sections=(tuple((Cell(name), Cell(removed), Cell(f"{left:,}")) for name, removed, left in lines),),
+            sections=(tuple(lines),),
             note="Filters that removed nothing are left out.",
         ),
         Table(
             title="Golden plans",
             header=("", "number"),
-            sections=tuple(
-                tuple((Cell(name), Cell(f"{count:,}")) for name, count in section.items())
-                for section in filter(None, sections)
-            ),
+            sections=tuple(tuple(row_of(*line) for line in section.items()) for section in sections if section),
             note="" if searches is None else f"{searches:.2f} searches in a trajectory that was kept.",
         ),
     )
@@ -452,7 +446,8 @@ class PlanTeacher:
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the teacher's next text; `turns` has the opening prompt."""
-        plan = plan_of_question(question)
+        # A one-hop question is its own plan.
+        plan = plan_of(question.extra.get("plan", {"Q1": [question.text, "#1"]}))
         keys = list(plan.questions)
         written = [text for by, text in turns if by == "policy"]
         if not written:
@@ -473,11 +468,6 @@ class PlanTeacher:
         if value is None and searches < self.budget:
             return f"<search> {query_text(question.language, wanted.relation, wanted.name)}</search>"
         return f"<subAnswer> {placeholder(keys[len(resolved)])} = {value or GIVEN_UP}</subAnswer>"
-
-
-def plan_of_question(question: Question) -> QuestionPlan:
-    """Returns the golden plan of an atlas question; a one-hop question is its own plan."""
-    return plan_of(question.extra.get("plan", {"Q1": [question.text, "#1"]}))
 
 
 @gin.configurable

@@ -33,16 +33,17 @@ WRONG_AT_FIRST, RIGHT_AT_FIRST = "wrong at first", "right at first"
 _OPENING = ("dataset", "question_id", "language", "question", "golds", "prompt", "system", "opening")
 
 
-def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
+def segments(episode: Mapping[str, Any], whole: bool = False) -> list[dict[str, Any]]:
     """Cuts an episode (as JSON) at every retrieval into rows that `lcrag.data.demonstrations` reads, one for each step.
 
     The target of a row is a search or the answer; everything before it, retrieved text included, is its history and is
     not a target. Turns that are neither search nor answer are only part of histories. Completions outside the dialogue,
-    in programs such as D-RAG's, are one row each. The `kind` of a row is one of `KINDS`.
+    in programs such as D-RAG's, are one row each. The `kind` of a row is one of `KINDS`. A `whole` dialogue is one row.
     """
     opening = {name: episode[name] for name in _OPENING if name in episode}
-    rows, history = [], list[dict[str, Any]]()
-    for turn in episode["turns"]:
+    rows = [{**opening, "kind": "episode", "turns": episode["turns"]}] if whole else []
+    history = list[dict[str, Any]]()
+    for turn in () if whole else episode["turns"]:
         if turn["by"] != "policy":
             history.append(dict(turn))
             continue
@@ -52,17 +53,6 @@ def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
             kind = f"{'information' if history else 'question'}_to_{target}"
             rows.append({**opening, "kind": kind, "turns": [*history, {"by": "policy", "text": turn["text"]}]})
         history.append({**turn, "learn": False})
-    return rows + _completions(episode)
-
-
-def whole(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Makes one row of an episode (as JSON), and one of each completion outside its dialogue."""
-    opening = {name: episode[name] for name in _OPENING if name in episode}
-    return [{**opening, "kind": "episode", "turns": episode["turns"]}, *_completions(episode)]
-
-
-def _completions(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
-    opening, rows = {name: episode[name] for name in _OPENING if name in episode}, []
     for completion in episode.get("completions", ()):
         if completion["model"] is None:  # the policy's; without the system message of the dialogue
             prompt = completion["prompt"]

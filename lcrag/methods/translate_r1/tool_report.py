@@ -29,7 +29,7 @@ from lcrag.evaluation.plots import (
     smoothed,
 )
 from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System, SystemScore
-from lcrag.evaluation.tables import Cell, Curve, Rank, Table
+from lcrag.evaluation.tables import Cell, Curve, Rank, Table, row_of
 
 Point = tuple[float, float]  # (reward, cost), both in [0, 1]
 Logs = Mapping[str, Sequence[Mapping[str, Curve]]]  # method -> the training log of each of its runs
@@ -170,7 +170,7 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
         of_kind = [0.0, 0.0, 0.0]
         for rate, weight in rates:
             of_kind[0 if rate == 0 else 2 if rate == 1 else 1] += weight
-        lines.append((Cell(name), *(Cell(f"{100 * share:.1f}" if rates else "–") for share in of_kind)))
+        lines.append(row_of(name, *(f"{100 * share:.1f}" if rates else "–" for share in of_kind)))
     selectivity = Table(
         title=f"Questions by tool rate, {where}",
         header=("", "never", "sometimes", "always"),
