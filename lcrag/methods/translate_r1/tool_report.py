@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import matplotlib
-import matplotlib.ticker
 import numpy as np
 
 from lcrag.data.questions import ALL_TIERS, DOMAINS
@@ -20,13 +19,12 @@ from lcrag.evaluation.plots import (
     STYLE,
     add_legend,
     add_title,
-    draw_runs,
+    draw_curves,
     finish,
     make_panels,
     method_styles,
     name_with_seeds,
     save_figure,
-    smoothed,
 )
 from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System, SystemScore
 from lcrag.evaluation.tables import Cell, Curve, Rank, Table, row_of
@@ -74,7 +72,7 @@ def points_of(board: Scoreboard, subset: str) -> dict[str, Point]:
     for system in board.systems:
         reward, rate = (_score(board, system, metric, subset) for metric in (REWARD, TOOL_RATE))
         if reward is not None and rate is not None:
-            points[_name(board, system)] = (reward.value, rate.value)
+            points[board.name(system)] = (reward.value, rate.value)
     return points
 
 
@@ -96,10 +94,6 @@ def question_rates(board: Scoreboard, system: System, domain: str = "") -> list[
     return [(sum(rates) / len(rates), 1 / (len(sizes) * sizes[tier])) for (tier, *_), rates in called.items()]
 
 
-def _name(board: Scoreboard, system: System) -> str:
-    return system[1] if len({model for model, _ in board.systems}) == 1 else f"{system[1]}, {system[0]}"
-
-
 def _score(board: Scoreboard, system: System, metric: str, subset: str) -> SystemScore | None:
     return board.score(system, metric, (subset, "all")) if subset in (WHOLE, *board.subsets) else None
 
@@ -113,7 +107,7 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
     """Returns every table of tool use for which a scoreboard has data; `where` is appended to the titles."""
     if not has_tool_use(board):
         return []
-    names = {system: _name(board, system) for system in board.systems}
+    names = {system: board.name(system) for system in board.systems}
     tiers = _tier_parts(board)
 
     # Rewards and tool rates in percent: by domain and tier, by tier, and over all questions.
@@ -207,7 +201,7 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
     at least `MIN_SHARE` are listed in the corner, in the order of the tool rate.
     """
     parts = _tier_parts(board)
-    names = {_name(board, system): system for system in board.systems}
+    names = {board.name(system): system for system in board.systems}
     styles = method_styles(names, "marker")
     common_seeds, labels = name_with_seeds({name: board.seeds(system) for name, system in names.items()})
     with matplotlib.rc_context(STYLE):
@@ -246,7 +240,7 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
     A rate is over the samples of one question; tiers have equal weights.
     """
     domains = domains_of(board) or [WHOLE]
-    systems = {_name(board, system): system for system in board.systems}
+    systems = {board.name(system): system for system in board.systems}
     lines, markers = (method_styles(systems, kind) for kind in ("linestyle", "marker"))
     common_seeds, labels = name_with_seeds({name: board.seeds(system) for name, system in systems.items()})
     with matplotlib.rc_context(STYLE):
@@ -275,26 +269,6 @@ def tiers_in(logs: Logs) -> list[str]:
 
 
 def draw_tool_rates(logs: Logs, step: str, path: str | pathlib.Path) -> None:
-    """Plots tool rates over the training steps into a PNG, one panel per tier (figure 6).
-
-    A line is the mean over a method's runs, thin ones are the runs; all are smoothed over about a tenth of the steps.
-    `step` is the size of a step, for the title.
-    """
-    tiers = tiers_in(logs)
-    common_seeds, labels = name_with_seeds({method: len(runs) for method, runs in logs.items()})
-    styles = method_styles(logs, "linestyle")
-    with matplotlib.rc_context(STYLE):
-        figure, panels = make_panels(len(tiers), a_row=PANELS_IN_ROW)
-        add_title(figure, ", ".join(filter(None, ("Training", common_seeds, step))))
-        for tier, axes in zip(tiers, panels, strict=True):
-            for method, method_logs in logs.items():
-                curves = [log[f"tools/{tier}/rate"] for log in method_logs if f"tools/{tier}/rate" in log]
-                if curves:
-                    steps = np.unique(np.concatenate([logged for logged, _ in curves]))
-                    values = np.stack([np.interp(steps, logged, smoothed(rates)) for logged, rates in curves])
-                    draw_runs(axes, steps, 100 * values, labels[method], styles[method])
-            finish(axes, tier.replace("_", " "), "step", "tool rate (%)")
-            axes.set_ylim(-3, 103)
-            axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
-        add_legend(figure, panels)
-        save_figure(figure, path)
+    """Plots tool rates over the training steps into a PNG, one panel per tier (figure 6); see `draw_curves`."""
+    panels = {f"tools/{tier}/rate": tier.replace("_", " ") for tier in tiers_in(logs)}
+    draw_curves(logs, step, path, panels, up="tool rate (%)", percent=True, a_row=PANELS_IN_ROW)
