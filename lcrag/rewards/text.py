@@ -215,7 +215,18 @@ def normalised_codes(texts: Iterable[str | None], normalisation: str = "lcrl") -
     phrases[phrases] = tables.pairs.take(np.searchsorted(tables.pairs, pairs), mode="clip") == pairs
     hard = places[(this & _HARD > 0) | reordered | composed | phrases]
 
-    result = _collapsed(final, tables.cjk)
+    # Drops deleted characters, repeated spaces, spaces at the ends of texts and those between CJK characters.
+    if (deleted := final == _GONE).any():
+        final = final[~deleted]
+    spaces = np.flatnonzero(final == SPACE)
+    begins = np.diff(spaces, prepend=-2) > 1  # of a run of spaces, which keeps its last
+    preceding = np.maximum.accumulate(np.where(begins, spaces, 0)) - 1
+    left, right = np.where(preceding < 0, SEPARATOR, final[preceding]).astype(np.uint32), final[spaces + 1]
+    between = tables.cjk.take(np.minimum(left, _LIMIT)) & tables.cjk.take(np.minimum(right, _LIMIT))
+    kept = np.ones(len(final), bool)
+    kept[spaces] = (right != SPACE) & (right != SEPARATOR) & (left != SEPARATOR) & ~between
+    result = final[kept]
+
     if not len(hard):
         return result
     ends, found = np.flatnonzero(codes == SEPARATOR), lines_of(result)
@@ -274,7 +285,11 @@ def _tables(normalisation: str) -> _Tables:
         return found | ord(signs.get(code, form))
 
     folded = np.array([*map(fold, range(_LIMIT)), _HARD], np.uint32)
-    final = [_replaced(ord(single.get(code, chr(code))[0]), replaced) for code in range(_LIMIT)]
+    final = []
+    for character in characters:
+        character = single.get(ord(character), character)[0]
+        new = " " if character.isspace() else replaced.get(ord(character), character)
+        final.append(SEPARATOR if character == "\n" else _GONE if new is None else ord(new))
     return _Tables(
         folded,
         np.array(final, np.uint32)[folded & 0xFFFF],
@@ -282,31 +297,6 @@ def _tables(normalisation: str) -> _Tables:
         np.array([*invisible, False]),
         np.array([*(spaceless.search(f"{each} {each}") is not None for each in characters), False]),
     )
-
-
-def _replaced(code: int, replacements: Mapping[int, str | None]) -> int:
-    if code == SEPARATOR:
-        return SEPARATOR
-    new = " " if chr(code).isspace() else replacements.get(code, chr(code))
-    return _GONE if new is None else ord(new)
-
-
-def _collapsed(
-    codes: UInt32[np.ndarray, " codes"], cjk: Bool[np.ndarray, " code_points"]
-) -> UInt32[np.ndarray, " kept"]:
-    """Drops deleted characters, repeated spaces, spaces at the ends of texts and those between CJK characters."""
-    deleted = codes == _GONE
-    if deleted.any():
-        codes = codes[~deleted]
-    spaces = np.flatnonzero(codes == SPACE)
-    begins = np.diff(spaces, prepend=-2) > 1  # of a run of spaces, which keeps its last
-    before = np.maximum.accumulate(np.where(begins, spaces, 0)) - 1
-    left, right = np.where(before < 0, SEPARATOR, codes[before]).astype(np.uint32), codes[spaces + 1]
-
-    between = cjk.take(np.minimum(left, _LIMIT)) & cjk.take(np.minimum(right, _LIMIT))
-    kept = np.ones(len(codes), bool)
-    kept[spaces] = (right != SPACE) & (right != SEPARATOR) & (left != SEPARATOR) & ~between
-    return codes[kept]
 
 
 # --- Shared units ---
