@@ -21,7 +21,6 @@ from lcrag.errors import lookup
 from lcrag.rewards.text import (
     GRAM_LENGTH,
     encoded,
-    firsts_of,
     folded,
     gram_units,
     is_visible,
@@ -66,9 +65,9 @@ def c3_recall(
 
     def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
         codes = normalised_codes(texts, normalisation)
-        recalls = ratio(*shared(gram_units(codes, short=short_gold != "zero"), sizes))
+        recalls = ratio(*shared(gram_units(codes, sizes, short=short_gold != "zero")))
         if short_gold == "contained":
-            answers, normal = firsts_of(sizes), lines_of(codes)
+            answers, normal = _answers(sizes), lines_of(codes)
             for place, text in enumerate(normal):
                 if 0 < len(text) < GRAM_LENGTH:
                     recalls[place] = text in normal[answers[place]]
@@ -85,8 +84,8 @@ def c3_f(predictions: Answers, golds: Golds, normalisation: str = "lcrl") -> Flo
     """
 
     def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
-        common, grams = shared(gram_units(normalised_codes(texts, normalisation)), sizes)
-        return ratio(2 * common, grams[firsts_of(sizes)] + grams)
+        common, grams = shared(gram_units(normalised_codes(texts, normalisation), sizes))
+        return ratio(2 * common, grams[_answers(sizes)] + grams)
 
     return _best(scores, predictions, golds)
 
@@ -100,7 +99,7 @@ def c3_recall_bergen(predictions: Answers, golds: Golds) -> Float[np.ndarray, " 
 
     def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
         codes = encoded(map(normalise_bergen, texts))
-        return ratio(*shared(gram_units(codes, words_apart=True), sizes, multisets=True))
+        return ratio(*shared(gram_units(codes, sizes, words_apart=True), multisets=True))
 
     return _best(scores, predictions, golds)
 
@@ -168,9 +167,9 @@ def _word_f1(
     predictions: Answers, golds: Golds, normaliser: Normaliser, verdicts: Collection[str] = ()
 ) -> Float[np.ndarray, " answers"]:
     def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
-        normal, answers = normaliser(texts), firsts_of(sizes)
-        common, words = shared(word_units(normal), sizes, multisets=True)
-        f1 = ratio(2 * common, words[answers] + words)  # 2PR/(P+R), P = common/answer and R = common/gold
+        normal, answers = normaliser(texts), _answers(sizes)
+        common, words = shared(units := word_units(normal, sizes), multisets=True)
+        f1 = ratio(2 * common, units.counts[answers] + words)  # 2PR/(P+R), P = common/answer and R = common/gold
         if not verdicts:
             return np.where(_both_vanish(texts, normal, answers), 1.0, f1)
         for place, text in enumerate(normal):
@@ -213,7 +212,7 @@ def _match(
     matches: Callable[[str, str], bool], predictions: Answers, golds: Golds, normaliser: Normaliser
 ) -> Float[np.ndarray, " answers"]:
     def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
-        normal, answers = normaliser(texts), firsts_of(sizes)
+        normal, answers = normaliser(texts), _answers(sizes)
         pairs = zip(answers.tolist(), normal, strict=True)
         found = [text != "" and matches(normal[answer], text) for answer, text in pairs]
         return np.array(found, bool) | _both_vanish(texts, normal, answers)
@@ -247,6 +246,11 @@ def _best(scores: Scores, predictions: Answers, golds: Golds) -> Float[np.ndarra
         found[firsts] = 0  # answers themselves
         best[begin : begin + len(part)] = np.maximum.reduceat(found, firsts)
     return best
+
+
+def _answers(sizes: Int[np.ndarray, " answers"]) -> Int[np.ndarray, " texts"]:
+    """Returns, for each text, the index of its answer."""
+    return np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 @functools.lru_cache(2**12)  # the episodes of a question are given the same passages

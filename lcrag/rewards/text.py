@@ -5,21 +5,25 @@ are joined by line feeds and mapped at once. Most characters are mapped independ
 normalised by `normalise`, which defines the result, if a mapping depends on neighbours (combining marks out of order or
 composing with the character before, Chinese phrases), changes the length, or lies beyond the basic plane.
 
-The units (character 3-grams or words) that texts share with the first text of their group are counted by sorting their
-numbers, which have no collisions.
+The units (character 3-grams or words) that texts share with the first text of their group are counted by sorting. Every
+unit gets a number without collisions, with the number of its text in the group as the lowest bits. The numbers of a
+group are sorted as one row, in which equal units are adjacent, those of the first text first. Rows of up to 256 numbers
+are sorted by NumPy's vectorised networks, several times as fast as one long array.
 """
 
 import functools
+import itertools
 import re
 import string
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import regex
-from jaxtyping import Bool, Int, UInt32
+from jaxtyping import Bool, Int, UInt, UInt32
+from numpy.lib.stride_tricks import sliding_window_view
 from zhconv import zhconv
 
 from lcrag.errors import UserError
@@ -302,73 +306,144 @@ def _tables(normalisation: str) -> _Tables:
 # --- Shared units ---
 
 GRAM_LENGTH = 3
-
-# The occurrences of units in some texts: the unit's number, equal for equal units, and the text's number, ascending.
-Units: TypeAlias = tuple[Int[np.ndarray, " occurrences"], Int[np.ndarray, " occurrences"]]
+_CELLS = 1 << 15  # numbers in a block of rows: they stay in the processor's cache
 
 
-def gram_units(codes: UInt32[np.ndarray, " codes"], *, words_apart: bool = False, short: bool = True) -> Units:
-    """Returns the character 3-grams of texts.
+class Units(NamedTuple):
+    """The units of groups of texts as numbers, uint32 or uint64."""
+
+    # Each unit's number, from 1, shifted by `bits`, plus its text's number in the group; 0 where no unit is.
+    numbers: UInt[np.ndarray, " entries"]
+    bits: int  # width of a text's number
+    sizes: Int[np.ndarray, " groups"]  # texts of each group
+    counts: Int[np.ndarray, " texts"]  # units of each text
+    widths: Int[np.ndarray, " groups"]  # entries of `numbers` that belong to each group
+
+    @property
+    def firsts(self) -> Int[np.ndarray, " groups"]:
+        """The place of each group's first text."""
+        return np.cumsum(self.sizes) - self.sizes
+
+
+class Repeats(NamedTuple):
+    """Adjacent equal units in the sorted units of some groups."""
+
+    groups: Int[np.ndarray, " groups"]
+    rows: Int[np.ndarray, " repetitions"]  # index into `groups`
+    texts: Int[np.ndarray, " repetitions"]  # index of each repetition's text among all texts
+    texts_before: Int[np.ndarray, " repetitions"]  # the same of the entry before it, which has the same unit
+    begins: Bool[np.ndarray, " repetitions"]  # whether that entry is the first one with this unit
+    equal: Bool[np.ndarray, " repetitions"]  # whether both entries are of the same text
+
+
+def repeats(units: Units) -> Iterator[Repeats]:
+    """Yields the repetitions of units within their groups, for blocks of groups of similar widths."""
+    widths, firsts = units.widths, units.firsts
+    padded = np.append(units.numbers, np.zeros(widths.max(initial=0), units.numbers.dtype))
+    mask = padded.dtype.type((1 << units.bits) - 1)
+    starts, order, begin = np.cumsum(widths) - widths, np.argsort(widths, kind="stable"), 0
+    while begin < len(order):
+        groups = order[begin : begin + max(1, _CELLS // int(max(1, widths[order[begin]])))]
+        begin += len(groups)
+        own = widths[groups]
+        fewest, width = int(own[0]), int(own[-1])
+        numbers = sliding_window_view(padded, width)[starts[groups]]
+        numbers[:, fewest:][np.arange(fewest, width) >= own[:, None]] = 0
+        numbers.sort(axis=1)
+        before = numbers[:, :-1]
+        places = np.flatnonzero((numbers[:, 1:] ^ before <= mask) & (before > mask))
+        rows = places // max(1, width - 1)
+        flat, texts, places = numbers.ravel(), firsts[groups][rows], places + rows
+        one, other = flat[places], flat[places + 1]
+        text, before = (texts + (each & mask).astype(np.int64) for each in (other, one))
+        yield Repeats(groups, rows, text, before, np.diff(places, prepend=-2) > 1, one == other)
+
+
+def gram_units(
+    codes: UInt32[np.ndarray, " codes"],
+    sizes: Int[np.ndarray, " groups"],
+    *,
+    words_apart: bool = False,
+    short: bool = True,
+) -> Units:
+    """Returns the character 3-grams of groups of texts.
 
     Args:
-      codes: Code points of the normalised texts, a separator after each.
+      codes: Code points of the normalised texts, group by group, a separator after each.
+      sizes: Number of texts of each group, at least 1.
       words_apart: Whether 3-grams end at spaces; `short` then refers to words instead of texts.
       short: Whether a text of one or two characters counts as one 3-gram; otherwise it has none.
     """
-    # Digits: the characters that occur from 1, what separates them 0, also before the first text and after the last.
-    present = np.zeros(int(codes.max(initial=SPACE)) + 1, bool)
-    present[codes] = True
+    ends = np.flatnonzero(codes == SEPARATOR)
+    lengths, (members, bits) = np.diff(ends, prepend=-1), _members(sizes)
+    # Digits number the characters that occur from 1; what separates texts or words is 0, also at both ends.
+    index, present = codes.astype(np.intp), np.zeros(int(codes.max(initial=SPACE)) + 1, bool)
+    present[index] = True
     present[[SEPARATOR, SPACE] if words_apart else SEPARATOR] = False
-    base = int(np.count_nonzero(present)) + 1
-    table = np.zeros(len(present), np.int64)
-    table[present] = np.arange(1, base)
-    digits = np.pad(table[codes], (1, 2))
+    characters = np.flatnonzero(present)
+    base = len(characters) + 1
+    table = np.zeros(len(present), _dtype(base**GRAM_LENGTH << bits))
+    table[characters] = np.arange(1, base)
+    digits = np.zeros(len(codes) + GRAM_LENGTH, table.dtype)
+    table.take(index, out=digits[1:-2])
     before, first, second, third = (digits[place : place + len(codes)] for place in range(4))
-    third = third * (second > 0)
-    chosen = third > 0
+    in_second = second > 0
+    chosen = in_second & (third > 0)
     if short:
         chosen |= before == 0
-    places = np.flatnonzero(chosen & (first > 0))
-    numbers = (first[places] * base + second[places]) * base + third[places]
-    lengths = np.diff(np.flatnonzero(codes == SEPARATOR), prepend=-1)
-    return numbers, np.repeat(np.arange(len(lengths)), lengths)[places]
+    chosen &= first > 0
+    numbers = first * base
+    numbers += second
+    numbers *= base
+    numbers += third * in_second
+    numbers <<= bits
+    numbers |= np.repeat(members.astype(numbers.dtype), lengths)
+    numbers *= chosen
+    counts = np.add.reduceat(chosen, ends - lengths + 1, dtype=np.int64)
+    return Units(numbers, bits, sizes, counts, np.add.reduceat(lengths, np.cumsum(sizes) - sizes))
 
 
-def word_units(texts: Sequence[str]) -> Units:
-    """Returns the words of texts."""
+def word_units(texts: Sequence[str], sizes: Int[np.ndarray, " groups"]) -> Units:
+    """Returns the words of groups of texts; the arguments are as in `gram_units`."""
     words = [text.split() for text in texts]
-    known: dict[str, int] = {}
-    numbers = [known.setdefault(word, len(known)) for own in words for word in own]
     counts = np.fromiter(map(len, words), np.int64, len(words))
-    return np.array(numbers, np.int64), np.repeat(np.arange(len(words)), counts)
+    known: dict[str, int] = {}
+    flat = (known.setdefault(word, len(known) + 1) for word in itertools.chain.from_iterable(words))
+    members, bits = _members(sizes)
+    numbers = np.fromiter(flat, np.int64) << bits | np.repeat(members, counts)
+    numbers = numbers.astype(_dtype(len(known) + 1 << bits))
+    widths = np.diff(np.cumsum(counts)[np.cumsum(sizes) - 1], prepend=0)
+    return Units(numbers, bits, sizes, counts, widths)
 
 
-def firsts_of(sizes: Int[np.ndarray, " groups"]) -> Int[np.ndarray, " texts"]:
-    """Returns, for each text of groups with some sizes, the number of its group's first text."""
-    return np.repeat(np.cumsum(sizes) - sizes, sizes)
-
-
-def shared(
-    units: Units, sizes: Int[np.ndarray, " groups"], multisets: bool = False
-) -> tuple[Int[np.ndarray, " texts"], Int[np.ndarray, " texts"]]:
+def shared(units: Units, multisets: bool = False) -> tuple[Int[np.ndarray, " texts"], Int[np.ndarray, " texts"]]:
     """Counts the units that each text shares with the first text of its group; in `multisets` each repetition counts.
 
     Returns:
       (number of the text's units that the first text has, 0 for the first itself; number of the text's units).
     """
-    (numbers, texts), firsts = units, firsts_of(sizes)
-    bits = len(firsts).bit_length()
-    if int(numbers.max(initial=0)) >= 1 << 63 - bits:  # texts of more different characters than 64 bits have room for
-        numbers = np.unique(numbers, return_inverse=True)[1]
-    # Sorted, the entries of a unit in a group are adjacent, and the one of the first text precedes the others.
-    entries, copies = np.unique(numbers << bits | texts, return_counts=True)
-    number, text = entries >> bits, entries & (1 << bits) - 1
-    if not multisets:
-        copies = np.ones_like(copies)
-    first = firsts[text]
-    begins = (np.diff(number, prepend=-1) != 0) | (np.diff(first, prepend=-1) != 0)
-    head = np.maximum.accumulate(np.where(begins, np.arange(len(entries)), 0))
-    in_first = np.where(text[head] == first, copies[head], 0)
-    common = np.where(text == first, 0, np.minimum(copies, in_first))
-    found, wanted = (np.bincount(text, counts, len(firsts)).astype(np.int64) for counts in (common, copies))
+    found, wanted, firsts = np.zeros_like(units.counts), units.counts.copy(), units.firsts
+    for each in repeats(units):
+        first, number = firsts[each.groups][each.rows], np.arange(len(each.rows))
+        begin = np.where(each.begins, number, 0)
+        # One after the last copy of the first text, or where the unit begins if the first text lacks it.
+        end = np.maximum.accumulate(np.where(~each.equal & (each.texts_before == first), number + 1, begin))
+        copies_of_first = end - np.maximum.accumulate(begin)
+        if multisets:
+            copies_before = number + 1 - np.maximum.accumulate(np.where(each.equal, begin, number + 1))
+            hits = (each.texts != first) & (copies_before < copies_of_first)
+        else:
+            hits = ~each.equal & (copies_of_first > 0)
+            wanted -= np.bincount(each.texts[each.equal], minlength=len(wanted))
+        found += np.bincount(each.texts[hits], minlength=len(found))
     return found, wanted
+
+
+def _members(sizes: Int[np.ndarray, " groups"]) -> tuple[Int[np.ndarray, " texts"], int]:
+    """Returns the number of each text in its group, and the bits that hold it."""
+    members = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return members, int(sizes.max(initial=1) - 1).bit_length()
+
+
+def _dtype(numbers: int) -> type[np.uint32 | np.uint64]:
+    return np.uint32 if numbers < 1 << 32 else np.uint64

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import gin
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled, language_of
@@ -29,7 +29,7 @@ from lcrag.episodes.tags import neutralise
 from lcrag.errors import UserError, lookup, typed
 from lcrag.rewards.matching import SHORT_GOLD, Answers, ratio
 from lcrag.rewards.terms import Episodes, Reward, TermSum, Values, answer_term
-from lcrag.rewards.text import NORMALISATIONS, Units, gram_units, normalised_codes
+from lcrag.rewards.text import NORMALISATIONS, Units, gram_units, normalised_codes, repeats
 
 # --- The rollout ---
 
@@ -154,30 +154,36 @@ def anti_consistency(
     order = np.argsort(groups, kind="stable")
     codes = normalised_codes((answers[i] for i in bad[order].tolist()), normalisation)
     largest = np.empty(len(bad))
-    largest[order] = largest_similarities(gram_units(codes, short=short_gold != "zero"), sizes)
+    largest[order] = largest_similarities(gram_units(codes, sizes, short=short_gold != "zero"))
     penalties = np.maximum(0.0, largest - margin) * np.minimum(1.0, sizes[groups] / FULL_WEIGHT_SIZE)
     rewards[bad] = np.where(sizes[groups] > 1, np.clip(-penalties, -LARGEST_PENALTY, 0.0), 0.0)
     return rewards
 
 
-def largest_similarities(units: Units, sizes: Int[np.ndarray, " groups"]) -> Float[np.ndarray, " texts"]:
+def largest_similarities(units: Units) -> Float[np.ndarray, " texts"]:
     """Returns the largest similarity of each text to another text of its group, 0 for a group of one.
 
-    The similarity of two texts is the mean of their recalls of each other's units, as sets; 0 if either has none.
+    The similarity of two texts is the mean of their recalls of each other's units, as sets; 0 if either has none. It is
+    computed from a matrix of zeros and ones with one row for each text, whose columns are the units that occur in
+    several texts of the group. Its products are sums of fewer than 2**24 ones, which are exact in float32.
     """
-    numbers, texts = units
-    largest = np.zeros(sizes.sum())
-    ends = np.cumsum(sizes)
-    for begin, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True):
-        own = slice(*np.searchsorted(texts, (begin, end)))
-        distinct, column = np.unique(numbers[own], return_inverse=True)
-        has = np.zeros((end - begin, len(distinct)), np.float32)  # whose sums below 2**24 are exact
-        has[texts[own] - begin, column] = 1
-        common = (has @ has.T).astype(np.int64)
-        recalls = ratio(common, np.broadcast_to(common.diagonal(), common.shape))
-        similarity = (recalls + recalls.T) / 2
-        np.fill_diagonal(similarity, 0)
-        largest[begin:end] = similarity.max(axis=1)
+    largest, counts, firsts = np.zeros(len(units.counts)), units.counts.copy(), units.firsts
+    for block in repeats(units):
+        counts -= np.bincount(block.texts[block.equal], minlength=len(counts))
+        column = np.cumsum(block.begins) - 1
+        runs = np.bincount(block.rows[block.begins], minlength=len(block.groups))
+        column -= (np.cumsum(runs) - runs)[block.rows]
+        first, sizes = firsts[block.groups], units.sizes[block.groups]
+        incidence = np.zeros((len(sizes), sizes.max(), runs.max(initial=0)), np.float32)
+        for texts in (block.texts_before, block.texts):
+            incidence[block.rows, texts - first[block.rows], column] = 1
+        common = (incidence @ incidence.swapaxes(1, 2)).astype(np.int64)
+        members = np.minimum(first[:, None] + np.arange(sizes.max()), len(counts) - 1)
+        recalls = ratio(common, np.broadcast_to(counts[members][:, None, :], common.shape))
+        similarity = (recalls + recalls.swapaxes(1, 2)) / 2
+        others = np.arange(sizes.max()) < sizes[:, None]
+        similarity *= others[:, None, :] & ~np.eye(sizes.max(), dtype=bool)
+        largest[members[others]] = similarity.max(axis=2)[others]
     return largest
 
 
