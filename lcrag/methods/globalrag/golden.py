@@ -19,19 +19,8 @@ import gin
 from lcrag.atlas.facts import query_text
 from lcrag.atlas.oracle import NeededFact, SearchState, read_texts
 from lcrag.atlas.world import World, atlas_world
+from lcrag.curation import playing
 from lcrag.curation.players import AGAIN, MISSING, READ, Evidence, Hop, evidence_in, thinking
-from lcrag.curation.playing import (
-    CONTEXT_FULL,
-    KEPT,
-    NO_ANSWER,
-    WRONG,
-    WritingTeacher,
-    check_dialogue,
-    golden_answer,
-    oracle_writer,
-    rule_based_teacher,
-    unknown_in,
-)
 from lcrag.data.questions import Question, in_share, language_of
 from lcrag.episodes import (
     Chat,
@@ -80,7 +69,13 @@ GIVEN_UP = "unknown"  # sub-answer of a teacher that gives up
 NO_PLAN = "no_plan"
 UNRESOLVED = "an unresolved sub-question"
 BAD_PLANS = {fault: f"a bad plan: {fault.replace('_', ' ')}" for fault in (NO_PLAN, *FAULTS, DISORDERED)}
-FILTERS = (CONTEXT_FULL, *BAD_PLANS.values(), UNRESOLVED, NO_ANSWER, WRONG)  # in the order of the checks
+FILTERS = (
+    playing.CONTEXT_FULL,
+    *BAD_PLANS.values(),
+    UNRESOLVED,
+    playing.NO_ANSWER,
+    playing.WRONG,
+)  # in the order of the checks
 
 GoldenQuestion: TypeAlias = tuple[Question, Sequence[GoldenGraph]]  # a question with its graphs, whose plans all differ
 
@@ -212,14 +207,14 @@ def golden_verdict(record: EpisodeRecord, correct: bool) -> str:
     """Returns `KEPT`, or the first of `FILTERS` that removes an episode of `golden_trajectory`."""
     extra = record.outcome.extra
     if not record.finished:
-        return CONTEXT_FULL
+        return playing.CONTEXT_FULL
     if extra["plan_fault"] is not None:
         return BAD_PLANS[extra["plan_fault"]]
     if extra["unresolved"] is not None:
         return UNRESOLVED
     if record.outcome.answer is None:
-        return NO_ANSWER
-    return KEPT if correct else WRONG
+        return playing.NO_ANSWER
+    return playing.KEPT if correct else playing.WRONG
 
 
 def graph_of(record: EpisodeRecord) -> GoldenGraph:
@@ -268,7 +263,7 @@ class GoldenPlanner:
 
     def __call__(self, question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
         """Returns the plan and the first search, or a sub-answer and what follows it."""
-        check_dialogue(question, request)
+        playing.check_dialogue(question, request)
         golden, *_ = golden_plans(question.extra)
         observations = [turn.text for turn in turns[1:] if turn.by == "environment"]
         written = "".join(turn.text for turn in turns if turn.by == "policy")
@@ -302,8 +297,8 @@ class GoldenPlanner:
             if evidence is None:
                 break
         else:
-            return f"{text}{thought(DONE)}<{ANSWER}> {golden_answer(question)} </{ANSWER}>"
-        return f"{text}{thought(MISSING)}<{ANSWER}> {unknown_in(answer_language(question))} </{ANSWER}>"
+            return f"{text}{thought(DONE)}<{ANSWER}> {playing.golden_answer(question)} </{ANSWER}>"
+        return f"{text}{thought(MISSING)}<{ANSWER}> {playing.unknown_in(answer_language(question))} </{ANSWER}>"
 
 
 def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, Any]]) -> list[GoldenQuestion]:
@@ -313,7 +308,7 @@ def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, 
     """
     graphs: dict[str, list[GoldenGraph]] = defaultdict(list)
     for row in rows:
-        if row["verdict"] == KEPT:
+        if row["verdict"] == playing.KEPT:
             graphs[row["key"]].append(row["graph"])
     return [(question, united(graphs[question.key])) for question in questions if question.key in graphs]
 
@@ -328,7 +323,7 @@ def curation_report(
 
     `asked` are all questions, `questions` those that are not held out, `golden` those that were kept.
     """
-    searches = [row["outcome"]["counts"]["searches"] for row in rows if row["verdict"] == KEPT]
+    searches = [row["outcome"]["counts"]["searches"] for row in rows if row["verdict"] == playing.KEPT]
     verdicts = Counter(row["verdict"] for row in rows)
     kinds: dict[str, Iterable[str | int]] = {
         "by_dataset": (question.dataset for question, _ in golden),
@@ -341,7 +336,7 @@ def curation_report(
         "held_out": len(asked) - len(questions),
         "trajectories": len(rows),
         "removed": {name: verdicts[name] for name in FILTERS},
-        "kept": verdicts[KEPT],
+        "kept": verdicts[playing.KEPT],
         "golden": {"questions": len(golden), **counted},
         "searches_of_kept": sum(searches) / len(searches) if searches else None,
     }
@@ -480,7 +475,9 @@ def plan_teacher(
     careless: float = 0.0,
     seed: int = 0,
     world: Callable[[], World] = atlas_world,
-) -> WritingTeacher:
+) -> playing.WritingTeacher:
     """Returns `PlanTeacher` as the teacher; other parameters as of `endpoint_teacher`."""
     teacher = PlanTeacher(budget=budget, careless=careless, seed=seed)
-    return rule_based_teacher(oracle_writer(teacher), tokenizer, chat, context, {"world": world().fingerprint()})
+    return playing.rule_based_teacher(
+        playing.oracle_writer(teacher), tokenizer, chat, context, {"world": world().fingerprint()}
+    )

@@ -14,18 +14,7 @@ import matplotlib
 import numpy as np
 
 from lcrag.data.questions import ALL_TIERS, DOMAINS
-from lcrag.evaluation.plots import (
-    MUTED,
-    STYLE,
-    add_legend,
-    add_title,
-    draw_curves,
-    finish,
-    make_panels,
-    method_styles,
-    name_with_seeds,
-    save_figure,
-)
+from lcrag.evaluation import plots
 from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System, SystemScore
 from lcrag.evaluation.tables import Cell, Curve, Rank, Table, row_of
 
@@ -202,17 +191,17 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
     """
     parts = _tier_parts(board)
     names = {board.name(system): system for system in board.systems}
-    styles = method_styles(names, "marker")
-    common_seeds, labels = name_with_seeds({name: board.seeds(system) for name, system in names.items()})
-    with matplotlib.rc_context(STYLE):
-        figure, panels = make_panels(len(parts), a_row=2)
-        add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
+    styles = plots.method_styles(names, "marker")
+    common_seeds, labels = plots.name_with_seeds({name: board.seeds(system) for name, system in names.items()})
+    with matplotlib.rc_context(plots.STYLE):
+        figure, panels = plots.make_panels(len(parts), a_row=2)
+        plots.add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
         for (title, subset), axes in zip(parts.items(), panels, strict=True):
             points = points_of(board, subset)
             shares = pareto_shares(points)
             best = sorted(points[name][::-1] for name, share in shares.items() if share > 0)  # (rate, reward)
             line = 100 * np.array(best).reshape(-1, 2)
-            axes.plot(line[:, 0], line[:, 1], color=MUTED, linewidth=1, zorder=1)
+            axes.plot(line[:, 0], line[:, 1], color=plots.MUTED, linewidth=1, zorder=1)
             for name, system in names.items():
                 if name in points:
                     reward, rate = points[name]
@@ -228,10 +217,10 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
                 share = {"fontsize": 8.5, "color": styles[name]["color"]}
                 text = f"{100 * shares[name]:.0f} %  {name}"
                 axes.text(0.98, 0.02 + 0.07 * number, text, transform=axes.transAxes, ha="right", **share)
-            finish(axes, f"{title}, n = {board.size((subset, 'all')):,}", "tool rate (%)", "reward (%)")
+            plots.finish(axes, f"{title}, n = {board.size((subset, 'all')):,}", "tool rate (%)", "reward (%)")
             axes.margins(0.08)
-        add_legend(figure, panels)
-        save_figure(figure, path)
+        plots.add_legend(figure, panels)
+        plots.save_figure(figure, path)
 
 
 def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
@@ -241,11 +230,11 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
     """
     domains = domains_of(board) or [WHOLE]
     systems = {board.name(system): system for system in board.systems}
-    lines, markers = (method_styles(systems, kind) for kind in ("linestyle", "marker"))
-    common_seeds, labels = name_with_seeds({name: board.seeds(system) for name, system in systems.items()})
-    with matplotlib.rc_context(STYLE):
-        figure, panels = make_panels(len(domains), a_row=PANELS_IN_ROW)
-        add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
+    lines, markers = (plots.method_styles(systems, kind) for kind in ("linestyle", "marker"))
+    common_seeds, labels = plots.name_with_seeds({name: board.seeds(system) for name, system in systems.items()})
+    with matplotlib.rc_context(plots.STYLE):
+        figure, panels = plots.make_panels(len(domains), a_row=PANELS_IN_ROW)
+        plots.add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
         for domain, axes in zip(domains, panels, strict=True):
             of_systems = {name: question_rates(board, system, domain) for name, system in systems.items()}
             places = np.unique([rate for rates in of_systems.values() for rate, _ in rates])
@@ -257,9 +246,9 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
                     axes.plot(100 * places, shares, markersize=4, linewidth=2, label=labels[name], **style)
             size = board.size((domain, "all")) if domain in (WHOLE, *board.subsets) else 0
             title = (domain.replace("_", " ") or "all questions") + (f", n = {size:,}" if size else "")
-            finish(axes, title, "tool rate of a question (%)", "questions (%)")
-        add_legend(figure, panels)
-        save_figure(figure, path)
+            plots.finish(axes, title, "tool rate of a question (%)", "questions (%)")
+        plots.add_legend(figure, panels)
+        plots.save_figure(figure, path)
 
 
 def tiers_in(logs: Logs) -> list[str]:
@@ -271,4 +260,4 @@ def tiers_in(logs: Logs) -> list[str]:
 def draw_tool_rates(logs: Logs, step: str, path: str | pathlib.Path) -> None:
     """Plots tool rates over the training steps into a PNG, one panel per tier (figure 6); see `draw_curves`."""
     panels = {f"tools/{tier}/rate": tier.replace("_", " ") for tier in tiers_in(logs)}
-    draw_curves(logs, step, path, panels, up="tool rate (%)", percent=True, a_row=PANELS_IN_ROW)
+    plots.draw_curves(logs, step, path, panels, up="tool rate (%)", percent=True, a_row=PANELS_IN_ROW)
