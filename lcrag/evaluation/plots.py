@@ -144,11 +144,8 @@ def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points
     """
     if len(values) < 10:
         return values
-    half = max(1, len(values) // 20)
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    index = np.arange(len(values))
-    low, high = np.maximum(index - half, 0), np.minimum(index + half + 1, len(values))
-    return (sums[high] - sums[low]) / (high - low)
+    window = np.ones(1 + 2 * max(1, len(values) // 20))
+    return np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same")
 
 
 def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], step: str, path: str | pathlib.Path) -> None:
