@@ -45,9 +45,9 @@ from lcrag.atlas.world import (
     mentioned_entities,
 )
 from lcrag.config import configure
-from lcrag.curation.rows import demonstrate
+from lcrag.curation.rows import RowContext, demonstrate
 from lcrag.data.questions import LCRL_LANGUAGES
-from lcrag.episodes import RETHINK, EpisodeRecord, Search
+from lcrag.episodes import RETHINK, Chat, EpisodeRecord, Search
 from lcrag.episodes.tags import Invalid, parse_action
 from lcrag.learning import Layout, Supervised, Trajectory, adamw, initial_state, make_update, pack
 from lcrag.learning.checkpoints import Checkpoints
@@ -381,21 +381,18 @@ def build(
         _, pretrained = load_hugging_face(folders["pretrained"])
         questions = world.questions("train")
         queries = [question.extra["query"] for question in questions]
-        demonstrated = functools.partial(
-            demonstrate,
-            world=world,
-            questions=questions,
+        row_context = RowContext(
+            tokenizer=tokenizer,
+            chat=Chat(),
+            longest_tokens=513,  # one for an end of sequence
             program=lambda question: hierarchical_search(question, collections.languages),
             search=remembered(collections.search, queries, collections.languages, PASSAGES),
-            tokenizer=tokenizer,
-            oracle=RandomSearcher(budget=BUDGET, slips=SLIP_SHARE, max_notes=MAX_NOTES),
-            seed=seed,
-            only_correct=False,
         )
+        oracle = RandomSearcher(budget=BUDGET, slips=SLIP_SHARE, max_notes=MAX_NOTES)
         for name, steps in (("cold_start", curriculum.short_steps), ("long_sft", curriculum.long_steps)):
             learned = (  # malformed actions carry no loss
                 Trajectory(record.tokens, record.by_policy & ~slips_in(record), record.log_probabilities)
-                for record in demonstrated()
+                for record in demonstrate(row_context, questions, oracle, world=world, seed=seed, only_correct=False)
             )
             copy = jax.tree.map(lambda leaf: leaf + 0, pretrained)  # `fit` donates them
             params = stage(name, copy, learned, steps, learning_rate=curriculum.searching_learning_rate)
