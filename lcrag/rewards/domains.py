@@ -47,7 +47,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import pydantic
@@ -377,97 +377,71 @@ _SENTENCE = regex.compile(rf"(?V1)\p{{Sentence_Terminal}}+(?:\s|$|(?<={SENTENCE_
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+\S", re.MULTILINE)
 
 
-class _Constraint(pydantic.BaseModel):
+class Constraint(pydantic.BaseModel):
+    """What an instruction asks for: its kind, and the fields that `KINDS` has for it."""
+
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
-
-class _Range(_Constraint):
-    """At least `least`, and at most `most` where it is given."""
-
+    kind: str
+    words: Annotated[tuple[_Text, ...], pydantic.Field(min_length=1)] = ()
+    word: _Text = ""
+    text: _Text = ""
     least: _Count = 0
     most: _Count | None = None
 
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "Constraint":
+        if self.kind not in KINDS:
+            raise ValueError(f"there is no kind {self.kind!r}: use {', '.join(KINDS)}")
+        fields, given = set(KINDS[self.kind][0].split()), self.model_fields_set - {"kind"}
+        if missing := fields - given - {"least", "most"}:
+            raise ValueError(f"{self.kind} needs {missing.pop()}")
+        if given - fields:
+            raise ValueError(f"{self.kind} has no {min(given - fields)}")
+        return self
+
+    def satisfied(self, text: str) -> bool:
+        """Whether a text has what is asked for."""
+        return KINDS[self.kind][1](self, text)
+
     def holds(self, count: int) -> bool:
+        """Whether a count is at least `least`, and at most `most` where it is given."""
         return self.least <= count and (self.most is None or count <= self.most)
-
-
-class Keywords(_Constraint):
-    """All words occur, or none does."""
-
-    kind: Literal["include", "exclude"]
-    words: Annotated[list[_Text], pydantic.Field(min_length=1)]
-
-    def satisfied(self, text: str) -> bool:
-        occur = [folded(word) in folded(text) for word in self.words]
-        return all(occur) if self.kind == "include" else not any(occur)
-
-
-class Frequency(_Range):
-    """A word occurs within a range of times."""
-
-    kind: Literal["frequency"]
-    word: _Text
-
-    def satisfied(self, text: str) -> bool:
-        return self.holds(folded(text).count(folded(self.word)))
-
-
-class Count(_Range):
-    """The number of words, sentences, paragraphs or list items is within a range.
-
-    Text after the last end mark counts as a sentence; blank lines separate paragraphs; lines that begin with a bullet
-    or a number are list items.
-    """
-
-    kind: Literal["words", "sentences", "paragraphs", "bullets"]
-
-    def satisfied(self, text: str) -> bool:
-        return self.holds(_COUNTS[self.kind](text))
-
-
-class Affix(_Constraint):
-    """The answer begins or ends with a text."""
-
-    kind: Literal["starts_with", "ends_with"]
-    text: _Text
-
-    def satisfied(self, text: str) -> bool:
-        text, affix = folded(text).strip(), folded(self.text)
-        return text.startswith(affix) if self.kind == "starts_with" else text.endswith(affix)
-
-
-class Form(_Constraint):
-    """The answer is JSON, without commas, in capitals, in small letters, in double quotes, or has a title."""
-
-    kind: Literal["json", "no_commas", "capitals", "small_letters", "quoted", "title"]
-
-    def satisfied(self, text: str) -> bool:
-        return _FORMS[self.kind](text.strip())
 
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(re.sub(r"^```(?:json)?\s*|\s*```$", "", text))
+        json.loads(re.sub(r"^```(?:json)?\s*|\s*```$", "", text.strip()))
     except ValueError:
         return False
     return True
 
 
-_COUNTS = {
-    "words": lambda text: len(segmented(text).split()),
-    "sentences": lambda text: sum(bool(part.strip()) for part in _SENTENCE.split(text)),
-    "paragraphs": lambda text: sum(bool(part.strip()) for part in re.split(r"\n\s*\n", text)),
-    "bullets": lambda text: len(_BULLET.findall(text)),
+# Kind -> its fields, and whether a text satisfies it. Text after the last end mark counts as a sentence; blank lines
+# separate paragraphs; lines that begin with a bullet or a number are list items.
+KINDS: Mapping[str, tuple[str, Callable[[Constraint, str], bool]]] = {
+    "include": ("words", lambda asked, text: all(folded(word) in folded(text) for word in asked.words)),
+    "exclude": ("words", lambda asked, text: not any(folded(word) in folded(text) for word in asked.words)),
+    "frequency": ("word least most", lambda asked, text: asked.holds(folded(text).count(folded(asked.word)))),
+    "words": ("least most", lambda asked, text: asked.holds(len(segmented(text).split()))),
+    "sentences": ("least most", lambda asked, text: asked.holds(_filled(_SENTENCE.split(text)))),
+    "paragraphs": ("least most", lambda asked, text: asked.holds(_filled(re.split(r"\n\s*\n", text)))),
+    "bullets": ("least most", lambda asked, text: asked.holds(len(_BULLET.findall(text)))),
+    "starts_with": ("text", lambda asked, text: folded(text).strip().startswith(folded(asked.text))),
+    "ends_with": ("text", lambda asked, text: folded(text).strip().endswith(folded(asked.text))),
+    "json": ("", lambda asked, text: _is_json(text)),
+    "no_commas": ("", lambda asked, text: not set(COMMAS) & set(text)),
+    "capitals": ("", lambda asked, text: text == text.upper()),
+    "small_letters": ("", lambda asked, text: text == text.lower()),
+    "quoted": ("", lambda asked, text: re.fullmatch(r'\s*["“„«].*["”“»]\s*', text, re.DOTALL) is not None),
+    "title": ("", lambda asked, text: re.search(r"<<[^<>\n]+>>", text) is not None),
 }
-_FORMS = {
-    "json": _is_json,
-    "no_commas": lambda text: not set(COMMAS) & set(text),
-    "capitals": lambda text: text == text.upper(),
-    "small_letters": lambda text: text == text.lower(),
-    "quoted": lambda text: len(text) > 1 and text[0] in '"“„«' and text[-1] in '"”“»',
-    "title": lambda text: re.search(r"<<[^<>\n]+>>", text) is not None,
-}
-Constraint: TypeAlias = Annotated[Keywords | Frequency | Count | Affix | Form, pydantic.Field(discriminator="kind")]
+
+
+def _filled(parts: Sequence[str]) -> int:
+    return sum(bool(part.strip()) for part in parts)
+
+
 _CONSTRAINTS: pydantic.TypeAdapter[list[Constraint]] = pydantic.TypeAdapter(list[Constraint])
 
 
@@ -479,7 +453,8 @@ def read_constraints(objects: Any, question: str) -> list[Constraint]:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "constraints"
         raise UserError(
-            f"the constraint {place} of question {question} is wrong ({first['msg']}): correct it"
+            f"the constraint {place} of question {question} is wrong ({first['msg'].removeprefix('Value error, ')}):"
+            " correct it"
         ) from error
     if not constraints:
         raise UserError(f"question {question} has no constraints: add at least one to extra.constraints")
