@@ -188,7 +188,10 @@ class GoldenSearcher:
         check_dialogue(question, request)
         observations = [turn.text for turn in turns[1:] if turn.by == "environment"]
         searched = _SEARCHED.findall("".join(turn.text for turn in turns if turn.by == "policy"))
-        hops, key = self.hops(question), (question.key, str(len(searched)))
+        key, golds = (question.key, str(len(searched))), tuple(self._golds[question.coupling])
+        whole, english = map(neutralise, (question.text, self._english.get(question.coupling, question.text)))
+        wordings = (whole, whole) if self._repeats else (whole,)
+        hops = hops_of(question, golds, wordings if english == whole else (*wordings, english))
         found = [evidence_in(observations, hop) for hop in hops]
         if all(found):
             sentences = "\n".join(dict.fromkeys(each.sentence for each in found if each))
@@ -196,8 +199,8 @@ class GoldenSearcher:
             return f"{self._thought(READ, key, found[-1])}{evidence}<answer> {golden_answer(question)} </answer>"
         seen = (question.text, *observations)
         ready = []  # the next query of each hop, which is asked as often as the hop lists it
-        for hop, evidence in zip(hops, found, strict=True):
-            if evidence is None and all(holds_answer(seen, [name]) for name in hop.subject):
+        for hop, read in zip(hops, found, strict=True):
+            if read is None and all(holds_answer(seen, [name]) for name in hop.subject):
                 queries = (*hop.queries, *(title for title in hop.titles if holds_answer(seen, [title])))
                 for place, query in enumerate(queries, start=1):
                     written = self._write(query)
@@ -205,7 +208,6 @@ class GoldenSearcher:
                     if sum(asked_in) < queries[:place].count(query):
                         ready.append(query)
                         break
-        whole = neutralise(question.text)
         if not ready and not any(whole in content for content in searched):
             ready = [whole]  # where the question does not name what its data set says of it
         if ready and closing(SEARCH) in request.stop:
@@ -215,14 +217,6 @@ class GoldenSearcher:
             asked = ", ".join(map(self._write, list(dict.fromkeys(ready))[: self._queries]))
             return f"{thought}<search> {asked} </search>"
         return f"{self._thought(MISSING, key)}<answer> {unknown_in(answer_language(question))} </answer>"
-
-    def hops(self, question: Question) -> tuple[Hop, ...]:
-        """Returns what the answer to a question needs."""
-        own, english = map(neutralise, (question.text, self._english.get(question.coupling, question.text)))
-        queries: tuple[str, ...] = (own, own) if self._repeats else (own,)
-        if english != own:
-            queries += (english,)
-        return hops_of(question, tuple(self._golds[question.coupling]), queries)
 
     def _thought(self, texts: Sequence[str], key: tuple[str, ...], evidence: Evidence | None = None) -> str:
         return thinking(texts, key, evidence, tags=self._thinks)
