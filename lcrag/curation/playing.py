@@ -5,6 +5,7 @@ The records have the same form as episodes of the policy. Writers are a chat mod
 """
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
@@ -220,14 +221,8 @@ EpisodeJobs: TypeAlias = Sequence[tuple[Question, Program, int]]
 
 def messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
     """Returns a dialogue as a chat, the policy as the assistant; adjacent turns of one side are one message."""
-    chat: list[dict[str, str]] = []
-    for turn in turns:
-        role = "assistant" if turn.by == "policy" else "user"
-        if chat and chat[-1]["role"] == role:
-            chat[-1]["content"] += turn.text
-        else:
-            chat.append({"role": role, "content": turn.text})
-    return chat
+    sides = itertools.groupby(turns, key=lambda turn: "assistant" if turn.by == "policy" else "user")
+    return [{"role": role, "content": "".join(turn.text for turn in same)} for role, same in sides]
 
 
 def with_stop(text: str, stop: Sequence[str]) -> str:
