@@ -125,7 +125,6 @@ selected = functools.partial(select, [], {}, {}, seed=0)
         *((split, {"selected": [], "validation_share": share, "seed": 0}, "validation_share") for share in (-0.1, 1.5)),
     ],
 )
-def test_an_impossible_setting_is_refused_in_one_line(made, settings, clue):
-    with pytest.raises(UserError, match=clue) as raised:
+def test_an_impossible_setting_is_refused(made, settings, clue):
+    with pytest.raises(UserError, match=clue):
         made(**settings)
-    assert "\n" not in str(raised.value)
