@@ -3,7 +3,7 @@
 A whole batch is normalised by look-up tables over code points, about ten times as fast as text by text. All its texts
 are joined by line feeds and mapped at once. Most characters are mapped independently of their neighbours. A text is
 normalised by `normalise`, which defines the result, if a mapping depends on neighbours (combining marks out of order or
-composing with the character before, Chinese phrases), changes the length, or lies beyond the basic plane.
+composing with the character before), changes the length, or lies beyond the basic plane.
 
 The units (character 3-grams or words) that texts share with the first text of their group are counted by sorting. Every
 unit gets a number without collisions, with the number of its text in the group as the lowest bits. The numbers of a
@@ -186,8 +186,10 @@ class _Tables(NamedTuple):
     """Look-up tables of one normalisation."""
 
     folded: UInt32[np.ndarray, " codes"]  # lower-cased NFKC form and flags of each code point; one more for all beyond
-    final: UInt32[np.ndarray, " codes"]  # what each code point becomes
-    pairs: UInt32[np.ndarray, " pairs"]  # the first two characters of each Chinese phrase, as one number, sorted
+    final: UInt32[np.ndarray, " codes"]  # what each code point becomes if no phrase covers it
+    phrases: Mapping[str, str]  # phrases of several Chinese characters -> their conversions
+    longest: int  # characters of the longest phrase
+    pairs: UInt32[np.ndarray, " pairs"]  # the first two characters of each phrase, as one number, sorted
     invisible: Bool[np.ndarray, " codes"]  # whether a code point is deleted before anything else
     cjk: Bool[np.ndarray, " codes"]  # whether spaces between two code points of these are removed
 
@@ -208,30 +210,50 @@ def normalised_codes(texts: Iterable[str | None], normalisation: str = "lcrl") -
         codes, index = codes[~invisible], index[~invisible]
     flagged, final = tables.folded.take(index), tables.final.take(index)
 
-    # The characters whose mapping depends on neighbours, also in what may begin a phrase.
+    # The characters whose mapping depends on neighbours, and the places where a phrase may begin.
     places = np.flatnonzero((flagged & _IN_CONTEXT) > 0)
     this, before = flagged[places], np.where(places > 0, flagged[places - 1], np.uint32(0))
     order, order_before = this >> _CLASS_SHIFT, before >> _CLASS_SHIFT
     reordered = (order > 0) & (order_before > order)
     composed = (this & _FOLLOWS > 0) & ((before & _LEADS > 0) | (order_before > 0))
-    phrases = (this & _TAIL > 0) & (before & _HEAD > 0)
-    pairs = before[phrases] << 16 | this[phrases] & 0xFFFF
-    phrases[phrases] = tables.pairs.take(np.searchsorted(tables.pairs, pairs), mode="clip") == pairs
-    hard = places[(this & _HARD > 0) | reordered | composed | phrases]
+    hard = places[(this & _HARD > 0) | reordered | composed].tolist()
+    begins = (this & _TAIL > 0) & (before & _HEAD > 0)
+    pairs = before[begins] << 16 | this[begins] & 0xFFFF
+    begins[begins] = tables.pairs.take(np.searchsorted(tables.pairs, pairs), mode="clip") == pairs
+
+    # Phrases are converted, the longest match first from left to right as zhconv does.
+    starts, longest, end, following = places[begins] - 1, tables.longest, 0, ""
+    if len(starts):
+        padded = np.append(flagged, np.zeros(longest, np.uint32))
+        rows = padded[starts[:, None] + np.arange(longest)] & 0xFFFF
+        following = rows.tobytes().decode("utf-32-le", "surrogatepass")
+    for row, place in enumerate(starts.tolist()):
+        if place < end:
+            continue
+        ahead = following[row * longest : (row + 1) * longest]
+        prefixes = (ahead[:length] for length in range(len(ahead), 1, -1))
+        phrase = next((prefix for prefix in prefixes if prefix in tables.phrases), None)
+        if phrase is None:
+            continue
+        new, end = tables.phrases[phrase], place + len(phrase)
+        if len(new) == len(phrase):
+            final[place:end] = [_replaced(character, replacements(normalisation)) for character in new]
+        else:
+            hard.append(place)
 
     # Drops deleted characters, repeated spaces, spaces at the ends of texts and those between CJK characters.
     if (deleted := final == _GONE).any():
         final = final[~deleted]
     spaces = np.flatnonzero(final == SPACE)
-    begins = np.diff(spaces, prepend=-2) > 1  # of a run of spaces, which keeps its last
-    preceding = np.maximum.accumulate(np.where(begins, spaces, 0)) - 1
+    runs = np.diff(spaces, prepend=-2) > 1  # where a run of spaces begins, which keeps its last
+    preceding = np.maximum.accumulate(np.where(runs, spaces, 0)) - 1
     left, right = np.where(preceding < 0, SEPARATOR, final[preceding]).astype(np.uint32), final[spaces + 1]
     between = tables.cjk.take(np.minimum(left, _LIMIT)) & tables.cjk.take(np.minimum(right, _LIMIT))
     kept = np.ones(len(final), bool)
     kept[spaces] = (right != SPACE) & (right != SEPARATOR) & (left != SEPARATOR) & ~between
     result = final[kept]
 
-    if not len(hard):
+    if not hard:
         return result
     ends, found = np.flatnonzero(codes == SEPARATOR), lines_of(result)
     for which in np.unique(np.searchsorted(ends, hard)).tolist():
@@ -256,7 +278,7 @@ def _tables(normalisation: str) -> _Tables:
     characters = [chr(code) for code in range(_LIMIT)]
     invisible = [unicode and INVISIBLE.match(character) is not None for character in characters]
     spaceless = _SPACE_BETWEEN_CJK[normalisation]
-    phrases = [old for old in dictionary if len(old) > 1]
+    phrases = {old: new for old, new in dictionary.items() if len(old) > 1}
     single = {ord(old): new for old, new in dictionary.items() if len(old) == 1 and ord(old) < _LIMIT}
 
     # The flags of every folded character; see the constants above.
@@ -289,18 +311,21 @@ def _tables(normalisation: str) -> _Tables:
         return found | ord(signs.get(code, form))
 
     folded = np.array([*map(fold, range(_LIMIT)), _HARD], np.uint32)
-    final = []
-    for character in characters:
-        character = single.get(ord(character), character)[0]
-        new = " " if character.isspace() else replaced.get(ord(character), character)
-        final.append(SEPARATOR if character == "\n" else _GONE if new is None else ord(new))
+    final = [_replaced(single.get(ord(character), character)[0], replaced) for character in characters]
     return _Tables(
         folded,
         np.array(final, np.uint32)[folded & 0xFFFF],
+        phrases,
+        max(map(len, phrases)),
         np.unique(np.array([ord(old[0]) << 16 | ord(old[1]) for old in phrases if ord(max(old[:2])) < _LIMIT], "u4")),
         np.array([*invisible, False]),
         np.array([*(spaceless.search(f"{each} {each}") is not None for each in characters), False]),
     )
+
+
+def _replaced(character: str, replacements: Mapping[int, str | None]) -> int:
+    new = " " if character.isspace() else replacements.get(ord(character), character)
+    return SEPARATOR if character == "\n" else _GONE if new is None else ord(new)
 
 
 # --- Shared units ---
