@@ -288,8 +288,8 @@ def selection(
             ),
         }
         for name, side in sides.items():
-            write_json_lines(folder / name, (each.row() for each in side))
-        reasons = counting.Counter(each.because for each in (*train, *validation))
+            write_json_lines(folder / name, map(question_row, side))
+        reasons = counting.Counter(each.extra["selected_because"] for each in (*train, *validation))
         wrong = sum(not correct for correct in first_right.values())
         report: dict[str, Any] = {
             "right_at_first": len(first_right) - wrong,
