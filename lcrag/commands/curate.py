@@ -347,11 +347,7 @@ def golden_plans(
                     row["graph"] = golden.graph_of(record)
                 journal.append([row | episode_json(record, times=False)])
         planned = golden.golden_questions(left, journal.rows)
-        rows_of_questions = (
-            question_row(question, identity=question.coupling, extra={"golden_plans": graphs})
-            for question, graphs in planned
-        )
-        write_json_lines(folder / QUESTIONS, rows_of_questions)
+        write_json_lines(folder / QUESTIONS, (question_row(each, identity=each.coupling) for each in planned))
         report = golden.curation_report(questions, left, journal.rows, planned)
         write_json(folder / REPORT, report)
         _write_tables(folder / PAGE, "Golden plans", golden.curation_tables(report))

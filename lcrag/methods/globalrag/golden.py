@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 
 import gin
 
@@ -76,8 +76,6 @@ FILTERS = (
     playing.NO_ANSWER,
     playing.WRONG,
 )  # in the order of the checks
-
-GoldenQuestion: TypeAlias = tuple[Question, Sequence[GoldenGraph]]  # a question with its graphs, whose plans all differ
 
 _STYLES = {"full": "rag_r1", "atlas": "atlas"}  # of passages; the atlas's teacher needs no instructions
 
@@ -301,8 +299,8 @@ class GoldenPlanner:
         return f"{text}{thought(MISSING)}<{ANSWER}> {playing.unknown_in(answer_language(question))} </{ANSWER}>"
 
 
-def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, Any]]) -> list[GoldenQuestion]:
-    """Returns the questions with at least one kept trajectory, in the order given.
+def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, Any]]) -> list[Question]:
+    """Returns the questions with at least one kept trajectory, their graphs as `golden_plans` in `extra`, in order.
 
     `rows` are trajectories with `key`, `verdict` and, if kept, `graph`; a question's equal plans are united.
     """
@@ -310,14 +308,18 @@ def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, 
     for row in rows:
         if row["verdict"] == playing.KEPT:
             graphs[row["key"]].append(row["graph"])
-    return [(question, united(graphs[question.key])) for question in questions if question.key in graphs]
+    return [
+        dataclasses.replace(question, extra=question.extra | {"golden_plans": united(graphs[question.key])})
+        for question in questions
+        if question.key in graphs
+    ]
 
 
 def curation_report(
     asked: Sequence[Question],
     questions: Sequence[Question],
     rows: Sequence[Mapping[str, Any]],
-    golden: Sequence[GoldenQuestion],
+    golden: Sequence[Question],
 ) -> dict[str, Any]:
     """Counts what each filter removed and what was kept: the content of `report.json`.
 
@@ -325,10 +327,11 @@ def curation_report(
     """
     searches = [row["outcome"]["counts"]["searches"] for row in rows if row["verdict"] == playing.KEPT]
     verdicts = Counter(row["verdict"] for row in rows)
+    graphs = [question.extra["golden_plans"] for question in golden]
     kinds: dict[str, Iterable[str | int]] = {
-        "by_dataset": (question.dataset for question, _ in golden),
-        "by_graphs": (len(graphs) for _, graphs in golden),
-        "by_sub_questions": (len(graph) for _, graphs in golden for graph in graphs),
+        "by_dataset": (question.dataset for question in golden),
+        "by_graphs": map(len, graphs),
+        "by_sub_questions": (len(graph) for of_question in graphs for graph in of_question),
     }
     counted = {name: {str(value): n for value, n in sorted(Counter(values).items())} for name, values in kinds.items()}
     return {
