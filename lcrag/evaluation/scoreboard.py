@@ -273,7 +273,7 @@ class Scoreboard:
         seen = np.isin(self._codes, trial.seen_languages)
         groups = {"all": np.ones(len(seen), bool), "seen": seen, "zero_shot": ~seen}
         chosen = groups[language] if language in groups else self._codes == language
-        return chosen & self._members[subset] if subset else chosen
+        return chosen & self._members.get(subset, np.zeros(len(seen), bool)) if subset else chosen
 
 
 def scoreboards(trials: Iterable[Trial], paired_seeds: bool = False) -> dict[tuple[str, str, str], Scoreboard]:

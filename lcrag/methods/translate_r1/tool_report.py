@@ -15,7 +15,7 @@ import numpy as np
 
 from lcrag.data.questions import ALL_TIERS, DOMAINS
 from lcrag.evaluation import plots
-from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System, SystemScore
+from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System
 from lcrag.evaluation.tables import Cell, Curve, Rank, Table, row_of
 
 Point = tuple[float, float]  # (reward, cost), both in [0, 1]
@@ -59,7 +59,7 @@ def points_of(board: Scoreboard, subset: str) -> dict[str, Point]:
     """Returns system -> (reward, tool rate) on a subset of the questions, for systems that have both."""
     points = {}
     for system in board.systems:
-        reward, rate = (_score(board, system, metric, subset) for metric in (REWARD, TOOL_RATE))
+        reward, rate = (board.score(system, metric, (subset, "all")) for metric in (REWARD, TOOL_RATE))
         if reward is not None and rate is not None:
             points[board.name(system)] = (reward.value, rate.value)
     return points
@@ -81,10 +81,6 @@ def question_rates(board: Scoreboard, system: System, domain: str = "") -> list[
                     called[*question, trial.run].append(float(rate))
     sizes = collections.Counter(tier for tier, *_ in called)
     return [(sum(rates) / len(rates), 1 / (len(sizes) * sizes[tier])) for (tier, *_), rates in called.items()]
-
-
-def _score(board: Scoreboard, system: System, metric: str, subset: str) -> SystemScore | None:
-    return board.score(system, metric, (subset, "all")) if subset in (WHOLE, *board.subsets) else None
 
 
 def _tier_parts(board: Scoreboard) -> dict[str, str]:
@@ -113,7 +109,7 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
             cells = [Cell(title)]
             for system in board.systems:
                 for metric in (REWARD, TOOL_RATE):
-                    score = _score(board, system, metric, subset)
+                    score = board.score(system, metric, (subset, "all"))
                     half = "" if score is None or math.isnan(score.half) else f" ±{100 * score.half:.1f}"
                     cells.append(Cell("–" if score is None else f"{100 * score.value:.1f}{half}"))
             lines.append(tuple(cells))
@@ -207,7 +203,7 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
                     reward, rate = points[name]
                     place, style = (100 * rate, 100 * reward), styles[name]
                     axes.scatter(*place, s=60, label=labels[name], zorder=2, **style)
-                    scores = (_score(board, system, metric, subset) for metric in (TOOL_RATE, REWARD))
+                    scores = (board.score(system, metric, (subset, "all")) for metric in (TOOL_RATE, REWARD))
                     across, up = (100 * float(np.nan_to_num(score.half)) for score in scores if score is not None)
                     axes.errorbar(
                         *place, up, across, fmt="none", ecolor=style["color"], linewidth=1, alpha=0.6, zorder=1
@@ -244,7 +240,7 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
                     shares = 100 * np.bincount(bins, [weight for _, weight in rates], len(places))
                     style = lines[name] | markers[name]
                     axes.plot(100 * places, shares, markersize=4, linewidth=2, label=labels[name], **style)
-            size = board.size((domain, "all")) if domain in (WHOLE, *board.subsets) else 0
+            size = board.size((domain, "all"))
             title = (domain.replace("_", " ") or "all questions") + (f", n = {size:,}" if size else "")
             plots.finish(axes, title, "tool rate of a question (%)", "questions (%)")
         plots.add_legend(figure, panels)
