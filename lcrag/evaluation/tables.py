@@ -1,6 +1,7 @@
 """Tables of results and their formats, the training log, and the tables of a run."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
 import re
@@ -219,25 +220,20 @@ def phase_table(
     """
     lines = []
     for method, method_logs in logs.items():
-        runs = []  # (seconds of each phase, tokens sampled) per step of a run, means over its steps
+        runs = []  # the numbers of each run, means over its steps
         for log in method_logs:
             names = [*(f"seconds/{phase}" for phase in PHASES), _RATE]
             if any(name not in log or not len(log[name][0]) for name in names):
                 continue  # SFT has no rollouts
-            seconds = {phase: float(log[f"seconds/{phase}"][1].mean()) for phase in PHASES}
+            seconds = [float(log[f"seconds/{phase}"][1].mean()) for phase in PHASES]
             steps = np.intersect1d(log["seconds/rollout"][0], log[_RATE][0])
             rollout, rate = (y[np.isin(x, steps)] for x, y in (log["seconds/rollout"], log[_RATE]))
-            tokens = float((rollout * rate).mean())
-            if tokens > 0 and sum(seconds.values()) > 0:
-                runs.append((seconds, tokens))
-        if not runs:
-            continue
-        numbers = [np.mean([sum(seconds.values()) for seconds, _ in runs])]
-        for phase in PHASES:
-            numbers.append(np.mean([seconds[phase] for seconds, _ in runs]))
-            numbers.append(100 * np.mean([seconds[phase] / sum(seconds.values()) for seconds, _ in runs]))
-            numbers.append(np.mean([1000 * seconds[phase] / tokens for seconds, tokens in runs]))
-        lines.append(row_of(method, *(f"{number:.2f}" for number in numbers)))
+            tokens, step = float((rollout * rate).mean()), sum(seconds)
+            if tokens > 0 and step > 0:
+                of_phases = ((each, 100 * each / step, 1000 * each / tokens) for each in seconds)
+                runs.append([step, *itertools.chain.from_iterable(of_phases)])
+        if runs:
+            lines.append(row_of(method, *(f"{number:.2f}" for number in np.mean(runs, axis=0))))
     if not lines:
         return None
     columns = [f"{phase} {unit}" for phase in PHASES for unit in ("s", "%", "ms/token")]
@@ -285,9 +281,8 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
         values = [np.asarray(log[name][1], float) for log in runs if name in log and len(log[name][1])]
         if not values:
             return "–"
-        counts = [-(-len(curve) // 4) for curve in values]
-        first = np.mean([curve[:count].mean() for curve, count in zip(values, counts, strict=True)])
-        last = np.mean([curve[-count:].mean() for curve, count in zip(values, counts, strict=True)])
+        first = np.mean([curve[: -(-len(curve) // 4)].mean() for curve in values])
+        last = np.mean([curve[-len(curve) // 4 :].mean() for curve in values])
         return f"{first:.3f} → {last:.3f}"
 
     lines = [
