@@ -67,13 +67,10 @@ def slices(
     groups = {"all": np.ones(len(codes), bool), "seen": seen, "zero_shot": ~seen}
     yield from (("", name, chosen) for name, chosen in groups.items() if chosen.any())
     yield from (("", code, codes == code) for code in dict.fromkeys(codes.tolist()))
-    members: dict[str, np.ndarray] = collections.defaultdict(lambda: np.zeros(len(codes), bool))
-    for index, question in enumerate(answered):
-        for subset in question.subsets:
-            members[subset][index] = True
-    for subset in sorted(members):
+    for subset in sorted({subset for question in answered for subset in question.subsets}):
+        members = np.array([subset in question.subsets for question in answered])
         for name, chosen in groups.items():
-            if (both := chosen & members[subset]).any():
+            if (both := chosen & members).any():
                 yield subset, name, both
 
 
