@@ -199,7 +199,7 @@ def demonstrations(
         places = {question.key: place for place, question in enumerate(questions)}
         episodes = sorted(journal.rows, key=lambda row: (places[row["key"]], row["attempt"]))
         kept = [each for each in episodes if each["verdict"] in good]
-        rows = [row for episode in kept for row in (rag_r1.segments if segmented else rag_r1.whole)(episode)]
+        rows = [row for episode in kept for row in rag_r1.segments(episode, whole=not segmented)]
         write_json_lines(folder / "rows.jsonl", rows)
         verdicts = counting.Counter(episode["verdict"] for episode in episodes)
         kinds = counting.Counter(row["kind"] for row in rows)
@@ -288,8 +288,8 @@ def selection(
             ),
         }
         for name, side in sides.items():
-            write_json_lines(folder / name, (each.row() for each in side))
-        reasons = counting.Counter(each.because for each in (*train, *validation))
+            write_json_lines(folder / name, map(question_row, side))
+        reasons = counting.Counter(each.extra["selected_because"] for each in (*train, *validation))
         wrong = sum(not correct for correct in first_right.values())
         report: dict[str, Any] = {
             "right_at_first": len(first_right) - wrong,
@@ -347,11 +347,7 @@ def golden_plans(
                     row["graph"] = golden.graph_of(record)
                 journal.append([row | episode_json(record, times=False)])
         planned = golden.golden_questions(left, journal.rows)
-        rows_of_questions = (
-            question_row(question, identity=question.coupling, extra={"golden_plans": graphs})
-            for question, graphs in planned
-        )
-        write_json_lines(folder / QUESTIONS, rows_of_questions)
+        write_json_lines(folder / QUESTIONS, (question_row(each, identity=each.coupling) for each in planned))
         report = golden.curation_report(questions, left, journal.rows, planned)
         write_json(folder / REPORT, report)
         _write_tables(folder / PAGE, "Golden plans", golden.curation_tables(report))

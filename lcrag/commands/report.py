@@ -363,10 +363,8 @@ def write_study_report(
 def _plans(board: Scoreboard) -> dict[str, list[PlanDiversity]]:
     """Returns, for each system, the plans of each run with several inference runs, which are pooled."""
     trials: dict[str, dict[str, list[Trial]]] = {}
-    several_models = len({trial.model for trial in board.trials}) > 1
     for trial in board.trials:
-        name = f"{trial.system[1]}, {trial.model}" if several_models else trial.system[1]
-        trials.setdefault(name, {}).setdefault(trial.run, []).append(trial)
+        trials.setdefault(board.name(trial.system), {}).setdefault(trial.run, []).append(trial)
     return {
         name: [plan_diversity([each for trial in own for each in trial.answered]) for own in runs.values() if own[1:]]
         for name, runs in trials.items()

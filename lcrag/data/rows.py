@@ -421,21 +421,14 @@ def jsonl_questions(
     return kept
 
 
-def question_row(
-    question: Question, *, identity: str | None = None, extra: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Returns the line of a question, which `jsonl_questions` reads back.
-
-    Args:
-      identity: The row's id; None: the question's.
-      extra: Entries to add to the question's `extra`.
-    """
+def question_row(question: Question, *, identity: str | None = None) -> dict[str, Any]:
+    """Returns the line of a question, which `jsonl_questions` reads back; `identity` is an id other than its own."""
     return {
         "id": question.id if identity is None else identity,
         "language": question.language,
         "question": question.text,
         "answers": list(question.answers),
-        "extra": question.extra | dict(extra or {}),
+        "extra": question.extra,
     }
 
 

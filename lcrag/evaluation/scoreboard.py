@@ -142,6 +142,10 @@ class Scoreboard:
         """All systems, in the order of their first trials."""
         return list(self._runs)
 
+    def name(self, system: System) -> str:
+        """Returns the displayed name of a system, with its model where there are several."""
+        return system[1] if len({model for model, _ in self.systems}) == 1 else f"{system[1]}, {system[0]}"
+
     @functools.cached_property
     def languages(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(languages that every system was trained on, the others), in the order of the answers."""
@@ -156,20 +160,19 @@ class Scoreboard:
 
     @property
     def parts(self) -> dict[str, Part]:
-        """Name -> part: the whole data set, groups of languages and subsets, without empty ones and repeats."""
+        """Name -> part: the whole data set, groups of languages and subsets, without empty ones and repeats of it."""
         groups = {name: ("", group) for group, name in GROUP_NAMES.items()}
         # Those of two labels have tables of their own.
         subsets = {name.replace("_", " "): (name, "all") for name in self.subsets if "/" not in name}
-        proper = {name: part for name, part in (groups | subsets).items() if self.is_proper(part)}
-        return {"all": ("", "all"), **proper}
+        parts: dict[str, Part] = {"all": ("", "all")}
+        for name, part in (groups | subsets).items():
+            if any(0 < self._chosen(trial, part).sum() < len(self._codes) for trial in self.trials):
+                parts[name] = part
+        return parts
 
     @functools.cached_property
     def _members(self) -> dict[str, Bool[np.ndarray, " questions"]]:
         return {name: np.array([name in subsets for subsets in self.questions.subsets]) for name in self.subsets}
-
-    def is_proper(self, part: Part) -> bool:
-        """Whether a part is neither empty nor the whole data set, for at least one trial."""
-        return any(0 < self._chosen(trial, part).sum() < len(self._codes) for trial in self.trials)
 
     def rivals(self, marking: "Marking") -> dict[System, System]:
         """Returns the system with which each other one is compared, of the same model and point."""
@@ -270,7 +273,7 @@ class Scoreboard:
         seen = np.isin(self._codes, trial.seen_languages)
         groups = {"all": np.ones(len(seen), bool), "seen": seen, "zero_shot": ~seen}
         chosen = groups[language] if language in groups else self._codes == language
-        return chosen & self._members[subset] if subset else chosen
+        return chosen & self._members.get(subset, np.zeros(len(seen), bool)) if subset else chosen
 
 
 def scoreboards(trials: Iterable[Trial], paired_seeds: bool = False) -> dict[tuple[str, str, str], Scoreboard]:

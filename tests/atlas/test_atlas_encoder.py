@@ -12,7 +12,7 @@ from support import tiny_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 import lcrag.atlas
-from lcrag.atlas import build_world, render_passage
+from lcrag.atlas import build_world
 from lcrag.atlas.facts import section_of, subject_of
 from lcrag.atlas.world import SHIPPED_TOKENIZER, Entry
 from lcrag.data.questions import LCRL_LANGUAGES
@@ -36,7 +36,7 @@ def test_a_value_and_a_name_are_the_same_tokens_everywhere(language):
         name = TOKENIZER.encode(f" {question.extra['entity']}")
         fact = FACTS[question.id]
         told = WORLD.written_passage("", language, [(fact, Entry(fact.value, 2020)), (fact, Entry(fact.value, None))])
-        passage = TOKENIZER.encode(f" {render_passage(told)}\n")
+        passage = TOKENIZER.encode(f" {atlas_weights.render_passage(told)}\n")
         value = TOKENIZER.encode(f" {question.answers[0]}")
         assert passage[: len(name)] == name
         assert passage[-1 - len(value) : -1] == value

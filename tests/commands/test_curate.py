@@ -26,7 +26,7 @@ from support.pretended_collections import PretendedCollections
 
 from lcrag import main
 from lcrag.atlas import build_world
-from lcrag.atlas.world import comparison_questions, conjunction_questions
+from lcrag.atlas.world import atlas_comparisons, atlas_conjunctions
 from lcrag.commands.curate import curated as compared
 from lcrag.commands.curate import demonstrations, golden_plans, selection
 from lcrag.curation.playing import WritingTeacher, endpoint_teacher, play
@@ -47,8 +47,8 @@ from lcrag.train.evaluation import Evaluation
 WORLD = build_world(0)
 SMALL = dataclasses.replace(WORLD, facts=WORLD.facts[:5], chains=())  # its fingerprint takes no time
 TOKENIZER = ContextTokenizer(tiny_tokenizer(), Chat())
-CHAINS, COMPARED = WORLD.questions("train", ["en"], hops=(2,)), comparison_questions(WORLD, "train", ["en"])[:15]
-QUESTIONS = [*CHAINS[:20], *COMPARED, *conjunction_questions(WORLD, "train", ["en"])[:5]]
+CHAINS, COMPARED = WORLD.questions("train", ["en"], hops=(2,)), atlas_comparisons("train", ["en"])[:15]
+QUESTIONS = [*CHAINS[:20], *COMPARED, *atlas_conjunctions("train", ["en"])[:5]]
 PLANNED = [*WORLD.questions("train", ["en"])[:15], *CHAINS[:15], *COMPARED]
 
 

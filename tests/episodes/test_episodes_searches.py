@@ -28,7 +28,7 @@ from lcrag.errors import UserError
 from lcrag.methods.baselines.searches import next_query
 from lcrag.policy import Tokenizer
 from lcrag.retrieval.passages import Passage
-from lcrag.rewards.domains import Count
+from lcrag.rewards.domains import Constraint
 
 # --- Routes and collections ---
 
@@ -251,7 +251,7 @@ def test_sentences_end_in_every_script_and_rare_words_decide_which_matches():
     for mark in "。！？؟۔։።፧।။។៕":  # Han, Arabic, Urdu, Armenian, Ethiopic, Devanagari, Burmese, Khmer
         assert sentences_of(f"A{mark} B{mark}{mark}") == [f"A{mark} ", f"B{mark}{mark}"]
         assert next_query(f"A{mark} B{mark}") == (f"A{mark}", False)
-        assert Count(kind="sentences", least=2, most=2).satisfied(f"A{mark} B{mark}")
+        assert Constraint(kind="sentences", least=2, most=2).satisfied(f"A{mark} B{mark}")
     assert sentences_of("「東京。」と人。") == ["「東京。」", "と人。"]
     assert sentences_of("3.5 km") == ["3.5 km"]
     assert sentences_of("") == []

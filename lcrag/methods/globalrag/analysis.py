@@ -8,7 +8,7 @@ import gin
 
 from lcrag import rewards
 from lcrag.evaluation.metrics import Answered, Row
-from lcrag.evaluation.tables import Cell, Table
+from lcrag.evaluation.tables import Table, row_of
 
 DIVERSITY = "plan_diversity"
 
@@ -53,8 +53,7 @@ def diversity_table(plans_of_runs: Mapping[str, Sequence[PlanDiversity]], title:
     for name, runs in plans_of_runs.items():
         whole = PlanDiversity(sum(plans.correct for plans in runs), sum(plans.distinct for plans in runs))
         if whole.correct:
-            numbers = (f"{whole.correct:,}", f"{whole.distinct:,}", f"{whole.share:.3f}")
-            lines.append((Cell(name), *map(Cell, numbers)))
+            lines.append(row_of(name, whole.correct, whole.distinct, f"{whole.share:.3f}"))
     if not lines:
         return None
     return Table(
