@@ -195,17 +195,21 @@ def check_arguments(name: str, checked: Callable[..., Any], given: Iterable[tupl
       name: The name of `checked` in bindings.
       given: Names and values of arguments.
     """
-    from beartype.door import die_if_unbearable  # here, because --help needs none of it
-
     defined: Any = inspect.unwrap(checked)
     hints = get_type_hints(defined.__init__ if inspect.isclass(defined) else defined, include_extras=True)
     for parameter, value in given:
         if type(value) in (int, float, bool, str) and parameter in hints:
-            try:
-                die_if_unbearable(value, hints[parameter], conf=_TYPES)
-            except WrongValue as error:
-                why = str(error).partition(", as ")[2]
-                raise UserError(one_line(_wrong(f"{name}.{parameter}", why))) from error
+            check_type(f"{name}.{parameter}", value, hints[parameter])
+
+
+def check_type(name: str, value: object, hint: Any) -> None:
+    """Raises a UserError if the value of a parameter is not of its type; see `typed`."""
+    from beartype.door import die_if_unbearable  # here, because --help needs none of it
+
+    try:
+        die_if_unbearable(value, hint, conf=_TYPES)
+    except WrongValue as error:
+        raise UserError(one_line(_wrong(name, str(error).partition(", as ")[2]))) from error
 
 
 def excerpt(text: object) -> str:
