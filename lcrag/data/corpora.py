@@ -23,9 +23,9 @@ from typing import Annotated, Any, Literal, get_args
 import pydantic
 
 from lcrag.data.questions import scripts_of, trimmed
-from lcrag.data.rows import BadRows, Row, first_line_fields, opened, parquet_values, parsed_rows, read_squad
+from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows, read_squad
 from lcrag.errors import UserError
-from lcrag.files import expanded, matching_files, shown_files
+from lcrag.files import expanded, matching_files, shown_files, strict_json
 from lcrag.retrieval.passages import Passage, title_and_text
 from lcrag.rewards.text import UNSPACED, is_visible
 
@@ -245,8 +245,12 @@ def find_source(
 
 def _format(path: pathlib.Path) -> str:
     suffix = (path.with_suffix("") if path.suffix in (".bz2", ".gz") else path).suffix
-    if suffix == ".json" and (fields := first_line_fields(path)) and "data" not in fields:
-        return ".jsonl"  # by another name
+    if suffix == ".json":
+        # JSON lines by another name, if the first line is an object itself, and none of SQuAD's format.
+        with opened(path) as (content, _), contextlib.suppress(ValueError):
+            first = strict_json(content.readline(1 << 22).decode())
+            if isinstance(first, dict) and first and "data" not in first:
+                return ".jsonl"
     if re.fullmatch(r"wiki_\d+(\.bz2)?", path.name):  # as WikiExtractor names its files
         return ".jsonl"
     return ".txt" if suffix == ".md" else suffix
@@ -259,16 +263,13 @@ def _kind_by_rows(path: pathlib.Path) -> Kind:
         if _format(path) == ".parquet":
             fields = set(next(parquet_values(content), {}))
         else:
-            lines = [line for line in itertools.islice(content, _MAX_LINES_SEARCHED) if line.strip()]
-            for line in lines:
+            for line in itertools.islice(content, _MAX_LINES_SEARCHED):
                 # A bad row is reported when the rows are read.
                 with contextlib.suppress(pydantic.ValidationError):
                     fields = set(pydantic.TypeAdapter(dict[str, Any]).validate_json(line))
                     break
-            if lines and not fields:
-                raise UserError(f"no line of {path}, from line 1 on, is a JSON object: is it a file of JSON lines?")
     if not fields:
-        raise UserError(f"{path} holds no row: name another file, or make this one again")
+        raise UserError(f"{path} holds no row, from line 1 on: name another file, of JSON lines or Parquet")
     if fields & {"docid", "_id", "contents"}:
         return "passages"
     if fields >= {"id", "title", "text", "url"}:

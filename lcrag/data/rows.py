@@ -309,14 +309,6 @@ def _tab_separated(line: str) -> list[str]:
     return fields
 
 
-def first_line_fields(path: pathlib.Path) -> set[str]:
-    """Returns the fields of the JSON object that is the first line of a file; none if that line is no object itself."""
-    with opened(path) as (content, _), contextlib.suppress(ValueError):
-        value = strict_json(content.readline(1 << 22).decode())
-        return set(value) if isinstance(value, dict) else set()
-    return set()
-
-
 def list_rows(
     path: pathlib.Path, schema: type[Schema], bad_rows: BadRows, key: str = ""
 ) -> Iterator[tuple[Place, Schema]]:
