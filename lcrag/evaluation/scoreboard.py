@@ -433,7 +433,7 @@ def runs_table(board: Scoreboard, title: str, metrics: Sequence[str]) -> Table:
         scores = [board.score(system, metric, ("", "all")) for metric in metrics]
         known = [score for score in scores if score is not None]
         counts = f"{known[0].runs} / {known[0].trials}" if known else "–"
-        cells = (Cell(_with_interval(score, metric)) for score, metric in zip(scores, metrics, strict=True))
+        cells = (Cell(with_interval(score, metric)) for score, metric in zip(scores, metrics, strict=True))
         return Cell(system[1]), Cell(counts), *cells
 
     header = ("", "runs / inferences", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
@@ -450,7 +450,7 @@ def study_table(board: Scoreboard, title: str, metric: str, axis: str, group: st
     def line(method: System) -> tuple[Cell, ...]:
         placed = (systems.get((*method, point)) for point in points)
         scores = (board.score(system, metric, ("", group)) if system else None for system in placed)
-        return Cell(method[1]), *(Cell(_with_interval(score, metric)) for score in scores)
+        return Cell(method[1]), *(Cell(with_interval(score, metric)) for score in scores)
 
     note = f"Columns: {axis}. Means over the languages of the group. {INTERVAL}{_alone(board)}{judged_note((metric,))}"
     return Table(title=title, header=("", *map(point_name, points)), note=note, **_sections(methods, line))
@@ -482,7 +482,7 @@ def _table(
             rival = compared.get(system)
             difference = board.difference(system, rival, metric, column.part) if rival else None
             mark = "*" if difference is not None and difference.p_value < marking.threshold else ""
-            lines[system].append(Cell(_with_interval(scores[system], metric), rank=rank, mark=mark))
+            lines[system].append(Cell(with_interval(scores[system], metric), rank=rank, mark=mark))
     shares = {column.metric not in NOT_SHARES for column in columns}
     unit = "Percent. " if shares == {True} else "Shares in percent. " if True in shares else ""
     alone = next(filter(None, map(_alone, dict.fromkeys(column.board for column in columns))), "")
@@ -505,7 +505,7 @@ def _sections(systems: Sequence[System], line: Callable[[System], tuple[Cell, ..
     return {"sections": sections, "section_titles": tuple(models) if len(models) > 1 else ()}
 
 
-def _with_interval(score: SystemScore | None, metric: str) -> str:
+def with_interval(score: SystemScore | None, metric: str) -> str:
     """Returns a score with its interval and, for metrics that score only some answers, their number in brackets."""
     judged = f" ({0 if score is None else score.count:,})" if metric in COUNTED else ""
     return f"–{judged}" if score is None else f"{_number(score.value, metric)}{_half(score, metric)}{judged}"

@@ -10,8 +10,6 @@ from lcrag import rewards
 from lcrag.evaluation.metrics import Answered, Row
 from lcrag.evaluation.tables import Table, row_of
 
-DIVERSITY = "plan_diversity"
-
 
 class PlanDiversity(NamedTuple):
     """Number of samples with a plan and a correct answer; of their plans, equal ones of a question counted once."""
@@ -31,17 +29,6 @@ def plan_diversity(answered: Sequence[Answered]) -> PlanDiversity:
     scores = rewards.squad_exact_match([sample.answer for sample in planned], [sample.golds for sample in planned])
     correct = [(s.cluster, s.language, s.plan) for s, score in zip(planned, scores, strict=True) if score]
     return PlanDiversity(correct=len(correct), distinct=len(set(correct)))
-
-
-def diversity_rows(
-    answered: Sequence[Answered], *, method: str, model: str, split: str, seed: int | str
-) -> Iterator[Row]:
-    """Yields a row for each data set with a correct, planned answer; `count` is the number of correct samples."""
-    about: dict[str, Any] = {"method": method, "model": model, "split": split, "language": "all", "seed": seed}
-    for dataset in dict.fromkeys(sample.dataset for sample in answered):
-        plans = plan_diversity([sample for sample in answered if sample.dataset == dataset])
-        if plans.correct:
-            yield Row(dataset=dataset, metric=DIVERSITY, value=plans.share, count=plans.correct, **about)
 
 
 def diversity_table(plans_of_runs: Mapping[str, Sequence[PlanDiversity]], title: str) -> Table | None:
@@ -68,7 +55,15 @@ def diversity_table(plans_of_runs: Mapping[str, Sequence[PlanDiversity]], title:
 class PlanAnalysis:
     """The diversity of plans over the inference runs of an evaluation, for `Evaluation.analysis`."""
 
-    rows = staticmethod(diversity_rows)
+    def rows(
+        self, answered: Sequence[Answered], *, method: str, model: str, split: str, seed: int | str
+    ) -> Iterator[Row]:
+        """Yields a row for each data set with a correct, planned answer; `count` is the number of correct samples."""
+        about: dict[str, Any] = {"method": method, "model": model, "split": split, "language": "all", "seed": seed}
+        for dataset in dict.fromkeys(sample.dataset for sample in answered):
+            plans = plan_diversity([sample for sample in answered if sample.dataset == dataset])
+            if plans.correct:
+                yield Row(dataset=dataset, metric="plan_diversity", value=plans.share, count=plans.correct, **about)
 
     def table(self, answered: Mapping[str, Sequence[Answered]]) -> Table | None:
         """Returns the table of all policies."""

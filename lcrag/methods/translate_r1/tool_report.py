@@ -5,7 +5,6 @@ Translate-R1, tables 3 to 5 and figures 1, 6 and 7.
 
 import collections
 import itertools
-import math
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 
 from lcrag.data.questions import ALL_TIERS, DOMAINS
 from lcrag.evaluation import plots
-from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System
+from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System, with_interval
 from lcrag.evaluation.tables import Cell, Curve, Rank, Table, row_of
 
 Point = tuple[float, float]  # (reward, cost), both in [0, 1]
@@ -106,13 +105,9 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
         for title, subset in parts.items():
             if subset not in (WHOLE, *board.subsets):
                 continue
-            cells = [Cell(title)]
-            for system in board.systems:
-                for metric in (REWARD, TOOL_RATE):
-                    score = board.score(system, metric, (subset, "all"))
-                    half = "" if score is None or math.isnan(score.half) else f" ±{100 * score.half:.1f}"
-                    cells.append(Cell("–" if score is None else f"{100 * score.value:.1f}{half}"))
-            lines.append(tuple(cells))
+            pairs = itertools.product(board.systems, (REWARD, TOOL_RATE))
+            scores = (with_interval(board.score(*pair, (subset, "all")), pair[1]) for pair in pairs)
+            lines.append(row_of(title, *scores))
         sections.append(tuple(lines))
     rewards_and_rates = Table(
         title=f"Reward and tool rate by domain and tier, {where}",
