@@ -69,15 +69,13 @@ def forgotten_configuration():
         used.expect_used(())
 
 
-LARGE_BYTES = 1.5e9  # of a process of the suite: with the programs of the largest file it stays below 2.5 GB
-
-
-@pytest.fixture(autouse=True, scope="module")
-def forgotten_programs():
-    """A large process forgets its compiled programs after a file: few are another file's, and all together are 3 GB."""
-    yield
-    resident = Path("/proc/self/statm")
-    if resident.exists() and int(resident.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > LARGE_BYTES:
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """A large process forgets its compiled programs, most of which no other file runs: all together are 3 GB."""
+    resident, goes_on = Path("/proc/self/statm"), nextitem is not None and nextitem.path == item.path
+    if not resident.exists():
+        return
+    if int(resident.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > (2.2e9 if goes_on else 1.5e9):
         jax.clear_caches()
         if slots := sys.modules.get("lcrag.sampling.slots"):
             slots.compiled_functions.cache_clear()
