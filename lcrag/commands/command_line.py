@@ -74,7 +74,7 @@ ABOUT_BAD_ROWS = "skip rows of data files that cannot be used, and report their 
 COMMANDS = {
     "train": Command(
         function="lcrag.train.rl:train",
-        check="lcrag.commands.describe:check",
+        check="lcrag.commands.plan:check",
         folder="run",
         summary="Reinforcement learning of a policy that searches; run again to continue",
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
@@ -86,7 +86,7 @@ COMMANDS = {
     ),
     "sft": Command(
         function="lcrag.train.sft:sft",
-        check="lcrag.commands.describe:check",
+        check="lcrag.commands.plan:check",
         folder="run",
         summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
         details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
@@ -99,7 +99,7 @@ COMMANDS = {
     ),
     "evaluate": Command(
         function="lcrag.commands.evaluate:evaluate",
-        check="lcrag.commands.describe:check",
+        check="lcrag.commands.plan:check",
         folder="any",
         summary="Metrics of a policy on held-out questions, by language",
         details="Writes evaluation.json into --output_dir, every episode into its episodes/, and every answer and the\n"

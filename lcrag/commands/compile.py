@@ -4,7 +4,6 @@ An `AbstractRun` has the shapes and shardings of everything a run keeps on its d
 these, compiled by XLA for the devices, and asked for their memory.
 """
 
-import dataclasses
 import functools
 import importlib.util
 import math
@@ -44,7 +43,6 @@ from lcrag.policy import (
     DecoderConfig,
     abstract_parameters,
     compute_parameters,
-    hidden_states,
     join,
     logical_sharding,
     merge_lora,
@@ -53,11 +51,10 @@ from lcrag.policy import (
     read_config,
     replicated,
     split_trainable,
-    unembed_log_probabilities,
 )
 from lcrag.policy.config import GIB, Computation, accelerator_named, accelerator_of
-from lcrag.policy.decoder import MAX_LOGITS
 from lcrag.policy.parameters import lane_config, one_lane
+from lcrag.retrieval.collections import memory_bytes
 from lcrag.runs import check_used, write_json
 from lcrag.runs.display import make_console, size_text
 from lcrag.sampling.slots import CompiledFunctions, empty_slots, slot_shardings
@@ -66,6 +63,7 @@ from lcrag.train.steps import check_shares
 
 STOP_STATES = 64  # rows of the stop automaton's table: enough for a method's few stop strings
 EOS_IDS = 2
+PROCESS_BYTES = 2.5 * GIB  # of Python's libraries, an encoder, and compiling
 # Without these, libtpu looks for a TPU machine and reports on stderr that it finds no TPU.
 LIBTPU_ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -186,41 +184,6 @@ def lower(run: AbstractRun, program: str) -> tuple[Lowered, float]:
     return lowered, sum(run.residents.values()) - device_bytes(arguments)
 
 
-def update_bytes(run: AbstractRun, layout: Layout) -> dict[str, float]:
-    """Returns what an update needs on a device in addition to what stays there, by name: a bound of its temporaries.
-
-    Activations are what the backward pass reads of the largest micro-batch, found by tracing it for one device and its
-    rows; shards of a tensor axis need less. `lower` and XLA know them exactly, after compiling.
-    """
-    config = dataclasses.replace(
-        run.config, attention="xla" if run.config.attention == "auto" else run.config.attention
-    )
-    shares = batch_shares(run.mesh)
-    batch = largest_batch(dataclasses.replace(layout, rows=max(1, layout.rows // shares)))
-    plain = functools.partial(jax.tree.map, lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype))
-    part = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), batch)
-    trained, frozen = plain(run.parameters)
-
-    def read_back(trained: Any, frozen: Any, part: Batch) -> Any:
-        def total(trained: Any) -> jax.Array:
-            params = join(trained, frozen)
-            states = hidden_states(config, params, part.tokens, part.positions, part.segments)
-            chosen = jnp.take_along_axis(states.reshape(1, -1, states.shape[-1]), part.sources[..., None], axis=1)
-            return jnp.sum(unembed_log_probabilities(config, params, chosen, part.targets)[0])
-
-        return jax.vjp(total, trained)[1]
-
-    critic = run.critic_state and run.critic_state.params
-    bytes_of = lambda tree: sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))  # noqa: E731
-    read = bytes_of(jax.eval_shape(read_back, trained, frozen, part)) - bytes_of(trained) - bytes_of(frozen)
-    return {
-        "activations of a micro-batch": max(0.0, read),
-        "logits": 3 * 4.0 * min(MAX_LOGITS, math.prod(part.targets.shape) * config.vocabulary_size),  # with gradients
-        # Of all micro-batches and of one, and what the optimizer makes of them.
-        "gradients": 3 * device_bytes(run.train_state.params) + 2 * device_bytes(critic),
-    }
-
-
 def device_bytes(tree: Any) -> float:
     """Returns the bytes of a tree of arrays, abstract or not, on each of their devices."""
     return sum(math.prod(leaf.sharding.shard_shape(leaf.shape)) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
@@ -280,7 +243,7 @@ def compile_programs(
       mesh: Creates a mesh of given devices.
       objective, optimizer, layout, lanes, critic: Those of training; without a critic there is no PPO.
       topology: As in "v5e:4x4"; empty: the devices present.
-      memory_gib: Memory of one device; None: by the driver or the data sheet.
+      memory_gib: Memory of one device; None: by the driver or the data sheet, or this machine's for its CPU.
     """
     known = ("update", "critic", "append", "decode")
     if unknown := sorted(set(words) - set(known)):
@@ -288,7 +251,9 @@ def compile_programs(
     devices = tpu_devices(topology) if topology else jax.devices()
     where = topology or f"{len(devices)} x {devices[0].device_kind} present"
     accelerator = accelerator_of(devices[0])
-    available = accelerator.memory_bytes if accelerator else None
+    # Devices of this machine's CPU share its memory with the process.
+    shared = (memory_bytes() - PROCESS_BYTES) / len(devices) if devices[0].platform == "cpu" else None
+    available = accelerator.memory_bytes if accelerator else shared
     available = available if memory_gib is None else memory_gib * GIB
     settings: dict[str, Any] = {"objective": objective, "optimizer": optimizer, "layout": layout, "critic": critic}
     run = AbstractRun(computation.of(decoder), mesh(devices=devices), lanes, **settings)
