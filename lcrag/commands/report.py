@@ -36,16 +36,14 @@ from lcrag.train.evaluation import AFTER, Evaluation, is_evaluated, report_run
 
 NOT_OF_QUESTIONS = (EFFICIENCY, "seconds_per_question", "plan_diversity")
 # Bindings in which runs of one system may differ: seeds, the folders of the resulting weights, and settings without
-# effect on results. The names of removed parameters are those of old records.
+# effect on results.
 INCIDENTAL = (
     *("train.seed", "evaluate.seed", "sft.seed", "train/golden_answers.seed", "validation/golden_answers.seed"),
     *("policy.folder", "policy.adapter_seed", "evaluate.label"),
-    *("train.checkpoint_every", "train.episodes_every", "train.extreme_groups", "train.sentinels"),
+    *("train.checkpoint_every", "train.episodes_every", "train.extreme_groups"),
     *("train.max_consecutive_skips", "sft.max_consecutive_skips"),
-    *("Sentinels.least", "Sentinels.most", "Sentinels.patience", "Sentinels.shown"),
     *("Evaluation.before", "Evaluation.runs", "Evaluation.references", "Evaluation.reading", "Evaluation.temperatures"),
-    *("Evaluation.audit", "remote_collections.url", "routed_collections.hosts"),
-    *("atlas_collections.folder", "load_collections.folder"),
+    *("remote_collections.url", "atlas_collections.folder", "load_collections.folder"),
 )
 
 
