@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import functools
 import itertools
 import re
 import shutil
@@ -53,7 +52,6 @@ class Command:
     instead: Mapping[str, str] = dataclasses.field(default_factory=dict)  # own option -> a function without gin
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)  # -> gin parameter; without gin: help text
     switches: Mapping[str, str] = dataclasses.field(default_factory=dict)  # -> gin statement; without gin: help text
-    marks: tuple[str, ...] = ()  # parameters that an experiment of this command binds; see `experiments`
     configured: bool = True  # whether gin configures it
     shared: bool = False  # whether several processes may run it together; see `lcrag.runs.processes`
     builds: bool = False  # whether gin builds all of it, as bindings name it; others read some bindings themselves
@@ -82,7 +80,6 @@ COMMANDS = {
         switches=SKIP_BAD_ROWS,
         shared=True,
         builds=True,
-        marks=("train.policy", "Method.program"),
     ),
     "sft": Command(
         function="lcrag.train.sft:sft",
@@ -95,7 +92,6 @@ COMMANDS = {
         switches=SKIP_BAD_ROWS,
         shared=True,
         builds=True,
-        marks=("sft.policy", "sft.rows", "Method.program"),
     ),
     "evaluate": Command(
         function="lcrag.commands.evaluate:evaluate",
@@ -107,7 +103,6 @@ COMMANDS = {
         switches=SKIP_BAD_ROWS,
         shared=True,
         builds=True,
-        marks=("evaluate.policy", "Method.program"),
     ),
     "sample": Command(
         function="lcrag.commands.sample:sample",
@@ -116,7 +111,6 @@ COMMANDS = {
         details="Without QUESTION it prompts for questions until Ctrl-D, or answers every line of a pipe:\n"
         "lcrag sample --gin_file=quickstart.gin < questions.txt. Each question is a separate episode.",
         builds=True,
-        marks=("sample.policy", "Method.program"),
     ),
     "study": Command(
         function="lcrag.commands.study:study",
@@ -143,7 +137,6 @@ COMMANDS = {
         summary="The tables and plots of several runs, or report.md again for one",
         words="[RUN ...] [--against=METHOD] [--axis=Name.parameter] [--records=FOLDER]",
         gin_file="report.gin",
-        marks=("compare_runs.order",),
         options={
             "--against": "compare_runs.against",
             "--axis": "compare_runs.axis",
@@ -173,7 +166,6 @@ COMMANDS = {
         summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is stopped",
         gin_file="serve.gin",
         builds=True,
-        marks=("serve.host",),
         switches={
             "--tool": "serve.tool = @search_tool()",
             "--stdio": "serve.transport = 'stdio'",
@@ -192,7 +184,6 @@ COMMANDS = {
         words="[LANGUAGE ...]",
         gin_file="index.gin",
         builds=True,
-        marks=("index.length",),
         details='Name the sources with --gin.index.sources=\'{"fi": "wikipedia/20231101.fi"}\', and\n'
         "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
         "passages are not embedded again. Judgements (judgements/*.gin) measure the retrieval at the end.",
@@ -211,14 +202,12 @@ COMMANDS = {
         "report.json counts what was kept and why.",
         switches=SKIP_BAD_ROWS,
         builds=True,
-        marks=("demonstrations.program|translations.questions|golden_plans.questions",),
     ),
     "compile": Command(
         function="lcrag.commands.compile:compile_programs",
         summary="Whether a training fits the memory of some devices, present or not",
         words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
         gin_file="compile.gin",
-        marks=("compile.objective", "Method.program"),
         options={"--topology": "compile.topology"},
         details="Compiles from a configuration, without weights, for a TPU slice that need not be there (v5e:4x4,\n"
         "v5p:2x2x4, ...; pip install 'lcrag[tpu]') or, without a topology, for the devices present.\n"
@@ -229,7 +218,6 @@ COMMANDS = {
         summary="Speed of appending, decoding and learning on the devices present, compared with a lower bound",
         words="[--check=FILE]",
         gin_file="quickstart.gin",
-        marks=("compile.objective", "Method.program"),
         continues=False,
         options={"--check": "benchmark.check"},
         details="Takes the configuration of a training, without weights: parameters are random. Writes benchmark.json\n"
@@ -400,39 +388,11 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
         sections += [f"studies:\n{listed}" if listed else "", f"{OPTIONS}{options}"]
     elif own:
         sections.append(f"options:{options}")
-    if complete := experiments(name, command.marks):
-        lines = (
-            line if len(line) <= 100 else f"{line[:97].rpartition(' ')[0]} ..."
-            for line in described(complete).splitlines()
-        )
-        sections.append("\n".join(["experiments that come with lcrag; `lcrag list` says all of each:", *lines]))
     if not (command.of_run or listed or (own and not takes_gin)):
         counts = Counter(name.partition("/")[0] for name in packaged_names() if "/" in name)
         folders = ", ".join(f"{folder}/ ({count})" for folder, count in counts.items())
         sections.append(f"`lcrag list [FOLDER]` shows the configurations of these folders:\n  {folders}")
     return _wrapped("\n\n".join(filter(None, sections)))
-
-
-def experiments(command: str, marks: Sequence[str]) -> list[str]:
-    """Returns the names of the complete configurations of a command.
-
-    Args:
-      command: Its name.
-      marks: Parameters that such a file or its includes must all bind; alternatives are separated by "|".
-    """
-    if not marks:
-        return []
-    incomplete = ("method.gin", "base.gin", *(() if command == "sft" else ("_sft.gin",)))
-    names = (name for name in packaged_names() if not name.endswith(incomplete))
-    return [name for name in names if all(_bound(name) & set(mark.split("|")) for mark in marks)]
-
-
-@functools.cache
-def _bound(name: str) -> set[str]:
-    """Returns the parameters that a packaged file or its includes bind."""
-    text = (packaged_folder() / name).read_text(encoding="utf-8")
-    included = re.findall(r"^include '(.*)'", text, re.MULTILINE)
-    return set(re.findall(r"^([\w./]+\.\w+) =", text, re.MULTILINE)).union(*map(_bound, included))
 
 
 def described(names: Sequence[str]) -> str:
@@ -455,8 +415,16 @@ def list_configurations(arguments: Arguments) -> None:
     """Runs `lcrag list`: prints all packaged configurations, or those of the folders in its words."""
     if arguments.gin_files or arguments.bindings or arguments.output_dir:
         raise UserError("lcrag list takes folders only: leave its options out")
-    if "--parameters" in arguments.options:
-        _list_parameters(arguments.words)
+    if "--parameters" in arguments.options:  # each with its default, and where what it configures is defined
+        rows = parameter_table()
+        owners = [re.split("[. ]", binding)[0] for binding, _ in rows]
+        for word in set(arguments.words) - set(owners):
+            raise UserError(f"gin files configure nothing called {word}{closest(word, owners)}")
+        shown = [
+            row for row, owner in zip(rows, owners, strict=True) if owner in arguments.words or not arguments.words
+        ]
+        width = max(len(binding) for binding, _ in shown)
+        print("\n".join(f"{binding:{width}}  {place}" for binding, place in shown), flush=True)
         return
     names = packaged_names()
     folders = list(dict.fromkeys(name.partition("/")[0] for name in names if "/" in name))
@@ -466,14 +434,3 @@ def list_configurations(arguments: Arguments) -> None:
         raise UserError(f"no folder {word} of configurations comes with lcrag{hint}")
     text = described([name for name in names if not wanted or name.partition("/")[0] in wanted])
     print(_wrapped(text) if sys.stdout.isatty() else text, flush=True)
-
-
-def _list_parameters(wanted: Sequence[str]) -> None:
-    """Prints each parameter with its default, and where what it configures is defined."""
-    rows = parameter_table()
-    names = {re.split("[. ]", binding)[0] for binding, _ in rows}
-    for word in set(wanted) - names:
-        raise UserError(f"gin files configure nothing called {word}{closest(word, names)}")
-    shown = [row for row in rows if not wanted or re.split("[. ]", row[0])[0] in wanted]
-    width = max(len(binding) for binding, _ in shown)
-    print("\n".join(f"{binding:{width}}  {place}" for binding, place in shown), flush=True)

@@ -8,6 +8,7 @@ from unittest import mock
 
 import gin
 import pytest
+from experiment_parts import contents
 
 from lcrag import config, main
 from lcrag.errors import UserError
@@ -119,12 +120,39 @@ MISTAKES = [
     ("benchmark --check=gone.json --output_dir=out", "gone.json"),
     ("export", "RUN"),
     ("export nowhere --output_dir=out", "nowhere"),
+    ("export {finished}/episodes --output_dir=out", "is no run of lcrag: it holds no config.gin"),
+    ("export {finished} 7 --output_dir=out", "step 7"),
+    ("export {finished} 1 2 --output_dir=out", "STEP"),
+    ("export {finished} --output_dir={finished}", "is not empty"),
+    ("export {finished} --to=atf --output_dir=out", "no format atf"),
+    ("export {finished} 7 --to=atif --output_dir=out", "holds no step_7.jsonl"),
+    ("export {finished}/episodes --to=atif --output_dir=out", "holds no episodes/*.jsonl"),
+    ("export {finished} --to=atif --gin.SEED=1 --output_dir=out", "takes no configuration"),
+    ("export {finished} --to=atif --output_dir={finished}", "is not empty"),
     ("report nowhere --output_dir=out", "nowhere"),
     ("report --against=X", "report|output_dir"),
     ("view nowhere", "nowhere"),
     ("view", "RUN"),
+    ("view .", "has no episodes"),
+    ("view {finished} --steps=0", "--steps takes a whole number of 1 or more"),
+    ("view {finished} --gin_file=quickstart.gin", "leave --gin out"),
+    ("view {finished} --output={finished}/episodes", "cannot read or write {finished}/episodes"),
+    ("convert", "takes a file and the folder"),
+    ("convert good.jsonl", "takes a file and the folder"),
+    ("convert absent.gguf made", "there is no file"),
+    ("convert good.jsonl .", "is not empty"),
+    ("convert good.jsonl made --dtype=int8", "choose float32 or bfloat16"),
+    ("convert good.jsonl made", "is not a whole GGUF file"),
+    ("convert gs://bucket/a.gguf made", "is in object storage"),
     ("study", "NAME|lcrl"),
     ("study poems --output_dir=out", "lcrl"),
+    ("study lcrl_data --no_cold_start --output_dir=out", "--no_cold_start"),
+    ("study lcrl_data --only=rag --output_dir=out", "--only=rag"),
+    ("study lcrl_training_languages --only=direct --output_dir=out", "--only=direct"),
+    ("study lcrl_curves --only=sft --output_dir=out", "--only=sft"),
+    ("study lcrl_collections --only=direct --output_dir=out", "--only=direct"),
+    ("study lcrl_tables --only=long_sft --experiment=lcrl/paper --output_dir=out", "long_sft begins with a policy"),
+    ("study r_search --only=from_long_sft --experiment=r_search/paper --output_dir=out", "from_long_sft differs from"),
 ]
 
 
@@ -143,14 +171,19 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("line", "named"), MISTAKES, ids=[line for line, _ in MISTAKES])
-def test_a_mistake_is_one_line(line, named, folder, monkeypatch, capfd):
+def test_a_mistake_is_one_line_and_writes_nothing(line, named, folder, monkeypatch, capfd, request):
+    finished = request.getfixturevalue("finished") if "{finished}" in line else folder
+    line, named = (text.replace("{finished}", str(finished)) for text in (line, named))
+    before = contents(finished)
     monkeypatch.chdir(folder)
     gin.clear_config()
+    capfd.readouterr()
     assert main.run(line.split()) == 2
     error = capfd.readouterr().err
     assert error.startswith("lcrag: error: ")
     assert error.count("\n") == 1
-    assert any(each in error for each in named.split("|")), error
+    assert any(part in error for part in named.split("|")), error
+    assert contents(finished) == before
     assert not (folder / "out").exists()
 
 
