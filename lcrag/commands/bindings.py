@@ -62,7 +62,7 @@ def plain(value: Any, depth: int = 0) -> Any:
 def shown(value: Any, inner: bool = False, name: str = "") -> str:
     """Returns a value as text: 1e-06 as 1e-6, 1005 as 1,005, settings without empty ones, inner ones in brackets.
 
-    Numbers below a `name` that ends with "_bytes" are sizes.
+    Of a list, settings and sentences have a line each. Numbers below a `name` that ends with "_bytes" are sizes.
     """
     if isinstance(value, bool) or value is None:
         return str(value)
@@ -70,7 +70,8 @@ def shown(value: Any, inner: bool = False, name: str = "") -> str:
         number = f"{value:,}" if isinstance(value, int) else f"{value:g}".replace("e-0", "e-")
         return size_text(value) if name.endswith("_bytes") else number
     if isinstance(value, list | tuple):
-        return ", ".join(map(shown, value))
+        long = any(isinstance(item, Mapping) or " " in str(item) for item in value)
+        return ("\n" if long and not inner else ", ").join(shown(item, inner) for item in value)
     if isinstance(value, Mapping):
         known = {key: item for key, item in value.items() if item not in (None, "", [], {})}
         texts = [

@@ -48,14 +48,13 @@ PAPERS: dict[str, list[dict[str, Any]]] = json_format.loads(
 # What a paper's table says of a value that the paper does not state, or whose formula its available text lacks. A row's
 # "code" is what the authors' public code has; "ours" is what our file binds instead of it or of the paper's value.
 SILENT = ("not stated", "in a formula")
-# The tables of a description: title -> its fields.
-TABLES = {
-    "What runs": "command method program evaluated_program opening prompts_per_step samples episodes_per_step couplings"
-    " prompts_per_coupling sampling evaluation",
-    "Budgets of an episode": "budgets evaluated_budgets",
-    "Learning": "rewards rows objective advantages steps updates_per_step episodes_per_update optimizer critic",
-    "Searched, asked and computed": "collections encoder models policy mesh memory",
-}
+FIELDS = (
+    *("command", "method", "program", "evaluated_program", "opening", "prompts_per_step", "samples"),
+    *("episodes_per_step", "couplings", "prompts_per_coupling", "sampling", "evaluation", "budgets"),
+    *("evaluated_budgets", "rewards", "rows", "objective", "advantages", "steps", "updates_per_step"),
+    *("episodes_per_update", "optimizer", "critic", "collections", "encoder", "models", "policy", "mesh", "memory"),
+    *("data", "differences", "lacking"),
+)
 MAX_OPENING_LINES, MAX_WIDTH = 4, 88
 EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
 LOOK_AHEAD = 20  # requests of a program before it opens its dialogue
@@ -93,8 +92,10 @@ def description(command: str) -> dict[str, Any]:
     jax.config.update("jax_platforms", "cpu")  # shapes need a backend, but no accelerator
     plan = Plan(command)
     parts, given, runner, lanes, collections = plan.parts, plan.given, plan.runner, plan.lanes, plan.collections
-    method, evaluation, tokenizer, config = given.get("method"), given.get("evaluation"), plan.tokenizer, plan.config
-    about: dict[str, Any] = dict.fromkeys(" ".join(TABLES.values()).split()) | {"command": command} | plan.step
+    method: Any = given.get("method")
+    evaluation: Any = given.get("evaluation")
+    tokenizer, config, names = plan.tokenizer, plan.config, tuple[str, ...]()
+    about: dict[str, Any] = dict.fromkeys(FIELDS) | {"command": command} | plan.step
     about["sampling"] = {name: runner[name] for name in ("temperature", "top_p")}
     about["sampling"] |= {"slots": lanes.sampler.slots, "lanes": lanes.count}
     if evaluation:
@@ -113,7 +114,7 @@ def description(command: str) -> dict[str, Any]:
     for kind, (asking, questions, tokens) in cases.items() if method is not None else ():
         question = next(iter(questions), EXAMPLE)
         languages = (collections and collections.languages) or (question.language,)
-        first, lengths = opening(asking.program_for(languages)(question)), {}
+        first, lengths = opening(asking.program_for(languages)(question)), dict[str, int]()
         if first is not None and tokenizer is not None:
             prompt = runner["chat"].opening(tokenizer, str(first.text), first.system, first.tools)
             lengths = {"prompt": len(prompt.ids), "markup": runner["chat"].markup_tokens(tokenizer)}
@@ -296,45 +297,31 @@ def budgets(
 def tables(about: Mapping[str, Any]) -> Iterator[Table]:
     """Yields the tables of a description for the terminal, without what is unknown or not of the command."""
 
-    def table(title: str, rows: Iterable[Sequence[str]], header: Sequence[str] = ("", "")) -> Table:
-        made = Table(title=Text(title, "bold"), title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        made.show_header = any(header)
-        for name in header:
-            made.add_column(name, header_style="dim")
+    def table(rows: Iterable[Sequence[str]], *header: str) -> Table:
+        made = Table(
+            *header, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=any(header)
+        )
         for first, *others in rows:
-            made.add_row(first if made.show_header else Text(first, "dim"), *map(Text, others))
+            made.add_row(Text(first, "dim"), *map(Text, others))
         made.add_row()
         return made
 
     lines = [line[:MAX_WIDTH] for line in (about["opening"] or "").splitlines() if line.strip()]
     more = [f"({len(lines) - MAX_OPENING_LINES} more lines)"] if len(lines) > MAX_OPENING_LINES else []
-    about = {**about, "opening": "\n".join(lines[:MAX_OPENING_LINES] + more)}
+    fields = {name: value for name, value in about.items() if name != "differences"}
+    fields["opening"] = "\n".join(lines[:MAX_OPENING_LINES] + more)
     for name in ("budgets", "evaluated_budgets"):  # a program of one's own has budgets that are not known
         short = {key: budget for key, budget in (about[name] or {}).items() if key != "settings"}
         unknown = [key for key in ("searches", "longest_tokens", "fits_context") if short.get(key, "") is None]
-        about[name] = short | dict.fromkeys(unknown, "not known")
-    for title, names in TABLES.items():
-        texts = {
-            name.replace("_", " "): shown(about[name])
-            for name in names.split()
-            if about[name] not in (None, "", [], {})
-        }
-        if texts:
-            yield table(title, texts.items())
-    of_data = ("dataset", "questions", "languages")
-    data = {
-        each["source"]: "absent" if each["absent"] else shown({name: each.get(name) for name in of_data})
-        for each in about["data"]
-    }
-    if data:
-        yield table("Questions", data.items())
+        fields[name] = short | dict.fromkeys(unknown, "not known")
+    yield table(
+        [(name.replace("_", " "), shown(value)) for name, value in fields.items() if value not in (None, "", [], {})],
+        *("", ""),
+    )
     if about["differences"]:
         rows = []
         for row in about["differences"]:
             silent = row["paper"] in SILENT and "code" not in row
             paper = source_text(row) + (f" ({shown(row['ours'])} in its paper.gin)" if silent else "")
             rows.append((row["setting"], paper, shown(row["value"]), row["why"]))
-        yield table("Different from the paper", rows, ("setting", "paper", "here", "why"))
-    if about["lacking"]:
-        numbers = map(str, range(1, 1 + len(about["lacking"])))
-        yield table("Missing: the command would not start", zip(numbers, about["lacking"], strict=True))
+        yield table(rows, "different from the paper", "paper", "here", "why")

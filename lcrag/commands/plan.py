@@ -4,7 +4,6 @@ Parts that are large or remote (the policy, collections, other models) are only 
 and evaluate load anything, and `lcrag describe` shows a `Plan`.
 """
 
-import copy
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,15 @@ from lcrag.data.questions import LCRL_LANGUAGES, Question, groups_of_step, share
 from lcrag.episodes import Runner
 from lcrag.errors import AbsentError, UserError, one_line
 from lcrag.files import resolved_folder
-from lcrag.policy import check_mesh_sizes, check_shape, load_tokenizer, make_mesh, read_config
+from lcrag.policy import (
+    DecoderConfig,
+    Tokenizer,
+    check_mesh_sizes,
+    check_shape,
+    load_tokenizer,
+    make_mesh,
+    read_config,
+)
 from lcrag.policy.config import MESH_AXES
 from lcrag.retrieval.collections import META, read_meta
 from lcrag.runs import mark_used
@@ -78,11 +85,11 @@ class Parts:
         """Returns the arguments with which gin would call a command or class, those with a default included."""
         mark_used(selector)
         # gin evaluates references while it copies bindings, and has no hook for it.
-        ConfigurableReference.__deepcopy__ = lambda reference, memo: self._built(reference)  # type: ignore[method-assign]
+        ConfigurableReference.__deepcopy__ = lambda reference, memo: self._built(reference)
         try:
-            return copy.deepcopy(arguments_of(selector))
+            return arguments_of(selector) | gin.get_bindings(selector)
         finally:
-            ConfigurableReference.__deepcopy__ = evaluated  # type: ignore[method-assign]
+            ConfigurableReference.__deepcopy__ = evaluated
 
     def _built(self, reference: ConfigurableReference) -> Any:
         """Returns what gin makes of a reference, or what stands for a large or remote part."""
@@ -101,7 +108,7 @@ class Parts:
             if reads:
                 return self.questions(name, reference)
             mark_used(kind)
-            settings = copy.deepcopy(arguments_of(reference.selector))
+            settings = arguments_of(reference.selector) | gin.get_bindings(reference.selector)
         if kind == "mesh":
             return make_mesh(devices=jax.local_devices()[:1])  # of a model that is not loaded
 
@@ -112,7 +119,7 @@ class Parts:
         absent, passages = "", dict[str, int]()
         if missing := [each for each in inspect.signature(made).parameters if each not in settings]:
             absent = str(no_value(name, missing))
-        elif kind == "load_collections":
+        elif kind == "load_collections" and where is not None:
             metas = [read_meta(path.parent) for path in sorted(resolved_folder(where).glob(f"[!.]*/{META}"))]
             passages = {meta.language: meta.count for meta in metas}
             if not passages:
@@ -179,8 +186,10 @@ class Plan:
         self.lanes.lane_sampler()  # rejects slots that the lanes cannot share
 
         # --- The policy and its mesh.
-        settings, self.tokenizer = given["policy"].settings, None
+        settings: Mapping[str, Any] = given["policy"].settings
         self.folder: str | None = settings.get("folder")
+        self.tokenizer: Tokenizer | None = None
+        shape: DecoderConfig | None = None
         if self.folder is not None and is_model(self.folder):
             shape = read_config(resolved_folder(self.folder))
             self.tokenizer = load_tokenizer(resolved_folder(self.folder))
@@ -191,7 +200,8 @@ class Plan:
         self.config = shape and settings["computation"].of(shape)
         if (mesh := value_of("policy.mesh")) is None:
             raise no_value("policy", ["mesh"])
-        sizes = parts.arguments(mesh.scoped_selector)
+        with gin.config_scope(mesh.scopes):
+            sizes = parts.arguments("mesh")
         self.axes = {axis: sizes[axis] for axis in MESH_AXES}
         check_mesh_sizes(**self.axes)
         self.mesh = AbstractMesh(tuple(max(1, size) for size in self.axes.values()), MESH_AXES)
@@ -199,12 +209,13 @@ class Plan:
         # --- The checks of the command.
         self.collections = named if isinstance(named := given.get("collections"), Named) else None
         self.step: dict[str, Any] = {}
-        method, evaluation, questions = given.get("method"), given.get("evaluation"), given.get("questions", ())
+        method: Any = given.get("method")
+        evaluation, questions = given.get("evaluation"), given.get("questions", ())
         if evaluation is not None:
             check_rewarded(evaluation.reward, evaluation.questions)
-            for reference in evaluation.references.values() if self.tokenizer is not None else ():
-                if is_model(reference):
-                    check_shape(reference, self.config, self.folder)
+            for reference in evaluation.references.values():
+                if self.tokenizer is not None and self.config is not None and is_model(reference):
+                    check_shape(reference, self.config, str(self.folder))
             if method is not None:
                 self._check_asked(method.with_settings(evaluation.program_settings), evaluation.questions)
         if command == "train":

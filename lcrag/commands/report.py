@@ -202,8 +202,8 @@ def compare_runs(
         if source.log:
             logs.setdefault(name, {})[source.folder] = source.log
             steps[source.step] = None
-        parts = f"`{source.folder}`", f"seed {about['seed']}", source.step, f"commit {about['commit'] or 'unknown'}"
-        lines[f"{name} ({trial.model}): {', '.join(filter(None, parts))}, `{' '.join(about['command'])}`"] = None
+        run = f"`{source.folder}`", f"seed {about['seed']}", source.step, f"commit {about['commit'] or 'unknown'}"
+        lines[f"{name} ({trial.model}): {', '.join(filter(None, run))}, `{' '.join(about['command'])}`"] = None
     boards = list(scoreboards((trial for trial, _ in pairs), paired_seeds).values())
     marking = Marking(against=against, references=references, threshold=threshold)
     curves = {name: list(runs.values()) for name, runs in logs.items()}

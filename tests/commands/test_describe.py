@@ -328,7 +328,7 @@ def test_rows_of_demonstrations_that_ask_a_held_out_question_are_refused(row, ow
         *own(HELD_OUT, SEVERAL),
         rows_here,
         "demonstration_files.validation_share = 0.5",
-        "sft.rows_per_step = 1",
+        *("sft.rows_per_step = 1", "sft/Layout.rows = 8"),
     ]
     assert run(command_line("sft", files, bindings, f"--output_dir={tmp_path / 'out'}", "--allow_unused")) == 2
     assert "of 8 held-out questions" in capsys.readouterr().err
