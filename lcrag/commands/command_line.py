@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 import textwrap
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -121,13 +120,10 @@ COMMANDS = {
             "--jobs": "number of concurrent runs; 1",
             "--seeds": "training seeds, 0,1,2 for example",
             "--only": "names of variants or methods, separated by commas",
-            "--experiment": "the gin file to study; FILE_sft.gin trains its initial policy",
+            "--experiment": "the gin file to study; FILE_sft.gin, if it exists, trains its initial policy",
             "--records": "folder of the records of finished runs; records/NAME in --output_dir",
         },
-        switches={
-            "--no_cold_start": "train no initial policies: each variant begins with the experiment's own policy",
-            "--dry_run": "print the remaining commands",
-        },
+        switches={"--dry_run": "print the remaining commands"},
         details="Runs with a record in --records are skipped; the first run that fails ends the study. --gin_file and\n"
         "--gin. are passed to every point but the initial policies, which get the platforms only.",
         listing="lcrag.commands.study:described",
@@ -389,9 +385,7 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
     elif own:
         sections.append(f"options:{options}")
     if not (command.of_run or listed or (own and not takes_gin)):
-        counts = Counter(name.partition("/")[0] for name in packaged_names() if "/" in name)
-        folders = ", ".join(f"{folder}/ ({count})" for folder, count in counts.items())
-        sections.append(f"`lcrag list [FOLDER]` shows the configurations of these folders:\n  {folders}")
+        sections.append("`lcrag list [FOLDER]` shows the configurations that come with lcrag.")
     return _wrapped("\n\n".join(filter(None, sections)))
 
 

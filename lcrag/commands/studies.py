@@ -54,7 +54,6 @@ class Settings:
     experiment: str  # the gin file that is studied, without its ending
     seeds: tuple[int, ...]  # of training
     only: tuple[str, ...] = ()  # names of variants or methods; empty: the study's own choice
-    cold_start: bool = True  # whether initial policies are trained; otherwise the experiment's own is the start
     gin_files: tuple[str, ...] = ()  # of every point, after the study's own; initial policies have the platforms only
     bindings: tuple[str, ...] = ()  # of every point but the initial policies
 
@@ -70,7 +69,7 @@ class Settings:
         def exists(name: str) -> bool:
             return any((folder / f"{name}.gin").exists() for folder in (Path(), packaged_folder()))
 
-        return self.cold_start and (exists(f"{self.experiment}_sft") or not exists(self.experiment))
+        return exists(f"{self.experiment}_sft") or not exists(self.experiment)
 
     def point(
         self,

@@ -31,6 +31,10 @@ FILES = {
     "marked.gin": "include 'mark.gin'\n",
 }
 QUESTIONS = "--gin.Evaluation.questions=@jsonl_questions()"
+TRANSLATIONS = (
+    "curate translations --gin_file=translate_r1/pipeline.gin --gin.source/jsonl_questions.files=['good.jsonl']"
+    f" --gin.translator/EndpointModel.model='m' --gin.judge/EndpointModel.model='m' {OUTPUT}"
+)
 MISTAKES = [
     ("trane", "train"),
     ("train", "--gin_file"),
@@ -104,6 +108,15 @@ MISTAKES = [
     (f"curate poems --gin_file=rag_r1/atlas.gin {OUTPUT}", "poems"),
     ("curate demonstrations --gin_file=rag_r1/atlas.gin", "--output_dir"),
     ("curate nonsense", "nonsense"),  # before a configuration is asked for
+    ("curate --gin_file=rag_r1/atlas.gin --output_dir=out", "curate was given 'nothing'"),
+    (f"{TRANSLATIONS} --gin.translations.attempts=0", "translations.attempts is 0"),
+    (f"{TRANSLATIONS} --gin.translations.translator=None", "translator/EndpointModel.model has no effect"),
+    (f"{TRANSLATIONS} --gin.translations.thresholds=@Thresholds() --gin.Thresholds.copy=2.0", "Thresholds.copy"),
+    (
+        f"{TRANSLATIONS} --gin.LANGUAGES=('am',) --gin.translations.places=@tier_places()"
+        " --gin.tier_places.quotas={'high':2}",
+        "tier low",
+    ),
     ("describe bake", "bake"),
     ("describe serve --gin_file=quickstart.gin", "train"),
     ("describe --gin_file=quickstart.gin", "train"),
@@ -146,7 +159,6 @@ MISTAKES = [
     ("convert gs://bucket/a.gguf made", "is in object storage"),
     ("study", "NAME|lcrl"),
     ("study poems --output_dir=out", "lcrl"),
-    ("study lcrl_data --no_cold_start --output_dir=out", "--no_cold_start"),
     ("study lcrl_data --only=rag --output_dir=out", "--only=rag"),
     ("study lcrl_training_languages --only=direct --output_dir=out", "--only=direct"),
     ("study lcrl_curves --only=sft --output_dir=out", "--only=sft"),

@@ -155,9 +155,6 @@ def test_options_choose_what_is_run():
     assert before.gin_files == trained.gin_files == ("mine.gin", "model/lora.gin")
     assert bound(trained)["STEPS"] == 3
     assert bound(trained)["SEED"] == 4
-    alone = points_of("translate_r1", *words, "--no_cold_start")
-    assert [point.command for point in alone] == [("evaluate",), ("train",)]
-    assert all("policy.folder" not in bound(point) for point in alone)
     [platform] = points_of("lcrl_curves", "--only=lcrl", "--seeds=0", "--gin_file=platform/h200.gin")
     assert platform.gin_files == ("platform/h200.gin", "lcrl/atlas_study.gin")
 
