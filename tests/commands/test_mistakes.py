@@ -2,6 +2,7 @@
 
 import errno
 import inspect
+import json
 import os
 import re
 from unittest import mock
@@ -17,11 +18,18 @@ from lcrag.errors import UserError
 QUICKSTART = "--gin_file=quickstart.gin --gin.COLLECTIONS=@NoCollections()"
 OUTPUT = "--output_dir=out"
 ROW = '{"id": "1", "language": "en", "question": "Why?", "answers": ["So."]}\n'
+SEVERAL = "".join(
+    json.dumps({"id": str(number), "language": code, "question": f"Question {number}?", "answers": ["a", "b"]}) + "\n"
+    for number in range(4)
+    for code in ("en", "fi")
+)
 FILES = {
     "broken_module.py": "def (\n",
     "module.gin": "import broken_module\n",
     "broken.jsonl": ROW + '{"id": "2",\n',
     "good.jsonl": ROW,
+    "several.jsonl": SEVERAL,
+    "ninth.jsonl": SEVERAL + '{"id": "8"}\n',
     "line.gin": "STEPS = 1\ntrain.steps = = 2\n",
     "unquoted.gin": "include 'quickstart.gin'\n\nSEED = 1\nMethod.name = (1,\n    hello)\nSTEPS = 3\n",
     "includes.gin": "SEED = 2\ninclude 'unquoted.gin'\n",
@@ -31,6 +39,11 @@ FILES = {
     "marked.gin": "include 'mark.gin'\n",
 }
 QUESTIONS = "--gin.Evaluation.questions=@jsonl_questions()"
+OWN = (
+    "train --gin_file=lcrl/atlas.gin --gin_file=data/jsonl.gin --gin.train.questions_per_step=2"
+    " --gin.train/jsonl_questions.files=('several.jsonl',) --gin.held_out/jsonl_questions.files=('good.jsonl',)"
+    f" {OUTPUT}"
+)
 TRANSLATIONS = (
     "curate translations --gin_file=translate_r1/pipeline.gin --gin.source/jsonl_questions.files=['good.jsonl']"
     f" --gin.translator/EndpointModel.model='m' --gin.judge/EndpointModel.model='m' {OUTPUT}"
@@ -117,6 +130,11 @@ MISTAKES = [
         " --gin.tier_places.quotas={'high':2}",
         "tier low",
     ),
+    (f"{OWN} --gin.held_out/jsonl_questions.files=('several.jsonl',)", "8 of 8 held-out questions are also trained on"),
+    (f"{OWN} --gin.Sampler.context=20", "holds 20"),
+    (f"{OWN} --gin.Runner.temperature=0.0", "learning needs a positive one"),
+    (f"{OWN} --gin.train.staleness=1", "only a correction makes right"),
+    (f"{OWN} --gin.train/jsonl_questions.files=('ninth.jsonl',)", "line 9"),
     ("describe bake", "bake"),
     ("describe serve --gin_file=quickstart.gin", "train"),
     ("describe --gin_file=quickstart.gin", "train"),
