@@ -139,16 +139,12 @@ def parameter_table() -> list[tuple[str, str]]:
         parameters = [each for each in inspect.signature(value).parameters.values() if each.kind not in kinds]
         given = CALLER_GIVES.get(parameters[0].name, set()) if parameters else set()
         bound = [each for each in parameters if each.name not in given]
-        rows += [(f"{name}.{each.name}{_default(each)}", place) for each in bound] or [(name, place)]
+        for each in bound:
+            default = textwrap.shorten(getattr(each.default, "__name__", repr(each.default)), 50, placeholder=" ...")
+            shown = each.default is not each.empty and default != "<factory>"  # which a class makes
+            rows.append((f"{name}.{each.name}{f' = {default}' if shown else ''}", place))
+        rows += [] if bound else [(name, place)]
     return rows
-
-
-def _default(parameter: inspect.Parameter) -> str:
-    """ " = VALUE", shortened; nothing without a default, or where a class makes it."""
-    value = parameter.default
-    if value is parameter.empty or repr(value) == "<factory>":
-        return ""
-    return f" = {textwrap.shorten(getattr(value, '__name__', repr(value)), 50, placeholder=' ...')}"
 
 
 def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be_used: Sequence[str] = ()) -> None:
@@ -257,7 +253,11 @@ def as_sentence(place: str) -> Iterator[None]:
             parameters = inspect.signature(gin.get_configurable(unknown["of"])).parameters
             hint = closest(unknown["name"], parameters) or f"; `lcrag list --parameters {unknown['of']}` shows them"
             what = f"{unknown['of']} has no parameter {unknown['name']}{hint}"
-        elif isinstance(error, SyntaxError) and _begins_with_mark(error.filename):
+        elif (
+            isinstance(error, SyntaxError)
+            and Path(error.filename or "").is_file()
+            and (Path(error.filename or "").read_bytes().startswith(codecs.BOM_UTF8))
+        ):
             what = f"{error.filename} begins with a byte order mark, which gin does not read: save it without one"
         elif isinstance(error, SyntaxError) and str(error.filename).endswith(".py"):  # a module that a file imports
             where, what = f"{error.filename}:{error.lineno}", f"Python does not read this line: {error.msg}"
@@ -274,10 +274,6 @@ def as_sentence(place: str) -> Iterator[None]:
         raise UserError(f"{where}: {one_line(what)}") from error
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _begins_with_mark(name: str | None) -> bool:
-    return name is not None and Path(name).is_file() and Path(name).read_bytes().startswith(codecs.BOM_UTF8)
 
 
 @contextlib.contextmanager

@@ -450,11 +450,11 @@ KINDS: Mapping[str, Callable[..., None]] = {
 
 
 @gin.configurable
-def curate(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, kind: str | None = None) -> None:
-    """Makes the kind of training data that `words` or, without any, `kind` names; the same call continues it."""
-    named = [*words, *([kind] if kind and not words else [])]
-    if len(named) != 1 or named[0] not in KINDS:
-        given = " ".join(named) or "nothing"
+def curate(output_dir: pathlib.Path | None, words: Sequence[str] = ()) -> None:
+    """Makes the kind of training data that the word names; the same call continues it."""
+    if len(words) != 1 or words[0] not in KINDS:
+        given = " ".join(words) or "nothing"
         raise UserError(f"lcrag curate was given {given!r}: name one kind of data, {' or '.join(KINDS)}")
-    with output_folder(f"curate {named[0]}", output_dir, MAY_CHANGE[named[0]], configurable=named[0]) as folder:
-        KINDS[named[0]](folder)
+    [kind] = words
+    with output_folder(f"curate {kind}", output_dir, MAY_CHANGE[kind], configurable=kind) as folder:
+        KINDS[kind](folder)

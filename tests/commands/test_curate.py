@@ -19,7 +19,7 @@ import experiment_parts
 import gin
 import jax
 import pytest
-from experiment_parts import ExactCollections, assert_mistake, contents, json_lines, run
+from experiment_parts import ExactCollections, assert_mistake, contents, json_lines
 from support import tiny_config, tiny_tokenizer
 from support.local_server import served, stand_in_chat
 from support.pretended_collections import PretendedCollections
@@ -365,12 +365,6 @@ def test_what_cannot_be_is_refused(call, options, clue, finished, tmp_path):
         call(output, **options)
 
 
-def test_the_kind_may_be_bound(tiny, tmp_path, capsys):
-    bindings = ("curate.kind='selection'", "selection.demonstrated='nowhere'", "COLLECTIONS=@load_collections()")
-    assert run("curate", tiny, *bindings, gin_files=("rag_r1/atlas.gin",), output=tmp_path / "run") == 2
-    assert_mistake(capsys, "nowhere")
-
-
 # --- Translations ---
 
 ROOT = Path(__file__).parents[2]
@@ -580,21 +574,6 @@ def test_an_endpoint_that_goes_down_is_one_line_and_loses_nothing(source, tmp_pa
     rows = json_lines(output / "requests.jsonl")
     assert chat.prompts.total() == len(rows) - 10
     assert translation_results(output)["questions.jsonl"] == translation_results(translated)["questions.jsonl"]
-
-
-@pytest.mark.parametrize(
-    ("bindings", "clue"),
-    [
-        (("translations.attempts=0",), "translations.attempts"),
-        (("translations.translator=None",), "translator/EndpointModel.model has no effect"),
-        (("Thresholds.copy=2.0", "translations.thresholds=@Thresholds()"), "Thresholds.copy"),
-        (("translations.places=@tier_places()", "LANGUAGES=('am',)", "tier_places.quotas={'high': 2}"), "tier low"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(bindings, clue, source, tmp_path, capsys):
-    assert translate(source, tmp_path / "run", NOWHERE, *bindings) == 2
-    assert clue in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
 
 
 def test_constructed_languages_need_no_model(source, tmp_path):
