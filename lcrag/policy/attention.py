@@ -209,8 +209,15 @@ def flash_attention(
     splashed = functools.partial(_splash, interpret=platform != "tpu")
 
     def attend(queries, keys, values, segments, applies=None):
-        if kernel == "cudnn":
-            return _cudnn(queries, keys, values, segments)
+        if kernel == "cudnn":  # takes segments as a 16-bit bias [batch, 1, time, time], and only rows of even length
+            time = queries.shape[1]
+            queries, keys, values = (_padded(each, time % 2) for each in (queries, keys, values))
+            mask = None
+            if segments is not None:
+                segments = _padded(segments, time % 2)
+                mask = segments[:, None, :, None] == segments[:, None, None, :]
+            options: Any = {"mask": mask, "is_causal": True, "implementation": "cudnn"}
+            return jax.nn.dot_product_attention(queries, keys, values, **options)[:, :time]
         if window is None or window.size >= queries.shape[1]:
             return splashed(queries, keys, values, segments)
         kernels = functools.partial(splashed, before=window.size), splashed
@@ -309,18 +316,6 @@ def _products(queries, keys) -> Float[Array, "batch kv_heads group block time"]:
 
 def _scores(queries, keys, visible) -> Float[Array, "batch kv_heads group block time"]:
     return jnp.where(visible, _products(queries, keys) * queries.shape[-1] ** -0.5, -jnp.inf)
-
-
-def _cudnn(queries, keys, values, segments):
-    """Calls cuDNN, which takes segments as a 16-bit bias [batch, 1, time, time] and only rows of even length."""
-    time = queries.shape[1]
-    queries, keys, values = (_padded(each, time % 2) for each in (queries, keys, values))
-    mask = None
-    if segments is not None:
-        segments = _padded(segments, time % 2)
-        mask = segments[:, None, :, None] == segments[:, None, None, :]
-    out = jax.nn.dot_product_attention(queries, keys, values, mask=mask, is_causal=True, implementation="cudnn")
-    return out[:, :time]
 
 
 def _splash(queries, keys, values, segments, interpret: bool, before: int | None = None):
