@@ -157,8 +157,9 @@ class KeyValueCache(flax.struct.PyTreeNode):
             keys=self.keys.at[keys_at].set(keys, mode="drop", unique_indices=True),
             values=self.values.at[at].set(values, mode="drop", unique_indices=True),
         )
-        held = (each if layer is None else each[layer] for each in (cache.keys, cache.values))
-        return _attend_places(queries, positions, *held, window, self.wraps, self.transposed), cache
+        held_keys, held_values = (each if layer is None else each[layer] for each in (cache.keys, cache.values))
+        out = _attend_places(queries, positions, held_keys, held_values, window, self.wraps, self.transposed)
+        return out, cache
 
 
 class RowsCache(flax.struct.PyTreeNode):

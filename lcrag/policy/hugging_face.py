@@ -669,14 +669,14 @@ def save_hugging_face(
             write_manifest(staging, sorted(staging.rglob("*")))
             # The earlier model goes; of the staged files, those that readers open first come last.
             for stale in (MANIFEST, SINGLE_FILE, INDEX_FILE, "model-*-of-*.safetensors"):
-                for path in folder.glob(stale):
-                    path.unlink(missing_ok=True)
+                for earlier in folder.glob(stale):
+                    earlier.unlink(missing_ok=True)
             shutil.rmtree(folder / NAMED_TEMPLATES, ignore_errors=True)
-            staged = (path for path in staging.rglob("*") if path.is_file())
-            for path in sorted(staged, key=lambda path: path.name in (SINGLE_FILE, INDEX_FILE)):
-                target = folder / path.relative_to(staging)
+            staged = (each for each in staging.rglob("*") if each.is_file())
+            for source in sorted(staged, key=lambda each: each.name in (SINGLE_FILE, INDEX_FILE)):
+                target = folder / source.relative_to(staging)
                 target.parent.mkdir(exist_ok=True)
-                os.replace(path, target)
+                os.replace(source, target)
     finally:
         if writes:
             shutil.rmtree(staging, ignore_errors=True)
