@@ -6,6 +6,7 @@ mesh, not of the host, so a CPU host can compile for an accelerator that it lack
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import flax.struct
@@ -84,6 +85,38 @@ Queries: TypeAlias = Float[Array, "slots time heads width"]
 Keys: TypeAlias = Float[Array, "slots time kv_heads width"]
 
 
+def _attend_places(
+    queries: Queries,
+    positions: Positions,
+    keys: Float[Array, "slots kv_heads _ _"],
+    values: Float[Array, "slots kv_heads places width"],
+    window: Window | None,
+    wraps: bool,
+    transposed: bool = False,
+) -> Queries:
+    """Attends to the places of a cache, in which the positions before the queries' are stored; see `KeyValueCache`.
+
+    The queries of a key-value head are one matrix: with queries before heads, CPUs copy every product to transpose it.
+    """
+    (slots, time, heads, width), (_, kv_heads, places, _) = queries.shape, values.shape
+    # heads before time, so that a mesh that splits the heads of a group splits these rows
+    grouped = queries.reshape(slots, time, kv_heads, -1, width).transpose(0, 2, 3, 1, 4)
+    rows = grouped.reshape(slots, kv_heads, -1, width)
+    product = "skrd,skdp->skrp" if transposed else "skrd,skpd->skrp"
+    scores = jnp.einsum(product, rows, keys, preferred_element_type=jnp.float32) * width**-0.5
+    own, place = positions[..., None], jnp.arange(places)
+    if wraps:  # a place holds the latest position that falls on it
+        assert window is not None
+        ages = own % places - place
+        visible = jnp.where(ages < 0, ages + places, ages) <= jnp.minimum(own, window.size - 1)
+    else:
+        visible = place <= own if window is None else (place <= own) & ~window.hides(own, place)
+    visible = jnp.tile(visible, (1, heads // kv_heads, 1))[:, None]
+    weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
+    out = jnp.einsum("skrp,skpd->skrd", weights, values).reshape(grouped.shape)
+    return out.transpose(0, 3, 1, 2, 4).reshape(queries.shape)
+
+
 class KeyValueCache(flax.struct.PyTreeNode):
     """Keys and values of every slot and layer, or of one layer, for compilers that copy a layer out of a stack.
 
@@ -114,35 +147,71 @@ class KeyValueCache(flax.struct.PyTreeNode):
 
         Positions beyond the cache are dropped. `layer` is None if the cache is of one layer.
         """
-        (slots, time, heads, width), (kv_heads, places) = queries.shape, self.values.shape[-3:-1]
-        slot, stored = jnp.arange(slots)[:, None], positions % places if self.wraps else positions
-        at: tuple[Any, ...] = (slot, slice(None), stored)
-        if layer is not None:
-            at = layer, slot[..., None], jnp.arange(kv_heads), stored[..., None]
-        keys_at = (slot, slice(None), slice(None), stored) if self.transposed else at
+        places, slots = self.values.shape[-2], jnp.arange(len(keys))[:, None]
+        stored = positions % places if self.wraps else positions
+        at: tuple[Any, ...] = (slots[..., None], jnp.arange(keys.shape[2]), stored[..., None])
+        keys_at = at = at if layer is None else (layer, *at)
+        if self.transposed:
+            keys_at, at = (slots, slice(None), slice(None), stored), (slots, slice(None), stored)
         cache = self.replace(
             keys=self.keys.at[keys_at].set(keys, mode="drop", unique_indices=True),
             values=self.values.at[at].set(values, mode="drop", unique_indices=True),
         )
-        keys, values = (each if layer is None else each[layer] for each in (cache.keys, cache.values))
+        held_keys, held_values = (each if layer is None else each[layer] for each in (cache.keys, cache.values))
+        out = _attend_places(queries, positions, held_keys, held_values, window, self.wraps, self.transposed)
+        return out, cache
 
-        # The queries of a key-value head are one matrix: with queries before heads, CPUs copy every product to
-        # transpose it. Heads come before time, so that a mesh that splits the heads of a group splits these rows.
-        grouped = queries.reshape(slots, time, kv_heads, -1, width).transpose(0, 2, 3, 1, 4)
-        rows = grouped.reshape(slots, kv_heads, -1, width)
-        product = "skrd,skdp->skrp" if self.transposed else "skrd,skpd->skrp"
-        scores = jnp.einsum(product, rows, keys, preferred_element_type=jnp.float32) * width**-0.5
-        own, place = positions[..., None], jnp.arange(places)
-        if self.wraps:  # a place holds the latest position that falls on it
-            assert window is not None
-            ages = own % places - place
-            visible = jnp.where(ages < 0, ages + places, ages) <= jnp.minimum(own, window.size - 1)
-        else:
-            visible = place <= own if window is None else (place <= own) & ~window.hides(own, place)
-        visible = jnp.tile(visible, (1, heads // kv_heads, 1))[:, None]
-        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
-        out = jnp.einsum("skrp,skpd->skrd", weights, values).reshape(grouped.shape)
-        return out.transpose(0, 3, 1, 2, 4).reshape(queries.shape), cache
+
+class RowsCache(flax.struct.PyTreeNode):
+    """One layer's cache of all slots while tokens are appended to some, for layers that are apart.
+
+    The windows of these slots are copied after the new positions were stored, so that the copy follows the layers
+    before, and each layer's is made in the memory of the one before: copies of all layers' windows before the first
+    layer would need as much memory as the caches of these slots.
+    """
+
+    keys: Float[Array, "slots kv_heads places width"]
+    values: Float[Array, "slots kv_heads places width"]
+    rows: Int[Array, "shares rows"]  # the slots, counted from the first of their share; others are padding
+    window: int = flax.struct.field(pytree_node=False)  # places to attend to
+    wraps: bool = flax.struct.field(pytree_node=False, default=False)  # see `KeyValueCache`
+
+    def attend(
+        self,
+        layer: None,
+        positions: Positions,
+        queries: Queries,
+        keys: Keys,
+        values: Keys,
+        window: Window | None = None,
+    ) -> tuple[Queries, "RowsCache"]:
+        """Stores the slots' new keys and values, and attends from each query to the positions up to its own."""
+        places = self.keys.shape[-2]
+        stored = positions % places if self.wraps else positions
+
+        def put(x: Float[Array, "slots kv_heads places width"], new: Keys):
+            def of_share(mine, rows, stored, new):
+                return mine.at[rows[:, None], :, stored].set(new, mode="drop", unique_indices=True)
+
+            parts = (each.reshape(*self.rows.shape, *each.shape[1:]) for each in (stored, new))
+            return by_share(of_share, x, self.rows, *parts).reshape(x.shape)
+
+        def taken(x: Float[Array, "slots kv_heads places width"]):
+            def of_share(mine, rows):
+                return mine.at[rows, :, : self.window].get(mode="clip")  # padding reads some slot, without a check
+
+            return by_share(of_share, x, self.rows).reshape(len(positions), x.shape[1], -1, x.shape[3])
+
+        cache = self.replace(keys=put(self.keys, keys), values=put(self.values, values))
+        held_keys, held_values = taken(cache.keys), taken(cache.values)
+        # A window that is shorter than the cache holds all of the slots' positions: none has wrapped around.
+        wraps = self.wraps and self.window >= places
+        return _attend_places(queries, positions, held_keys, held_values, window, wraps), cache
+
+
+def by_share(function: Callable[..., Array], x: Array, rows: Int[Array, "shares rows"], *others: Array) -> Array:
+    """Applies a function to equal consecutive shares of the slots of `x`, and to their entries of all others."""
+    return jax.vmap(function)(x.reshape(rows.shape[0], -1, *x.shape[1:]), rows, *others)
 
 
 def empty_cache(
@@ -209,8 +278,15 @@ def flash_attention(
     splashed = functools.partial(_splash, interpret=platform != "tpu")
 
     def attend(queries, keys, values, segments, applies=None):
-        if kernel == "cudnn":
-            return _cudnn(queries, keys, values, segments)
+        if kernel == "cudnn":  # takes segments as a 16-bit bias [batch, 1, time, time], and only rows of even length
+            time = queries.shape[1]
+            queries, keys, values = (_padded(each, time % 2) for each in (queries, keys, values))
+            mask = None
+            if segments is not None:
+                segments = _padded(segments, time % 2)
+                mask = segments[:, None, :, None] == segments[:, None, None, :]
+            options: Any = {"mask": mask, "is_causal": True, "implementation": "cudnn"}
+            return jax.nn.dot_product_attention(queries, keys, values, **options)[:, :time]
         if window is None or window.size >= queries.shape[1]:
             return splashed(queries, keys, values, segments)
         kernels = functools.partial(splashed, before=window.size), splashed
@@ -309,18 +385,6 @@ def _products(queries, keys) -> Float[Array, "batch kv_heads group block time"]:
 
 def _scores(queries, keys, visible) -> Float[Array, "batch kv_heads group block time"]:
     return jnp.where(visible, _products(queries, keys) * queries.shape[-1] ** -0.5, -jnp.inf)
-
-
-def _cudnn(queries, keys, values, segments):
-    """Calls cuDNN, which takes segments as a 16-bit bias [batch, 1, time, time] and only rows of even length."""
-    time = queries.shape[1]
-    queries, keys, values = (_padded(each, time % 2) for each in (queries, keys, values))
-    mask = None
-    if segments is not None:
-        segments = _padded(segments, time % 2)
-        mask = segments[:, None, :, None] == segments[:, None, None, :]
-    out = jax.nn.dot_product_attention(queries, keys, values, mask=mask, is_causal=True, implementation="cudnn")
-    return out[:, :time]
 
 
 def _splash(queries, keys, values, segments, interpret: bool, before: int | None = None):

@@ -26,6 +26,7 @@ from lcrag.policy.attention import (
     SAVED_NAME,
     ChunkCache,
     KeyValueCache,
+    RowsCache,
     Window,
     attention_kernel,
     flash_attention,
@@ -112,7 +113,7 @@ class Attention(nn.Module):
     mesh: Mesh | None = None
 
     @nn.compact
-    def __call__(self, x, cache: WholeCache | None, layer, is_local, places: Places):
+    def __call__(self, x, cache: WholeCache | RowsCache | None, layer, is_local, places: Places):
         config, (batch, time) = self.config, x.shape[:2]
         kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.values.shape[-3]
 
@@ -230,7 +231,7 @@ def _embedded(config: DecoderConfig, embedding: Array, tokens: Int[Array, "batch
     return hidden * jnp.asarray(config.width**0.5, config.dtype) if config.gemma else hidden
 
 
-AnyCache = TypeVar("AnyCache", bound=KeyValueCache | ChunkCache | tuple[KeyValueCache, ...])
+AnyCache = TypeVar("AnyCache", bound=KeyValueCache | ChunkCache | tuple[KeyValueCache | RowsCache, ...])
 TRACING = threading.RLock()  # Flax modifies a class while it derives another, and lanes trace at the same time
 
 

@@ -667,7 +667,16 @@ def save_hugging_face(
             save_tokenizer(staging)
             TensorFolder(staging).check(shapes)
             write_manifest(staging, sorted(staging.rglob("*")))
-            _publish(staging, folder)
+            # The earlier model goes; of the staged files, those that readers open first come last.
+            for stale in (MANIFEST, SINGLE_FILE, INDEX_FILE, "model-*-of-*.safetensors"):
+                for earlier in folder.glob(stale):
+                    earlier.unlink(missing_ok=True)
+            shutil.rmtree(folder / NAMED_TEMPLATES, ignore_errors=True)
+            staged = (each for each in staging.rglob("*") if each.is_file())
+            for source in sorted(staged, key=lambda each: each.name in (SINGLE_FILE, INDEX_FILE)):
+                target = folder / source.relative_to(staging)
+                target.parent.mkdir(exist_ok=True)
+                os.replace(source, target)
     finally:
         if writes:
             shutil.rmtree(staging, ignore_errors=True)
@@ -706,20 +715,3 @@ def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtyp
     write_json(staging / "config.json", config_to_hugging_face(config, dtype.name, original) | eos)
     if generation | eos:
         write_json(staging / "generation_config.json", generation | eos)
-
-
-def _publish(staging: pathlib.Path, folder: pathlib.Path) -> None:
-    """Moves the staged files into place; the file that readers open first comes last."""
-    for stale in (
-        folder / MANIFEST,
-        folder / SINGLE_FILE,
-        folder / INDEX_FILE,
-        *folder.glob("model-*-of-*.safetensors"),
-    ):
-        stale.unlink(missing_ok=True)
-    shutil.rmtree(folder / NAMED_TEMPLATES, ignore_errors=True)  # of the model replaced
-    staged = (path for path in staging.rglob("*") if path.is_file())
-    for path in sorted(staged, key=lambda path: path.name in (SINGLE_FILE, INDEX_FILE)):
-        target = folder / path.relative_to(staging)
-        target.parent.mkdir(exist_ok=True)
-        os.replace(path, target)

@@ -37,7 +37,7 @@ from lcrag.policy import (
     replicated,
     unembed,
 )
-from lcrag.policy.attention import ChunkCache, has_chunk_kernel
+from lcrag.policy.attention import ChunkCache, RowsCache, by_share, has_chunk_kernel
 from lcrag.sampling.choice import FOUND, sample_token, streams, uniforms
 
 # --- The form of parameters and cache ---
@@ -250,16 +250,21 @@ def append(
     last = jnp.take_along_axis(tokens, counts[..., None] - 1, axis=2).reshape(-1)
 
     first, chunk = present - ~complete, fed.shape[1]
-    positions, held = first[:, None] + jnp.arange(chunk), windows_of(slots.cache, rows, window)
-    if mesh is not None and isinstance(held, KeyValueCache) and has_chunk_kernel(config, mesh, chunk, window):
-        assert isinstance(slots.cache, KeyValueCache)
+    positions = first[:, None] + jnp.arange(chunk)
+    if not isinstance(slots.cache, KeyValueCache):
+        parts = tuple(RowsCache(each.keys, each.values, rows, window, each.wraps) for each in slots.cache)
+        _, parts = forward(config, params, fed, positions, parts)
+        cache: Cache = tuple(KeyValueCache(each.keys, each.values, each.wraps) for each in parts)
+    elif mesh is not None and has_chunk_kernel(config, mesh, chunk, window):
+        held = windows_of(slots.cache, rows, window)
+        assert isinstance(held, KeyValueCache)
         empty = jnp.zeros((*held.keys.shape[:3], chunk, held.keys.shape[4]), held.keys.dtype)
         _, grown = forward(config, params, fed, positions, ChunkCache(held.keys, held.values, empty, empty, mesh))
         starts, _ = starts_within(window, first, chunk, wraps=False)
         columns = zip((slots.cache.keys, slots.cache.values), grown.columns(first, starts), strict=True)
-        cache: Cache = KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
+        cache = KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
     else:
-        _, seen = forward(config, params, fed, positions, held)
+        _, seen = forward(config, params, fed, positions, windows_of(slots.cache, rows, window))
         cache = with_new_columns(slots.cache, seen, rows, first, chunk)
     return slots._replace(
         cache=cache,
@@ -459,11 +464,6 @@ def compiled_functions(form: SamplerForm, slots: int, context: int, block: int) 
 
 
 # --- Parts of the caches ---
-
-
-def by_share(function: Callable[..., Array], x: Array, rows: Int[Array, "shares rows"], *others: Array) -> Array:
-    """Applies a function to equal consecutive shares of the slots of `x`, and to their entries of all others."""
-    return jax.vmap(function)(x.reshape(rows.shape[0], -1, *x.shape[1:]), rows, *others)
 
 
 def per_slot(x: Shaped[Array, "slots *rest"], rows: Int[Array, "shares rows"]) -> Shaped[Array, "chosen *rest"]:

@@ -43,6 +43,21 @@ def byte_fallback(normalizer=None, pre_tokenizer=None) -> Tokenizer:
     return _finished(backend)
 
 
+def llama_2() -> Tokenizer:
+    """Llama 2, first conversion: a normaliser prepends a space."""
+    return byte_fallback(normalizers.Sequence([normalizers.Prepend(_SPACE), MARKS_SPACES]))
+
+
+def metaspace() -> Tokenizer:
+    """Llama 2 and Mistral, present conversion: the pre-tokeniser prepends a space."""
+    return byte_fallback(None, pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="first", split=False))
+
+
+def gemma() -> Tokenizer:
+    """Gemma: marks spaces and prepends none."""
+    return byte_fallback(MARKS_SPACES)
+
+
 def unigram() -> Tokenizer:
     """T5 and XLM-R: Unigram over normalised words, whose pieces include the special tokens."""
     backend = tokenizers.Tokenizer(models.Unigram())
@@ -71,14 +86,9 @@ def word_piece() -> Tokenizer:
 
 LOSSLESS: dict[str, Callable[[], Tokenizer]] = {
     "byte-level": tiny_tokenizer,
-    # The first conversion: a normaliser prepends a space. In the present one, also Mistral's, the pre-tokeniser does.
-    "Llama 2": functools.cache(
-        lambda: byte_fallback(normalizers.Sequence([normalizers.Prepend(_SPACE), MARKS_SPACES]))
-    ),
-    "Metaspace": functools.cache(
-        lambda: byte_fallback(None, pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="first", split=False))
-    ),
-    "Gemma": functools.cache(lambda: byte_fallback(MARKS_SPACES)),  # prepends none
+    "Llama 2": functools.cache(llama_2),
+    "Metaspace": functools.cache(metaspace),
+    "Gemma": functools.cache(gemma),
 }
 LOSSY: dict[str, Callable[[], Tokenizer]] = {
     "Unigram": functools.cache(unigram),
