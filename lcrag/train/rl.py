@@ -6,8 +6,8 @@ reward relative to its group (`lcrag.train.method`), or comes from a critic; and
 policy-gradient loss (`lcrag.learning`). Everything a run uses is an argument of `train`, bound in gin/wiring.gin.
 
 An episode is an `EpisodeRecord`, the tokens and texts that the runner leaves; an `Episode`, which adds its rewards and
-advantage; a `Trajectory`, what learning reads of it; and a part of a `Batch`, arrays of few shapes. Rewards read columns
-of many records, `lcrag.rewards.Episodes`.
+advantage; a `Trajectory`, what learning reads of it; and a part of a `Batch`, arrays of few shapes. Rewards read the
+columns of many records, `lcrag.rewards.Episodes`.
 """
 
 import contextlib
