@@ -28,7 +28,7 @@ else:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trajectory:
-    """The data of one episode for learning."""
+    """What learning reads of one episode, or of one demonstration."""
 
     tokens: Int[np.ndarray, " n"]  # the whole context
     by_policy: Bool[np.ndarray, " n"]  # the tokens to learn from: sampled or, in SFT, targets; never the first

@@ -4,6 +4,10 @@ A step draws questions, each in all its languages. The policy answers them in ep
 its method's program allows (`lcrag.train.rollout`); a reward scores the episodes; the advantage of an episode is its
 reward relative to its group (`lcrag.train.method`), or comes from a critic; and the policy is updated with the clipped
 policy-gradient loss (`lcrag.learning`). Everything a run uses is an argument of `train`, bound in gin/wiring.gin.
+
+An episode is an `EpisodeRecord`, the tokens and texts that the runner leaves; an `Episode`, which adds its rewards and
+advantage; a `Trajectory`, what learning reads of it; and a part of a `Batch`, arrays of few shapes. Rewards read the
+columns of many records, `lcrag.rewards.Episodes`.
 """
 
 import contextlib

@@ -180,7 +180,16 @@ def step_metrics(
     metrics: dict[str, Any] = episode_metrics(episodes, languages, min_std=method.min_std)
     if max_rollouts > 1:
         metrics |= dynamic_sampling_metrics(episodes, len(rollouts))
-    metrics |= rollout_metrics(rollouts) | {"seconds/update": update_seconds} | memory_metrics()
+    total = {name: sum(taken[name] for taken in rollouts) for name in rollouts[0]}
+    metrics |= {name: seconds for name, seconds in total.items() if name.startswith("seconds/")}
+    metrics |= {
+        "tokens_per_second/sampled": total["sampled_tokens"] / total["seconds/rollout"],
+        "slots/occupancy": total["sampled_tokens"] / max(1, total["slot_steps"]),
+        "append/filled": total["appended_tokens"] / max(1, total["append_positions"]),
+        "compiled_shapes": rollouts[-1]["compiled_shapes"],
+        "seconds/update": update_seconds,
+        **memory_metrics(),
+    }
     flops = rollout_flops(policy.config, (episode.record for episode in episodes))
     metrics |= rate_metrics("rollout", policy, flops, metrics["seconds/rollout"])
     metrics |= rate_metrics("update", policy, learning_flops(policy.config, trajectories, passes), update_seconds)
@@ -311,17 +320,6 @@ def repetition(records: Sequence[EpisodeRecord], size: int = REPEATED_TOKENS) ->
             if written.any():
                 shares[place] = 1.0 - len(np.unique(windows[written], axis=0)) / written.sum()
     return shares
-
-
-def rollout_metrics(rollouts: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Returns the times and rates of a step, from what each of its rollouts took; see `Rollouts.join`."""
-    total = {name: sum(taken[name] for taken in rollouts) for name in rollouts[0]}
-    return {name: taken for name, taken in total.items() if name.startswith("seconds/")} | {
-        "tokens_per_second/sampled": total["sampled_tokens"] / total["seconds/rollout"],
-        "slots/occupancy": total["sampled_tokens"] / max(1, total["slot_steps"]),
-        "append/filled": total["appended_tokens"] / max(1, total["append_positions"]),
-        "compiled_shapes": rollouts[-1]["compiled_shapes"],
-    }
 
 
 def rollout_flops(config: DecoderConfig, records: Iterable[EpisodeRecord]) -> float:
