@@ -140,7 +140,9 @@ def _write_report(path: pathlib.Path, title: str, report: Mapping[str, Any]) -> 
     table = rich_table.Table("", rich_table.Column("number", justify="right"), title=title)
     for name, value in report.items():
         for part, count in value.items() if isinstance(value, Mapping) else [("", value)]:
-            table.add_row(f"{name} {part}".replace("_", " "), "" if count is None else f"{count:,}")
+            if count or not part:  # what did not happen is in the file only
+                text = "" if count is None else f"{count:,.2f}" if isinstance(count, float) else f"{count:,}"
+                table.add_row(f"{name} {part}".replace("_", " "), text)
     make_console().print(table)
 
 
