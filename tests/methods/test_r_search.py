@@ -198,11 +198,11 @@ def test_the_terms_and_their_sum():
 
 
 def test_without_evidence_neither_it_nor_its_form_is_rewarded():
-    batch = episodes(("Lima", FORMED), ("Lima", FORMED | {"valid_searches": 0}), (None, FORMED | {"evidence": None}))
+    batch = episodes(("Lima", FORMED), ("Lima", FORMED | {"valid_searches": 0}), (None, FORMED | {"well_formed_answer": False}))
     rewards = r_search_reward(None, gamma_answer=0.3)(batch)
     assert list(rewards) == ["total", "token_f1", "format"]
-    assert rewards["format"].tolist() == [0.3] * 3
-    assert rewards["total"].tolist() == pytest.approx([1.3, 1.3, 0.3])
+    assert rewards["format"].tolist() == [0.3, 0.3, 0]
+    assert rewards["total"].tolist() == pytest.approx([1.3, 1.3, 0])
     with pytest.raises(UserError, match="@r_search"):
         r_search_reward(None)(episodes(("Lima", {})))
 
