@@ -255,8 +255,8 @@ def as_sentence(place: str) -> Iterator[None]:
             what = f"{unknown['of']} has no parameter {unknown['name']}{hint}"
         elif (
             isinstance(error, SyntaxError)
-            and Path(error.filename or "").is_file()
-            and (Path(error.filename or "").read_bytes().startswith(codecs.BOM_UTF8))
+            and (file := Path(error.filename or "")).is_file()
+            and file.read_bytes().startswith(codecs.BOM_UTF8)
         ):
             what = f"{error.filename} begins with a byte order mark, which gin does not read: save it without one"
         elif isinstance(error, SyntaxError) and str(error.filename).endswith(".py"):  # a module that a file imports

@@ -90,7 +90,7 @@ def zero_or_more(number: float) -> bool:
     return number >= 0
 
 
-def above_zero(number: float) -> bool:
+def finite_and_above_zero(number: float) -> bool:
     return 0 < number < math.inf
 
 
@@ -100,7 +100,7 @@ def from_zero_to_one(number: float) -> bool:
 
 Count: TypeAlias = Annotated[int, Is[one_or_more]]
 NotNegative: TypeAlias = Annotated[float, Is[zero_or_more]]
-Positive: TypeAlias = Annotated[float, Is[above_zero]]
+Positive: TypeAlias = Annotated[float, Is[finite_and_above_zero]]
 Share: TypeAlias = Annotated[float, Is[from_zero_to_one]]
 
 
@@ -112,7 +112,7 @@ def _wrong(name: str, why: str) -> str:
         return f"{name} is {found['value']}: it must be {found['choices']}"
     given, *types = why.split("\n* ")
     if types:  # "str 'x':\n* Not None.\n* Not instance of int."
-        others = " or ".join(re.sub(r"^(Not |!= )?(instance of )?|\.$", "", each) for each in types)
+        others = " or ".join(dict.fromkeys(re.sub(r"^(Not |!= )?(instance of )?|\.$", "", each) for each in types))
         why = f"{given.rstrip(':')} not {others}"
     return f"{name} has a wrong type: {why}"
 
@@ -209,7 +209,8 @@ def check_type(name: str, value: object, hint: Any) -> None:
     try:
         die_if_unbearable(value, hint, conf=_TYPES)
     except WrongValue as error:
-        raise UserError(one_line(_wrong(name, str(error).partition(", as ")[2]))) from error
+        why = re.split(r"violates type hint .*?, as ", str(error), maxsplit=1, flags=re.DOTALL)[-1]
+        raise UserError(one_line(_wrong(name, why))) from error
 
 
 def excerpt(text: object) -> str:

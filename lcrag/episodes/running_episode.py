@@ -118,7 +118,7 @@ class SlotOwner:
     unsent: list[int]  # tokens at its end that are not in the slot yet
 
     def take_unsent(self) -> list[int]:
-        """Returns the tokens with which the slot is up to date, once."""
+        """Returns the unsent tokens, once; the caller appends them to the slot."""
         taken, self.unsent, self.dropped = self.unsent, [], False
         return taken
 

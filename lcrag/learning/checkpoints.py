@@ -4,7 +4,7 @@ Orbax restores flipped bits silently. Every checkpoint therefore has a manifest 
 compared before it is restored. A damaged checkpoint is renamed, and the next older intact one is restored instead.
 
 Orbax also finishes without an error where it has not found its own files. The first checkpoint that a process saves is
-therefore looked at before training goes on.
+therefore looked at, for the file that Orbax writes last, before training goes on.
 """
 
 import contextlib

@@ -336,13 +336,11 @@ class PolicyGradient:
     ratio: Literal["token", "sequence"] = "token"  # PPO, GRPO; "sequence": GSPO
     kl_coefficient: NotNegative = 0.0  # weight of the KL to the reference, the policy that the run started from
     kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    entropy_coefficient: NotNegative = (
-        0.0  # weight of a bonus for the entropy, aggregated like the loss (0.001 in verl)
-    )
+    # Weight of a bonus for the entropy, aggregated like the loss (0.001 in verl).
+    entropy_coefficient: NotNegative = 0.0
     constant_length: Count | None = None  # with "constant", the loss is divided by sequences x this number of tokens
-    importance_cap: Positive | None = (
-        None  # largest importance weight; None: a token's ratio is policy / sampling policy
-    )
+    # The largest importance weight; None: a token's ratio is policy / sampling policy.
+    importance_cap: Positive | None = None
 
     def __post_init__(self):
         if self.aggregation == "constant" and self.constant_length is None:

@@ -102,11 +102,10 @@ class CompilationWatch:
 
     def current(self) -> str:
         """Names the longest running compilation, if it has taken a second."""
-        program, began = min(self._running.values(), key=lambda each: each[1], default=("", math.inf))
-        seconds = time.monotonic() - began
-        return (
-            f"compiling {program} for {hours_and_minutes(seconds)}" if seconds >= SECONDS_UNTIL_COMPILING_SHOWS else ""
-        )
+        running = list(self._running.values())  # a copy: other threads begin and end compilations
+        program, began = min(running, key=lambda each: each[1], default=("", math.inf))
+        taken = time.monotonic() - began
+        return f"compiling {program} for {hours_and_minutes(taken)}" if taken >= SECONDS_UNTIL_COMPILING_SHOWS else ""
 
     def _record(self, event: str, seconds: float, **about: Any) -> None:
         thread = threading.get_ident()
@@ -149,7 +148,9 @@ class Activity(logging.Handler):
             self._shown = False
 
     def _show(self) -> None:
-        text, now = (self.compilations and self.compilations.current()) or self._text, time.monotonic()
+        text, now = self._text, time.monotonic()
+        if self.compilations is not None:
+            text = self.compilations.current() or text
         if _displays:
             self.clear()
             self._printed = now

@@ -462,6 +462,7 @@ class _PlainValues(config_parser.ParserDelegate):
 
 _REFERRED = re.compile(r"[@%](?:\w+/)*(\w+)")
 _REFERENCE = re.compile(r"@([\w/.]+)")
+_TEXT = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")  # of a Python literal: "@" names nothing there
 
 
 def parse_statements(config: str, place: str = "config.gin") -> dict[str, Any]:
@@ -580,7 +581,8 @@ def check_named(*functions: str) -> dict[str, list[tuple[str, Any]]]:
     ) != unread:
         for _, name, parameter, value in (each for each in unread if each not in left):
             named[name].append((parameter, value))
-            for scope, other, _ in (_split(f"{reference}.") for reference in _REFERENCE.findall(repr(value))):
+            references = _REFERENCE.findall(_TEXT.sub("", repr(value)))
+            for scope, other, _ in (_split(f"{reference}.") for reference in references):
                 scopes |= set(scope.split("/"))
                 named.setdefault(other, [])
                 called_in.setdefault(other, set()).add(scope)

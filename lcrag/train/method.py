@@ -262,7 +262,7 @@ class Method:
         """
         alone = self.coupling == "independent" or self.advantage_group == "prompt"
         groups = [record.question.coupling + (f"/{record.question.language}" if alone else "") for record in records]
-        values, turns = reward_values(self.reward, records, numbered(groups), step)
+        values, turns = reward_values(self.reward, records, numbered(groups), step, by_turn=True)
         return [
             Episode(
                 record=record,
@@ -283,14 +283,19 @@ class Method:
 
 
 def reward_values(
-    reward: Reward, records: Sequence[EpisodeRecord], ids: Int[np.ndarray, "episodes"], step: int = 0
+    reward: Reward,
+    records: Sequence[EpisodeRecord],
+    ids: Int[np.ndarray, "episodes"],
+    step: int = 0,
+    *,
+    by_turn: bool = False,
 ) -> tuple[dict[str, Float[np.ndarray, "episodes"]], list[Mapping[int, float]] | None]:
-    """Returns every term of a reward by its name, "total" included, and the rewards of single turns if it has them.
+    """Returns every term of a reward by its name, "total" included, and `by_turn` the rewards of single turns, if any.
 
     The reward is called without the failed episodes (`EpisodeRecord.failure`), whose values are NaN, and may return NaN
     for others that it cannot score. Several processes that run the same episodes must score them equally.
     """
-    of_turns = reward.turn_rewards if isinstance(reward, TermSum) else None
+    of_turns = reward.turn_rewards if by_turn and isinstance(reward, TermSum) else None
     turns: list[Mapping[int, float]] | None = None if of_turns is None else [{} for _ in records]
     places = [place for place, record in enumerate(records) if record.failure is None]
     if not places:
@@ -324,10 +329,9 @@ def reward_values(
     values = {name: np.full(len(records), np.nan) for name in scored}
     for name, term in scored.items():
         values[name][places] = term
-    if of_turns is not None and turns is not None:
-        for number, (place, earned) in enumerate(
-            zip(places, called("of single turns", of_turns, rewarded), strict=True)
-        ):
-            checked_values("of single turns", [sum(earned.values())], rewarded.at([number]))
-            turns[place] = earned
+    if turns is None or of_turns is None:
+        return values, None
+    for number, (place, earned) in enumerate(zip(places, called("of single turns", of_turns, rewarded), strict=True)):
+        checked_values("of single turns", [sum(earned.values())], rewarded.at([number]))
+        turns[place] = earned
     return values, turns

@@ -93,7 +93,8 @@ def train(
     updates_per_rollout: Count = 1,  # mini-batches of a rollout, one update each
     passes_per_rollout: Count = 1,
     max_rollouts: Count = 1,  # of a step; above 1, groups with equal rewards are replaced (DAPO's dynamic sampling)
-    # 1: a step is sampled while the update before it runs; needs `objective.importance_cap`.
+    # 0: sampling and learning in turn; 1: a step is sampled while the update before it runs, which needs
+    # `objective.importance_cap`.
     staleness: Literal[0, 1] = 0,
     max_consecutive_skips: Count = 5,  # non-finite updates in a row after which the run stops
     checkpoint_every: Count = 50,  # the last step is always saved

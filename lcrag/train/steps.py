@@ -227,7 +227,7 @@ def episode_metrics(
     names = dict.fromkeys(name for record in records for name in record.counts)
     groups = grouped(episodes)
     totals = [values_of([episode for episode in group if episode.scored]) for group in groups]
-    low = [np.ptp(group) > 0 and np.std(group, ddof=1) < min_std if len(group) else False for group in totals]
+    low = [len(group) > 1 and np.ptp(group) > 0 and np.std(group, ddof=1) < min_std for group in totals]
     # Whether the collection of a question's language holds what it needs, where the questions say.
     searches: dict[str, list[int]] = collections.defaultdict(list)
     for record in records:

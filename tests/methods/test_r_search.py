@@ -198,7 +198,8 @@ def test_the_terms_and_their_sum():
 
 
 def test_without_evidence_neither_it_nor_its_form_is_rewarded():
-    batch = episodes(("Lima", FORMED), ("Lima", FORMED | {"valid_searches": 0}), (None, FORMED | {"well_formed_answer": False}))
+    formless = FORMED | {"well_formed_answer": False}
+    batch = episodes(("Lima", FORMED), ("Lima", FORMED | {"valid_searches": 0}), (None, formless))
     rewards = r_search_reward(None, gamma_answer=0.3)(batch)
     assert list(rewards) == ["total", "token_f1", "format"]
     assert rewards["format"].tolist() == [0.3, 0.3, 0]

@@ -153,6 +153,21 @@ def test_lanes_that_do_not_fit_are_refused(count, settings, clue):
         make_rollouts(count, 4, **settings)
 
 
+def test_a_rollout_takes_as_long_as_its_slowest_lane_and_counts_all():
+    rollouts = object.__new__(Rollouts)
+    rollouts.lane_count = 2
+    lanes = []
+    for number, seconds in enumerate((3.0, 1.0)):
+        episode = Episode(record=record_of(question(number), episode=1 - number), group="", rewards={})
+        taken = {"seconds/rollout": seconds, "seconds/rewards": 0.5 * number, "sampled_tokens": 10 + number}
+        lanes.append(([episode], taken | {"compiled_shapes": 4 + number}))
+    episodes, taken = rollouts.join(lanes)
+    assert [episode.record.episode for episode in episodes] == [0, 1]
+    assert taken == {"seconds/rollout": 3.0, "seconds/rewards": 0.0, "sampled_tokens": 21, "compiled_shapes": 5}
+    with pytest.raises(OSError, match="lane"):
+        rollouts.join(OSError("a lane failed"))
+
+
 class Pretended(Rollouts):
     """Rollouts of groups of two scored episodes and one without a score; only some groups have rewards that differ."""
 
