@@ -52,14 +52,17 @@ PAPERS: dict[str, list[dict[str, Any]]] = json_format.loads(
 # What a paper's table says of a value that the paper does not state, or whose formula its available text lacks. A row's
 # "code" is what the authors' public code has; "ours" is what our file binds instead of it or of the paper's value.
 SILENT = ("not stated", "in a formula")
-FIELDS = (
-    *("command", "method", "program", "evaluated_program", "opening", "prompts_per_step", "samples"),
-    *("episodes_per_step", "couplings", "prompts_per_coupling", "sampling", "evaluation", "budgets"),
-    *("evaluated_budgets", "rewards", "rows", "objective", "advantages", "steps", "updates_per_step"),
-    *("episodes_per_update", "optimizer", "critic", "collections", "encoder", "models", "policy", "mesh", "memory"),
-    *("step_seconds",),
-    *("data", "differences", "lacking"),
-)
+FIELDS = """
+    command method program evaluated_program opening prompts_per_step samples episodes_per_step couplings
+    prompts_per_coupling sampling evaluation budgets evaluated_budgets rewards rows objective advantages steps
+    updates_per_step episodes_per_update optimizer critic collections encoder models policy mesh memory step_seconds
+    data differences lacking
+""".split()
+LABELS = {
+    "memory": "memory of a device, by formula",
+    "step_seconds": "seconds of a step, at least",
+    "lacking": "missing to start",
+}
 MAX_OPENING_LINES, MAX_WIDTH = 4, 88
 EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
 LOOK_AHEAD = 20  # requests of a program before it opens its dialogue
@@ -350,7 +353,11 @@ def tables(about: Mapping[str, Any]) -> Iterator[Table]:
         unknown = [key for key in ("searches", "longest_tokens", "fits_context") if short.get(key, "") is None]
         fields[name] = short | dict.fromkeys(unknown, "not known")
     yield table(
-        [(name.replace("_", " "), shown(value)) for name, value in fields.items() if value not in (None, "", [], {})],
+        [
+            (LABELS.get(name, name.replace("_", " ")), shown(value))
+            for name, value in fields.items()
+            if value not in (None, "", [], {})
+        ],
         *("", ""),
     )
     if about["differences"]:

@@ -33,6 +33,7 @@ from lcrag.policy import (
 )
 from lcrag.policy.config import MESH_AXES
 from lcrag.retrieval.collections import META, read_meta
+from lcrag.retrieval.encoder import MODULES_FILE
 from lcrag.runs import mark_used
 from lcrag.runs.folder import forget_used
 from lcrag.sampling import SlotSampler
@@ -42,6 +43,9 @@ from lcrag.train.rollout import Lanes, check_questions
 from lcrag.train.steps import check_rewarded, check_rows
 
 MODELS = ("LocalModel", "QuestionEncoder", "EndpointCompleter", "EndpointTranslator", "RemoteTranslator")
+# Sets with all versions of a question, in all of `languages`, and those that ask a question in one language.
+PARALLEL = ("atlas_questions", "atlas_comparisons", "atlas_conjunctions", "mkqa_questions", "xquad_questions")
+ALONE = ("xor_tydi_questions",)
 evaluated = ConfigurableReference.__deepcopy__  # gin's: what a reference of a binding stands for
 
 
@@ -87,11 +91,12 @@ class Parts:
         """Returns the arguments with which gin would call a command or class, those with a default included."""
         mark_used(selector)
         # gin evaluates references while it copies bindings, and has no hook for it.
+        before = ConfigurableReference.__deepcopy__
         ConfigurableReference.__deepcopy__ = lambda reference, memo: self._built(reference)
         try:
             return arguments_of(selector) | gin.get_bindings(selector)
         finally:
-            ConfigurableReference.__deepcopy__ = evaluated
+            ConfigurableReference.__deepcopy__ = before
 
     def _built(self, reference: ConfigurableReference) -> Any:
         """Returns what gin makes of a reference, or what stands for a large or remote part."""
@@ -116,6 +121,9 @@ class Parts:
 
         # --- What it lacks, and the languages of collections.
         what = "policy" if kind == "policy" else f"model for {name}" if kind in MODELS else "encoder"
+        encoder = (
+            what == "encoder" or kind == "QuestionEncoder"
+        )  # which may be tables of vectors, without a config.json
         model = settings.get("encoder" if what == "encoder" else "folder", "")
         where = next(filter(None, map(settings.get, ("url", "urls", "folder", "engine"))), None)
         absent, passages = "", dict[str, int]()
@@ -128,7 +136,7 @@ class Parts:
                 absent = f"there are no collections in {where}: build them with `lcrag index`"
         elif what == "encoder" and model is None:
             absent = f"{name}.encoder is not set: name the folder of an encoder"
-        elif model and not is_model(model):
+        elif model and not (is_model(model) or (encoder and (resolved_folder(model) / MODULES_FILE).is_file())):
             absent = f"there is no {what} in {model}: models are not downloaded"
         if absent:
             self.lacking[absent] = None
@@ -269,18 +277,21 @@ def training_step(parts: Parts, given: Mapping[str, Any]) -> dict[str, Any]:
     method, couplings, prompts = given["method"], given["questions_per_step"], given["prompts_per_step"]
     by_group, size = given["critic"] is None, None  # prompts of a coupled question
     absent = [name for name, source in parts.sources.items() if source.absent]
-    if (given["questions"] or not absent) and not any(name.startswith("train/") for name in absent):
+    trained = [name for name in absent if name.startswith("train/")]
+    if not trained and (given["questions"] or not absent):
         questions = share_of(given["questions"], given["question_share"], seed=given["seed"])
         method, table, couplings = method.of_step(questions, couplings, prompts, group_baseline=by_group)
         groups_of_step(table, seed=given["seed"], step=0, couplings=couplings * given["max_rollouts"])  # enough for it
         check_rewarded(method.reward, questions)
         size = sum(map(len, table)) / len(table)
     else:
-        if method.coupling == "independent":
-            size, couplings = 1, couplings or prompts
-        if by_group:
-            couplings, prompts = (count and method.with_advantage_group(count)[1] for count in (couplings, prompts))
-            method = method.with_advantage_group(1)[0]
+        if method.coupling == "independent" or (len(trained) == 1 and trained[0].endswith(ALONE)):
+            size = 1
+        elif method.coupling == "parallel" and len(trained) == 1 and trained[0].endswith(PARALLEL):
+            size = len(parts.sources[trained[0]].settings["languages"])
+        couplings = couplings or (size and prompts and max(1, round(prompts / size)))
+        if by_group and couplings:
+            method, couplings = method.with_advantage_group(couplings)
     prompts = round(couplings * size) if couplings and size else prompts
     about = {"couplings": couplings, "prompts_per_coupling": size, "prompts_per_step": prompts}
     return about | {"samples": method.samples, "episodes_per_step": prompts and prompts * method.samples}

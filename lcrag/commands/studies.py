@@ -353,6 +353,13 @@ def _with_tuples(given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
 
 
+def _read_rows(given: Mapping[str, Any]) -> dict[str, Variant]:
+    """Returns the rows of a group of `studies.toml`."""
+    every = tuple(given.get("every", ()))
+    rows = {name: _with_tuples(row) for name, row in given.items() if name != "every"}
+    return {name: Variant(**row | {"bindings": every + row.get("bindings", ())}) for name, row in rows.items()}
+
+
 def _read_study(given: dict[str, Any]) -> Study:
     """Returns a study of `studies.toml`; `rows` and `usual` name groups of rows, or `usual` single rows."""
     variants = {name: row for group in given.pop("rows") for name, row in ROWS[group].items()}
@@ -369,13 +376,7 @@ def _read_study(given: dict[str, Any]) -> Study:
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("studies.toml").read_text(encoding="utf-8"))
-ROWS: dict[str, dict[str, Variant]] = {}
-for _group, _rows in _TABLES["rows"].items():
-    _every = tuple(_rows.pop("every", ()))
-    _given = {name: _with_tuples(row) for name, row in _rows.items()}
-    ROWS[_group] = {
-        name: Variant(**row | {"bindings": _every + row.get("bindings", ())}) for name, row in _given.items()
-    }
+ROWS = {group: _read_rows(rows) for group, rows in _TABLES["rows"].items()}
 ABLATIONS, MORE_ABLATIONS = ROWS["ablations"], ROWS["more_ablations"]
 STUDIES = {name: _read_study(given) for name, given in _TABLES["studies"].items()}
 LCRL_STUDIES = {name: known for name, known in STUDIES.items() if name.startswith("lcrl_")}

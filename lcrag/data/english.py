@@ -294,7 +294,9 @@ class QuestionSet:
                 continue
             if raw is None:
                 continue
-            asked = dataclasses.replace(raw.question, id=raw.question.id or str(place), dataset=self.name)
+            asked = dataclasses.replace(
+                raw.question, id=raw.question.id or str(place).rpartition(" ")[2], dataset=self.name
+            )
             if asked.id in found:
                 bad_rows.add(path, place, "id", f"{asked.id} is already used by an earlier row")
                 continue

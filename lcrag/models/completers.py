@@ -23,7 +23,7 @@ from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
 from lcrag.retries import Patience, ServiceRefusal, ServiceUnavailable, TemporaryFailure
 from lcrag.retrieval import Encoder
-from lcrag.retrieval.encoder import encoder_folder, named_encoder
+from lcrag.retrieval.encoder import check_encoder, named_encoder
 from lcrag.retrieval.remote import HttpService
 from lcrag.sampling import Sampler, SamplingParameters, SlotSampler, continue_contexts
 from lcrag.sampling.choice import text_until_stop
@@ -171,8 +171,8 @@ class QuestionEncoder:
         self._folder = folder
 
     def check(self) -> None:
-        """Raises a UserError if there is no encoder in the folder; called before sampling."""
-        encoder_folder(self._folder, "QuestionEncoder.folder")
+        """Raises a UserError if the folder holds no encoder of a supported kind; called before sampling."""
+        check_encoder(self._folder, "QuestionEncoder.folder")
 
     @functools.cached_property
     def _encoder(self) -> Encoder:

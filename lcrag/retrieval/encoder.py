@@ -609,6 +609,7 @@ def initialise_encoder(
 # --- Folders: Hugging Face checkpoints, laid out as `sentence-transformers` expects them ---
 
 MODULES_FILE = "modules.json"
+MODULES = ("Transformer", "Pooling", "StaticEmbedding", "Dense", "Normalize")
 POOLING_FILE = "1_Pooling/config.json"
 BODY_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
@@ -817,6 +818,8 @@ def _read_modules(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is not a readable list of modules: {error}") from error
     kinds = [kind for kind, _ in modules]
+    if unknown := [kind for kind in kinds if kind not in MODULES]:
+        raise UserError(f"{path} lists a module {unknown[0]}, which is not supported: choose another encoder")
     if not re.fullmatch("((Transformer )?(Pooling )?|StaticEmbedding )(Dense )*(Normalize )?", " ".join([*kinds, ""])):
         raise UserError(
             f"{path} lists {', '.join(kinds)} in this order, which is not supported: choose another encoder"
@@ -827,6 +830,15 @@ def _read_modules(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
             raise UserError(f"{path} names {place}, which is outside of it: fetch the encoder again")
         folders.setdefault(kind, []).append(folder / place)
     return folders
+
+
+def check_encoder(folder: str | None, binding: str) -> None:
+    """Raises a UserError if a folder holds no encoder of a supported kind; reads no weights."""
+    path = encoder_folder(folder, binding)
+    modules = _read_modules(path)
+    if "StaticEmbedding" not in modules:
+        [body] = modules.get("Transformer") or [path]
+        read_encoder_config(body / "config.json")
 
 
 # With gin's bindings; `load_encoder` itself also reads encoders whose settings must be those that were stored.

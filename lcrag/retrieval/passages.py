@@ -41,9 +41,9 @@ def title_and_text(contents: str) -> tuple[str, str]:
     head, newline, text = contents.partition("\n")
     if not newline:
         return "", contents
-    head = head.strip()
-    quoted = len(head) > 1 and head.startswith('"') and head.endswith('"')
-    return head[1:-1] if quoted else head, text
+    bare = head.strip()
+    quoted = len(bare) > 1 and bare.startswith('"') and bare.endswith('"')
+    return bare[1:-1] if quoted else head, text
 
 
 @runtime_checkable

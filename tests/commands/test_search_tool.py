@@ -300,6 +300,19 @@ def test_an_agent_finds_and_calls_it_over_http(url, era):
     assert all(part in refusal.content[0].text for part, refusal in zip(parts, refused, strict=True))
 
 
+def test_calls_of_one_agent_share_a_run():
+    service = ToolService(tool := scripted_tool(), window_seconds=0.2)
+
+    async def agent():
+        async with mcp.Client(make_mcp_server(service)) as client:
+            asked = ({"question": f"q{number}?"} for number in range(4))
+            return await asyncio.gather(*(client.call_tool("search", each) for each in asked))
+
+    results = asyncio.run(agent())
+    assert [result.structured_content["answer"] for result in results] == [f"q{number}!" for number in range(4)]
+    assert tool.runner.runs == [4]
+
+
 def test_what_is_no_call_is_refused(url):
     path = f"{url}/mcp"
     assert httpx2.get(path, headers=MCP).status_code == 405, "no stream that a stopping server would wait for"

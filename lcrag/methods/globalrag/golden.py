@@ -69,13 +69,8 @@ GIVEN_UP = "unknown"  # sub-answer of a teacher that gives up
 NO_PLAN = "no_plan"
 UNRESOLVED = "an unresolved sub-question"
 BAD_PLANS = {fault: f"a bad plan: {fault.replace('_', ' ')}" for fault in (NO_PLAN, *FAULTS, DISORDERED)}
-FILTERS = (
-    playing.CONTEXT_FULL,
-    *BAD_PLANS.values(),
-    UNRESOLVED,
-    playing.NO_ANSWER,
-    playing.WRONG,
-)  # in the order of the checks
+# In the order of the checks.
+FILTERS = (playing.CONTEXT_FULL, *BAD_PLANS.values(), UNRESOLVED, playing.NO_ANSWER, playing.WRONG)
 
 _STYLES = {"full": "rag_r1", "atlas": "atlas"}  # of passages; the atlas's teacher needs no instructions
 
