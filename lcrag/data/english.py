@@ -294,9 +294,8 @@ class QuestionSet:
                 continue
             if raw is None:
                 continue
-            asked = dataclasses.replace(
-                raw.question, id=raw.question.id or str(place).rpartition(" ")[2], dataset=self.name
-            )
+            number = str(place).rpartition(" ")[2]  # in a list, "Data 3"
+            asked = dataclasses.replace(raw.question, id=raw.question.id or number, dataset=self.name)
             if asked.id in found:
                 bad_rows.add(path, place, "id", f"{asked.id} is already used by an earlier row")
                 continue

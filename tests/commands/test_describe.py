@@ -134,6 +134,9 @@ def test_a_step_of_the_paper_has_512_prompts_however_many_languages_a_question_h
     ):
         found = of_paper("LcRL", *gin_files, bindings=bindings)
         assert (found["prompts_per_step"], found["samples"]) == (prompts, 3)
+    monkeypatch.delenv("LCRAG_DATA", raising=False)
+    for name, prompts in (("smollm2", 6), ("gemma_xquad", 12)):  # two questions in three languages, and in six
+        assert described("train", f"lcrl/{name}.gin")["prompts_per_step"] == prompts
 
 
 def test_an_evaluations_own_settings_are_its_budgets():

@@ -31,6 +31,7 @@ from lcrag.commands.serve import (
     add_mcp_route,
     add_tool_route,
     add_translate_route,
+    make_mcp_server,
     serve,
 )
 from lcrag.episodes import (
