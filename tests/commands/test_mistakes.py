@@ -116,7 +116,7 @@ MISTAKES = [
         "index --output_dir=out --gin.index.encoder='nowhere' --gin.index.sources={'fi':'gone.xml'}",
         "gone.xml|nowhere",
     ),
-    ("serve", "load_collections"),
+    ("serve", "no collection in"),
     ("serve --gin.serve.collections=@NoCollections() --gin.serve.port='x'", "serve.port"),
     (f"curate poems --gin_file=rag_r1/atlas.gin {OUTPUT}", "poems"),
     ("curate demonstrations --gin_file=rag_r1/atlas.gin", "--output_dir"),

@@ -127,7 +127,7 @@ TOMORROW = email.utils.format_datetime(datetime.datetime.now(datetime.UTC) + dat
         (503, {}, {"detail": "busy"}, UserError, "after 4 attempts (status 503: busy)", 4),
         # A wait that no patience outlasts is not begun.
         (503, {"retry-after": "3600"}, b"", ServiceUnavailable, "in 3,600 seconds", 1),
-        (429, {"retry-after": TOMORROW}, {"detail": "quota"}, ServiceUnavailable, "in 86,", 1),
+        (429, {"retry-after": TOMORROW}, {"detail": "quota"}, ServiceUnavailable, "in 8", 1),
         (429, {"retry-after": "soon"}, {"detail": "quota"}, ServiceUnavailable, "status 429: quota): it is busy", 4),
         (None, {}, b"", UserError, "after 4 attempts (RemoteProtocolError", 4),
         (500, {}, b"Internal Server Error", ServiceRefusal, "failed 3 times: status 500: Internal", 3),
