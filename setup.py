@@ -63,8 +63,6 @@ EXTRAS = {
     "gcs": [*STORAGE],
     # Beam keeps protobuf at version 6; newer sentencepiece, which seqio brings, demands version 7 without saying so.
     "beam": ["apache-beam>=2.77,<3", "sentencepiece<0.2.3"],
-    # The client of endpoints that translate.
-    "endpoint": ["openai>=3,<4"],
     # The client of a distributed vector engine: lcrag.retrieval.qdrant.
     "qdrant": ["qdrant-client>=1,<2"],
     # The SDK of the protocol by which agents call the tool.
@@ -79,7 +77,6 @@ EXTRAS = {
         "mcp>=2,<3",
         "mypy",
         "networkx>=3,<4",
-        "openai>=3,<4",
         "pytest",
         "pytest-xdist",
         "pytrec-eval-terrier",

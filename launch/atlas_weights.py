@@ -27,25 +27,28 @@ from typing import Any, TypeAlias
 import jax
 import numpy as np
 import tokenizers
+from contrastive import ContrastiveConfig, Pair, train_encoder
 from jaxtyping import Bool, Float
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 
 from lcrag.atlas.facts import UNREAD, Fact, query_text, section_of, sentence_text, subject_of
 from lcrag.atlas.oracle import RandomSearcher, read_texts
 from lcrag.atlas.world import (
+    DATED_SHARE,
+    PRESENT_YEARS,
+    STALE_YEARS,
+    STATED_SHARE,
     Chain,
     Entry,
-    FactSampler,
     World,
     atlas_collections,
     atlas_world,
     mentioned_entities,
-    render_passage,
 )
 from lcrag.config import configure
-from lcrag.curation.rows import demonstrate, remembered
+from lcrag.curation.rows import RowContext, demonstrate
 from lcrag.data.questions import LCRL_LANGUAGES
-from lcrag.episodes import RETHINK, EpisodeRecord
+from lcrag.episodes import RETHINK, Chat, EpisodeRecord, Search
 from lcrag.episodes.tags import Invalid, parse_action
 from lcrag.learning import Layout, Supervised, Trajectory, adamw, initial_state, make_update, pack
 from lcrag.learning.checkpoints import Checkpoints
@@ -63,17 +66,14 @@ from lcrag.policy import (
 )
 from lcrag.retrieval import (
     BertConfig,
-    ContrastiveConfig,
     Encoder,
     EncoderSettings,
-    Pair,
     initialise_encoder,
     load_encoder,
     save_encoder,
-    train_encoder,
 )
 from lcrag.retrieval.collections import exact_search
-from lcrag.retrieval.passages import passage_text
+from lcrag.retrieval.passages import Passage, passage_text
 from lcrag.runs.display import progress_display
 
 # --- The tokenizer ---
@@ -379,21 +379,18 @@ def build(
         _, pretrained = load_hugging_face(folders["pretrained"])
         questions = world.questions("train")
         queries = [question.extra["query"] for question in questions]
-        demonstrated = functools.partial(
-            demonstrate,
-            world=world,
-            questions=questions,
+        row_context = RowContext(
+            tokenizer=tokenizer,
+            chat=Chat(),
+            longest_tokens=513,  # one for an end of sequence
             program=lambda question: hierarchical_search(question, collections.languages),
             search=remembered(collections.search, queries, collections.languages, PASSAGES),
-            tokenizer=tokenizer,
-            oracle=RandomSearcher(budget=BUDGET, slips=SLIP_SHARE, max_notes=MAX_NOTES),
-            seed=seed,
-            only_correct=False,
         )
+        oracle = RandomSearcher(budget=BUDGET, slips=SLIP_SHARE, max_notes=MAX_NOTES)
         for name, steps in (("cold_start", curriculum.short_steps), ("long_sft", curriculum.long_steps)):
             learned = (  # malformed actions carry no loss
                 Trajectory(record.tokens, record.by_policy & ~slips_in(record), record.log_probabilities)
-                for record in demonstrated()
+                for record in demonstrate(row_context, questions, oracle, world=world, seed=seed, only_correct=False)
             )
             copy = jax.tree.map(lambda leaf: leaf + 0, pretrained)  # `fit` donates them
             params = stage(name, copy, learned, steps, learning_rate=curriculum.searching_learning_rate)
@@ -488,6 +485,62 @@ def copying_rows(vocabulary_size: int, rows_per_step: int, seed: int) -> Iterato
         row += 1
 
 
+def render_passage(passage: Passage) -> str:
+    """Returns title and text in one line, as in the atlas's observations (which add a leading space)."""
+    return f"{passage.title}: {passage.text}"
+
+
+class FactSampler:
+    """Samples training facts of a world, and passages about them, for demonstrations."""
+
+    def __init__(self, world: World):
+        self._world = world
+        self._facts = world.training_facts
+        self._by_section: dict[str, list[Fact]] = collections.defaultdict(list)
+        self._by_relation: dict[str, list[Fact]] = collections.defaultdict(list)
+        self._by_subject: dict[str, list[Fact]] = collections.defaultdict(list)
+        for fact in self._facts:
+            self._by_relation[fact.relation].append(fact)
+            self._by_subject[fact.subject].append(fact)
+            self._by_section[section_of(fact)].append(fact)
+
+    def any(self, generator: np.random.Generator) -> Fact:
+        return _one_of(generator, self._facts)
+
+    def passage(
+        self, generator: np.random.Generator, fact: Fact, language: str, *, hidden: Fact | None = None
+    ) -> Passage:
+        """Returns a passage that states a fact and usually the other training facts of its section, some of them dated.
+
+        It never states the fact `hidden`.
+        """
+        section = section_of(fact)
+        told = [fact if other.id == fact.id else other for other in self._by_section[section]]
+        told = [other for other in told if hidden is None or other.id != hidden.id]
+        kept = [other for other in told if other is fact or generator.random() < STATED_SHARE]
+        years = [int(generator.integers(STALE_YEARS[0], PRESENT_YEARS[1])) for _ in kept]
+        dated = generator.random(len(kept)) < DATED_SHARE
+        statements = [
+            (other, Entry(other.value, year if has_year else None))
+            for other, year, has_year in zip(kept, years, dated, strict=True)
+        ]
+        return self._world.written_passage(f"{language}/{section}", language, statements)
+
+    def of_section(self, generator: np.random.Generator, fact: Fact) -> Fact:
+        """Returns a fact of the same section, possibly the same."""
+        return _one_of(generator, self._by_section[section_of(fact)])
+
+    def related(self, generator: np.random.Generator, fact: Fact) -> Fact:
+        """Returns another fact of the same subject or relation as a plausible wrong search result."""
+        pool = (self._by_subject[fact.subject], self._by_relation[fact.relation])[int(generator.random() < 0.6)]
+        others = [other for other in pool if other.id != fact.id]
+        return _one_of(generator, others or self._facts)
+
+
+def _one_of(generator: np.random.Generator, facts: Sequence[Fact]) -> Fact:
+    return facts[int(generator.integers(len(facts)))]
+
+
 def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Trajectory]:
     """Yields rows of passages, a question, its keywords and the answering sentence in its language, without end.
 
@@ -496,7 +549,7 @@ def reading_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
     generator = np.random.default_rng(seed)
     facts = FactSampler(world)
     while True:
-        fact = facts.often_counterfactual(generator, facts.any(generator))
+        fact = world.often_counterfactual(generator, facts.any(generator))
         language = str(generator.choice(LCRL_LANGUAGES))
         shown = str(generator.choice(LCRL_LANGUAGES)) if generator.random() < FOREIGN_SHARE else language
         lines = [facts.passage(generator, fact, shown)]
@@ -522,7 +575,7 @@ def judging_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traj
     generator = np.random.default_rng(seed)
     facts = FactSampler(world)
     while True:
-        fact = facts.often_counterfactual(generator, facts.any(generator))
+        fact = world.often_counterfactual(generator, facts.any(generator))
         language = str(generator.choice(LCRL_LANGUAGES))
         one = generator.random() < NATIVE_SHARE
         others = [code for code in LCRL_LANGUAGES if code != language]
@@ -544,7 +597,7 @@ def noting_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traje
     generator = np.random.default_rng(seed)
     facts, searcher = FactSampler(world), RandomSearcher(budget=2)
     while True:
-        fact = facts.often_counterfactual(generator, facts.any(generator))
+        fact = world.often_counterfactual(generator, facts.any(generator))
         language = str(generator.choice(LCRL_LANGUAGES))
         question = world.question(Chain((fact,)), language)
         parts, told, context = [f"{question.text}\n"], [fact], ""
@@ -580,7 +633,7 @@ def translating_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[
     while True:
         parts = [""]
         for _ in range(TRANSLATED_VALUES):
-            fact = facts.often_counterfactual(generator, facts.any(generator))
+            fact = world.often_counterfactual(generator, facts.any(generator))
             language, other = map(str, generator.permutation(LCRL_LANGUAGES)[:2])
             parts[-1] += f"{world.question(Chain((fact,)), language).text}\n {_sentence(world, fact, other)}\n"
             parts += [f" {world.values(fact, language)[0]}\n", ""]
@@ -616,6 +669,20 @@ def echo_rows(world: World, tokenizer: Tokenizer, seed: int) -> Iterator[Traject
             given += f" {text}\n{tag}\n"
             wanted += f"{tag} {text}</{tag[1:]}"
         yield _text_row(tokenizer, given, wanted)
+
+
+def remembered(search: Search, queries: Sequence[str], languages: Sequence[str], passages: int) -> Search:
+    """Returns a search that looks up `queries`, all searched beforehand in one batch."""
+    pairs = [(query, language) for query in dict.fromkeys(queries) for language in languages]
+    found = dict(zip(pairs, search([q for q, _ in pairs], [code for _, code in pairs], passages), strict=True))
+
+    def look_up(queries: list[str], languages: list[str], k: int):
+        asked = list(zip(queries, languages, strict=True))
+        if k != passages or any(pair not in found for pair in asked):
+            return search(queries, languages, k)
+        return [found[pair] for pair in asked]
+
+    return look_up
 
 
 def mixed(rows: Iterator[Trajectory], others: Iterator[Trajectory], share: float, seed: int) -> Iterator[Trajectory]:

@@ -19,14 +19,15 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import gin
 
-from lcrag.errors import TRAIL, AbsentError, UserError, check_type, closest, one_line
+from lcrag.errors import TRAIL, AbsentError, UserError, check_arguments, closest, one_line
 from lcrag.runs.folder import Macro, expect_used, parse_statements
 
 PACKAGE = Path(__file__).resolve().parent
+DEFAULTS = "defaults.gin"  # among the configurations that come with lcrag; see there
 NO_VALUE = re.compile(
     r"(?P<function>\w+)(\.__init__)?\(\) missing \d+ required [a-z-]+ arguments?: (?P<parameters>.*)"
     rf"(?s:.*?){TRAIL} '(?P<name>[^']+)' \((?P<called>.*)\)"
@@ -138,20 +139,16 @@ def parameter_table() -> list[tuple[str, str]]:
         parameters = [each for each in inspect.signature(value).parameters.values() if each.kind not in kinds]
         given = CALLER_GIVES.get(parameters[0].name, set()) if parameters else set()
         bound = [each for each in parameters if each.name not in given]
-        rows += [(f"{name}.{each.name}{_default(each)}", place) for each in bound] or [(name, place)]
+        for each in bound:
+            default = textwrap.shorten(getattr(each.default, "__name__", repr(each.default)), 50, placeholder=" ...")
+            shown = each.default is not each.empty and default != "<factory>"  # which a class makes
+            rows.append((f"{name}.{each.name}{f' = {default}' if shown else ''}", place))
+        rows += [] if bound else [(name, place)]
     return rows
 
 
-def _default(parameter: inspect.Parameter) -> str:
-    """ " = VALUE", shortened; nothing without a default, or where a class makes it."""
-    value = parameter.default
-    if value is parameter.empty or repr(value) == "<factory>":
-        return ""
-    return f" = {textwrap.shorten(getattr(value, '__name__', repr(value)), 50, placeholder=' ...')}"
-
-
 def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be_used: Sequence[str] = ()) -> None:
-    """Parses files and bindings, in this order, into gin's configuration, which it replaces.
+    """Parses files and bindings, in this order, after `defaults.gin`, into gin's configuration, which it replaces.
 
     Args:
       gin_files: Values of `--gin_file`.
@@ -160,6 +157,7 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
     """
     register()
     gin.clear_config()
+    gin.parse_config_file(str(packaged_folder() / DEFAULTS))
     parsed = []
     for name in gin_files:
         with as_sentence(f"--gin_file={name}"):
@@ -217,13 +215,8 @@ def check_types(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:
     for name, bound in named.items():
         with contextlib.suppress(ValueError, NameError):  # it is a method of a test, or has types for mypy only
             configured = gin.get_configurable(name)
-            if not getattr(configured, "checks_types", False):
-                continue
-            defined = inspect.unwrap(configured)
-            hints = get_type_hints(defined.__init__ if inspect.isclass(defined) else defined, include_extras=True)
-            for parameter, value in bound:
-                if type(value) in (int, float, bool, str) and parameter in hints:
-                    check_type(f"{name}.{parameter}", value, hints[parameter])
+            if getattr(configured, "checks_types", False):
+                check_arguments(name, configured, bound)
 
 
 @contextlib.contextmanager
@@ -260,7 +253,11 @@ def as_sentence(place: str) -> Iterator[None]:
             parameters = inspect.signature(gin.get_configurable(unknown["of"])).parameters
             hint = closest(unknown["name"], parameters) or f"; `lcrag list --parameters {unknown['of']}` shows them"
             what = f"{unknown['of']} has no parameter {unknown['name']}{hint}"
-        elif isinstance(error, SyntaxError) and _begins_with_mark(error.filename):
+        elif (
+            isinstance(error, SyntaxError)
+            and (file := Path(error.filename or "")).is_file()
+            and file.read_bytes().startswith(codecs.BOM_UTF8)
+        ):
             what = f"{error.filename} begins with a byte order mark, which gin does not read: save it without one"
         elif isinstance(error, SyntaxError) and str(error.filename).endswith(".py"):  # a module that a file imports
             where, what = f"{error.filename}:{error.lineno}", f"Python does not read this line: {error.msg}"
@@ -277,10 +274,6 @@ def as_sentence(place: str) -> Iterator[None]:
         raise UserError(f"{where}: {one_line(what)}") from error
     finally:
         logging.disable(logging.NOTSET)
-
-
-def _begins_with_mark(name: str | None) -> bool:
-    return name is not None and Path(name).is_file() and Path(name).read_bytes().startswith(codecs.BOM_UTF8)
 
 
 @contextlib.contextmanager

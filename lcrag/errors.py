@@ -3,11 +3,13 @@
 import difflib
 import functools
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 from beartype import BeartypeConf, beartype
+from beartype.vale import Is
 
 if TYPE_CHECKING:
     import pydantic
@@ -16,8 +18,14 @@ Option = TypeVar("Option")
 # What beartype says of an argument: `Function lcrag.train.rl.train() parameter steps=...`.
 WRONG_TYPE = re.compile(
     r"(?:Function|Method) [\w.]*?(?P<name>\w+)(?:\.__init__)?\(\) parameter (?P<parameter>\w+)=.* violates type hint"
-    r" .*, as (?P<why>.*)"
+    r" .*?, as (?P<why>.*)",
+    re.DOTALL,
 )
+# What it says of a value that is out of range, or none of a few texts.
+OUT_OF_RANGE = re.compile(
+    r"\w+ (?P<value>[^:]*?)(?: |:.*)violates validator [\w.]*Is\[(?P<range>\w+)\]", re.DOTALL | re.I
+)
+NO_CHOICE = re.compile(r"\w+ (?P<value>'.*?'|\S+) != (?P<choices>[^*]*)\.$")
 CLASS = re.compile(r'<(?:class|protocol ABC) "[\w.]*?(\w+)">')  # as beartype writes it
 TEXTS = re.compile(r"collections\.abc\.(Sequence|Collection)\[str\b")  # a type hint of several texts
 TRAIL = "\n  In call to configurable"  # gin appends the calls that led to an exception
@@ -61,7 +69,52 @@ class AbsentError(UserError):
     """A file or folder that the user must provide is missing, or not configured."""
 
 
-_TYPES = BeartypeConf(is_color=False, is_pep484_tower=True, violation_type=UserError)
+class WrongValue(UserError):
+    """An argument of what is `typed` has a wrong type or is out of range, as beartype says it, in our words."""
+
+    def __str__(self) -> str:
+        return WRONG_TYPE.sub(lambda it: _wrong(f"{it['name']}.{it['parameter']}", it["why"]), super().__str__())
+
+
+_TYPES = BeartypeConf(is_color=False, is_pep484_tower=True, violation_type=WrongValue)
+
+
+# Ranges of numbers, for the type hints of what is `typed`; a mistake is told in the words of their functions' names.
+
+
+def one_or_more(number: float) -> bool:
+    return number >= 1
+
+
+def zero_or_more(number: float) -> bool:
+    return number >= 0
+
+
+def finite_and_above_zero(number: float) -> bool:
+    return 0 < number < math.inf
+
+
+def from_zero_to_one(number: float) -> bool:
+    return 0 <= number <= 1
+
+
+Count: TypeAlias = Annotated[int, Is[one_or_more]]
+NotNegative: TypeAlias = Annotated[float, Is[zero_or_more]]
+Positive: TypeAlias = Annotated[float, Is[finite_and_above_zero]]
+Share: TypeAlias = Annotated[float, Is[from_zero_to_one]]
+
+
+def _wrong(name: str, why: str) -> str:
+    """Returns the sentence for a parameter of a wrong value, from beartype's reason."""
+    if found := OUT_OF_RANGE.match(why):
+        return f"{name} is {found['value']}: it must be {found['range'].replace('_', ' ')}"
+    if found := NO_CHOICE.match(why):
+        return f"{name} is {found['value']}: it must be {found['choices']}"
+    given, *types = why.split("\n* ")
+    if types:  # "str 'x':\n* Not None.\n* Not instance of int."
+        others = " or ".join(dict.fromkeys(re.sub(r"^(Not |!= )?(instance of )?|\.$", "", each) for each in types))
+        why = f"{given.rstrip(':')} not {others}"
+    return f"{name} has a wrong type: {why}"
 
 
 def typed(decorated: Decorated) -> Decorated:
@@ -113,9 +166,8 @@ def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def one_line(message: str) -> str:
-    """Returns a message on one line, without the call trace that gin appends, and with beartype's in our words."""
+    """Returns a message on one line, without the call trace that gin appends."""
     line = " ".join(message.split(TRAIL)[0].split())
-    line = WRONG_TYPE.sub(lambda found: f"{found['name']}.{found['parameter']} has a wrong type: {found['why']}", line)
     return CLASS.sub(r"\1", line).replace("NoneType", "None")
 
 
@@ -136,14 +188,29 @@ def exhausted_memory(error: BaseException | None) -> str:
     return ""
 
 
+def check_arguments(name: str, checked: Callable[..., Any], given: Iterable[tuple[str, Any]]) -> None:
+    """Raises a UserError if a number or text among the arguments of what is `typed` is not of its type.
+
+    Args:
+      name: The name of `checked` in bindings.
+      given: Names and values of arguments.
+    """
+    defined: Any = inspect.unwrap(checked)
+    hints = get_type_hints(defined.__init__ if inspect.isclass(defined) else defined, include_extras=True)
+    for parameter, value in given:
+        if type(value) in (int, float, bool, str) and parameter in hints:
+            check_type(f"{name}.{parameter}", value, hints[parameter])
+
+
 def check_type(name: str, value: object, hint: Any) -> None:
     """Raises a UserError if the value of a parameter is not of its type; see `typed`."""
     from beartype.door import die_if_unbearable  # here, because --help needs none of it
 
     try:
         die_if_unbearable(value, hint, conf=_TYPES)
-    except UserError as error:
-        raise UserError(one_line(f"{name} has a wrong type: {str(error).rpartition(', as ')[2]}")) from error
+    except WrongValue as error:
+        why = re.split(r"violates type hint .*?, as ", str(error), maxsplit=1, flags=re.DOTALL)[-1]
+        raise UserError(one_line(_wrong(name, why))) from error
 
 
 def excerpt(text: object) -> str:

@@ -184,7 +184,8 @@ def _execute(command: Command, arguments: Arguments, activity: Activity | None =
         activity.watch_compilations()
     if command.builds:
         named = check_named(command.function.partition(":")[2], *command.calls, *arguments.words)
-        config.check_types(named)
+        with config.missing_as_sentence():
+            config.check_types(named)
     if command.shared and not processes.has_joined():
         found = processes.find_processes(given)
         if found is not None:

@@ -66,9 +66,8 @@ class Patience:
         usual = tenacity.wait_exponential_jitter(initial=first, max=longest, jitter=first)
 
         def asked(state: tenacity.RetryCallState) -> float:
-            """Returns the seconds that the service asks to wait, by our error or Qdrant's."""
-            error = state.outcome and state.outcome.exception()
-            return getattr(error, "wait_seconds", getattr(error, "retry_after_s", 0.0))
+            """Returns the seconds that the service asks to wait."""
+            return getattr(state.outcome and state.outcome.exception(), "wait_seconds", 0.0)
 
         def stop(state: tenacity.RetryCallState) -> bool:
             broken = getattr(state.outcome and state.outcome.exception(), "broken", False)
@@ -82,6 +81,30 @@ class Patience:
             reraise=True,
         )
         return retrying(once)
+
+    def ask(self, service: str, once: Callable[[], T]) -> T:
+        """Returns `once()`, a request to the service with this name, called again after a `TemporaryFailure`.
+
+        Raises:
+          ServiceRefusal: It failed by an internal error in every attempt.
+          ServiceUnavailable: It was unreachable, or too busy, in every attempt.
+        """
+        attempts = 0
+
+        def counted() -> T:
+            nonlocal attempts
+            attempts += 1
+            return once()
+
+        try:
+            return self.call(counted)
+        except TemporaryFailure as error:
+            if error.broken:
+                raise ServiceRefusal(f"{service} failed {attempts} times: {error}") from error
+            mend = try_later(error.wait_seconds) if error.busy else "start it, or correct its address"
+            raise ServiceUnavailable(
+                f"{service} does not answer after {attempts} attempts ({error}): {mend}"
+            ) from error
 
     def at_the_start(self) -> "Patience":
         """Returns the patience of a client's first request: if it starts before its server, it should fail soon."""

@@ -3,12 +3,12 @@
 import beartype
 import jaxtyping
 
-from lcrag.errors import UserError
+from lcrag.errors import WrongValue
 
 _jaxtyped = jaxtyping.jaxtyped
 
 
-class WrongType(UserError, TypeError):
+class WrongType(WrongValue, TypeError):
     """An argument of a wrong type: a TypeError as to Python itself, and where a person bound it their mistake."""
 
 
@@ -29,6 +29,8 @@ def _affordable(typechecker):
     """
 
     def decorated(subject):
+        if "checks_types" in vars(subject):  # a class that is `typed`, and raises a UserError
+            return subject
         if isinstance(subject, type):
             return _jaxtyped(subject, typechecker=typechecker)
         if "<locals>" in subject.__qualname__:

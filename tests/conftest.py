@@ -1,9 +1,11 @@
 """Every test runs on the CPU, on eight pretended devices, with shapes and types checked, and leaves gin as it was."""
 
+import ctypes
 import gc
 import os
 import signal
 import sys
+import types
 from pathlib import Path
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "lcrag" / "jax"
@@ -21,6 +23,8 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch, the oracle of some tests, would take every core
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# TensorBoard reads its files without TensorFlow if this module is there: 0.5 GB and some seconds less.
+sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")
 if sys.dont_write_bytecode:  # every process of a test would compile the sources again: keep the bytecode elsewhere
     sys.dont_write_bytecode, sys.pycache_prefix = False, str(CACHE.parent / "bytecode")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -32,6 +36,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 import annotation_checks  # noqa: E402
 import gin  # noqa: E402
 import hypothesis  # noqa: E402
+import jax  # noqa: E402
 import pytest  # noqa: E402
 
 annotation_checks.install()
@@ -47,8 +52,8 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """The samplers' long files come first: as the last ones, they would leave the other processes without work."""
-    items.sort(key=lambda item: item.path.parent.name != "sampling")
+    """Folders with long files come first: as the last ones, these would leave the other processes without work."""
+    items.sort(key=lambda item: item.path.parent.name not in ("sampling", "train"))
 
 
 def pytest_collection_finish(session):
@@ -65,6 +70,21 @@ def forgotten_configuration():
     gin.clear_config()
     if used := sys.modules.get("lcrag.runs.folder"):
         used.expect_used(())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """A large process forgets its compiled programs, most of which no other file runs: all together are 3 GB."""
+    resident, goes_on = Path("/proc/self/statm"), nextitem is not None and nextitem.path == item.path
+    if not resident.exists():
+        return
+    if int(resident.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > (2.2e9 if goes_on else 1.5e9):
+        if not goes_on:
+            gc.collect()  # of learners and samplers in cycles
+        jax.clear_caches()
+        if slots := sys.modules.get("lcrag.sampling.slots"):
+            slots.compiled_functions.cache_clear()
+        ctypes.CDLL(None).malloc_trim(0)  # glibc keeps the many small pieces otherwise
 
 
 @pytest.fixture(scope="session")

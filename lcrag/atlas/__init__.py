@@ -9,4 +9,4 @@ tasks. `launch/atlas_weights.py` trains what ships with it.
 """
 
 from lcrag.atlas.facts import COMPOSITIONS, RELATIONS, Fact, Relation
-from lcrag.atlas.world import SPLITS, Chain, World, build_world, render_passage
+from lcrag.atlas.world import SPLITS, Chain, World, build_world

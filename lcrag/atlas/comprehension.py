@@ -20,7 +20,7 @@ from lcrag.atlas.world import World, atlas_world
 from lcrag.data.constructed import CONSTRUCTED, ENGLISH, into_constructed, vocabulary_of
 from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question, known_languages, seeded_order, with_tiers
 from lcrag.episodes import Translated, TranslationFailure
-from lcrag.errors import UserError, typed
+from lcrag.errors import UserError, lookup, typed
 from lcrag.models.translators import LookUpTranslator
 
 DATASET = "atlas_comprehension"
@@ -173,10 +173,9 @@ class ComprehensionTasks:
           limit: Maximum number of questions of each domain, each in all languages.
         """
         codes = known_languages(languages, LANGUAGES)
-        if split not in SPLITS:
-            raise UserError(f"the comprehension questions have no split {split!r}: use one of {', '.join(SPLITS)}")
-        if unknown := [domain for domain in domains if domain not in DOMAINS]:
-            raise UserError(f"the comprehension questions have no domain {unknown[0]!r}: use {' or '.join(DOMAINS)}")
+        lookup(SPLITS, split, "split of the comprehension questions")
+        for domain in domains:
+            lookup(dict.fromkeys(DOMAINS), domain, "domain of the comprehension questions")
         if limit is not None and limit < 1:
             raise UserError(f"a limit of {limit} leaves no questions: give 1 or more, or None for all")
         meanings: list[Meaning] = []

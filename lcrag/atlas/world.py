@@ -192,6 +192,13 @@ class World:
         kind, code = entity
         return names_of(kind)[code][language]
 
+    def often_counterfactual(self, generator: np.random.Generator, fact: Fact) -> Fact:
+        """Returns the fact, with probability `COUNTERFACTUAL_SHARE` with a value that only reading reveals."""
+        if generator.random() >= COUNTERFACTUAL_SHARE:
+            return fact
+        others = [other for other in self.training_facts if other.relation == fact.relation]
+        return dataclasses.replace(fact, value=others[int(generator.integers(len(others)))].value)
+
     def values(self, fact: Fact, language: str) -> tuple[str, ...]:
         """Returns the fact's value as the language's passages write it, then its aliases."""
         return written(RELATIONS[fact.relation].value, fact.value, language)
@@ -236,7 +243,7 @@ class World:
     @functools.cached_property
     def _fingerprint(self) -> str:
         digest = hashlib.sha256()
-        for chain in (*(Chain((fact,)) for fact in self.facts), *self.chains):
+        for chain in self._every_chain:
             for language in LCRL_LANGUAGES:
                 row = vars(self.question(chain, language)) | {"split": self.splits[chain.id]}
                 digest.update(json.dumps(row, sort_keys=True).encode())
@@ -386,68 +393,6 @@ def entity_homes(facts: Sequence[Fact]) -> dict[tuple[str, str], str]:
     return homes
 
 
-def render_passage(passage: Passage) -> str:
-    """Returns title and text in one line, as in the atlas's observations (which add a leading space)."""
-    return f"{passage.title}: {passage.text}"
-
-
-class FactSampler:
-    """Samples training facts of a world, and passages about them, for demonstrations."""
-
-    def __init__(self, world: World):
-        self._world = world
-        self._facts = world.training_facts
-        self._by_section: dict[str, list[Fact]] = collections.defaultdict(list)
-        self._by_relation: dict[str, list[Fact]] = collections.defaultdict(list)
-        self._by_subject: dict[str, list[Fact]] = collections.defaultdict(list)
-        for fact in self._facts:
-            self._by_relation[fact.relation].append(fact)
-            self._by_subject[fact.subject].append(fact)
-            self._by_section[section_of(fact)].append(fact)
-
-    def any(self, generator: np.random.Generator) -> Fact:
-        return _one_of(generator, self._facts)
-
-    def often_counterfactual(self, generator: np.random.Generator, fact: Fact) -> Fact:
-        """Returns the fact, with probability `COUNTERFACTUAL_SHARE` with a value that only reading reveals."""
-        if generator.random() >= COUNTERFACTUAL_SHARE:
-            return fact
-        return dataclasses.replace(fact, value=_one_of(generator, self._by_relation[fact.relation]).value)
-
-    def passage(
-        self, generator: np.random.Generator, fact: Fact, language: str, *, hidden: Fact | None = None
-    ) -> Passage:
-        """Returns a passage that states a fact and usually the other training facts of its section, some of them dated.
-
-        It never states the fact `hidden`.
-        """
-        section = section_of(fact)
-        told = [fact if other.id == fact.id else other for other in self._by_section[section]]
-        told = [other for other in told if hidden is None or other.id != hidden.id]
-        kept = [other for other in told if other is fact or generator.random() < STATED_SHARE]
-        years = [int(generator.integers(STALE_YEARS[0], PRESENT_YEARS[1])) for _ in kept]
-        dated = generator.random(len(kept)) < DATED_SHARE
-        statements = [
-            (other, Entry(other.value, year if has_year else None))
-            for other, year, has_year in zip(kept, years, dated, strict=True)
-        ]
-        return self._world.written_passage(f"{language}/{section}", language, statements)
-
-    def of_section(self, generator: np.random.Generator, fact: Fact) -> Fact:
-        """Returns a fact of the same section, possibly the same."""
-        return _one_of(generator, self._by_section[section_of(fact)])
-
-    def related(self, generator: np.random.Generator, fact: Fact) -> Fact:
-        """Returns another fact of the same subject or relation as a plausible wrong search result."""
-        pool = (self._by_subject[fact.subject], self._by_relation[fact.relation])[int(generator.random() < 0.6)]
-        others = [other for other in pool if other.id != fact.id]
-        return _one_of(generator, others or self._facts)
-
-
-def _one_of(generator: np.random.Generator, facts: Sequence[Fact]) -> Fact:
-    return facts[int(generator.integers(len(facts)))]
-
-
 @gin.configurable
 @typed
 def atlas_world(seed: int = 0, complete: Sequence[str] = ()) -> World:
@@ -499,7 +444,6 @@ def atlas_collections(
 # All facts of a question have one relation and different values; splits are as of chains.
 
 EARLIER, EVERY = "earlier", "every"
-CONJUNCTION_FACTS = 3
 # Relations of conjunctions: those whose values have neither commas nor units, and differ between most subjects.
 CONJOINED = (
     "currency",
@@ -516,28 +460,44 @@ CONJOINED = (
 WORDING: Mapping[str, Mapping[str, str]] = wording()["comparisons"]
 
 
-def comparison_questions(world: World, split: str, languages: Iterable[str] | None = None) -> list[Question]:
-    """Returns the comparison questions of a split with all language versions adjacent; the earlier date decides.
+@gin.configurable
+@typed
+def atlas_comparisons(
+    split: str,
+    languages: Sequence[str] = LCRL_LANGUAGES,
+    limit: int | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Question]:
+    """The atlas's comparison questions of a split, all language versions adjacent; the earlier date decides.
 
     `extra` has `type` ("comparison"), `kind` ("earlier+<relation>"), `subjects` and `entities` (codes and names of the
-    two), `queries` (the short query for each), `native_holds`, `plan` and `sub_answers`.
+    two), `queries` (the short query for each), `native_holds`, `plan` and `sub_answers`. There are at most `limit`,
+    each in all languages, spread over the split.
     """
-    return _questions(world, split, languages, EARLIER, tuple(WORDING), size=2, per_fact=4, stream=4)
+    return _independent(world(), split, languages, limit, EARLIER, tuple(WORDING), size=2, per_fact=4, stream=4)
 
 
-def conjunction_questions(world: World, split: str, languages: Iterable[str] | None = None) -> list[Question]:
-    """Returns the questions of a split for the same relation of three entities, all language versions adjacent.
+@gin.configurable
+@typed
+def atlas_conjunctions(
+    split: str,
+    languages: Sequence[str] = LCRL_LANGUAGES,
+    limit: int | None = None,
+    world: Callable[[], World] = atlas_world,
+) -> list[Question]:
+    """The atlas's questions for the same relation of three entities; arguments as of `atlas_comparisons`.
 
     The answer is the list of the three values, separated by commas, or as the language writes lists; `extra` (`type`
-    "conjunction", `kind` "every+<relation>") as for `comparison_questions`.
+    "conjunction", `kind` "every+<relation>") is as there.
     """
-    return _questions(world, split, languages, EVERY, CONJOINED, size=CONJUNCTION_FACTS, per_fact=1, stream=7)
+    return _independent(world(), split, languages, limit, EVERY, CONJOINED, size=3, per_fact=1, stream=7)
 
 
-def _questions(
+def _independent(
     world: World,
     split: str,
-    languages: Iterable[str] | None,
+    languages: Iterable[str],
+    limit: int | None,
     kind: str,
     relations: Sequence[str],
     *,
@@ -545,6 +505,7 @@ def _questions(
     per_fact: int,
     stream: int,
 ) -> list[Question]:
+    """Returns questions over `size` independent facts; `per_fact` are drawn for each fact, from `stream`."""
     lookup(dict.fromkeys(SPLITS), split, "split of the atlas")
     codes = known_languages(languages)
 
@@ -600,28 +561,4 @@ def _questions(
             questions.append(
                 Question(id=id, dataset=DATASET, language=language, text=text, answers=answers, extra=extra)
             )
-    return questions
-
-
-@gin.configurable
-@typed
-def atlas_comparisons(
-    split: str,
-    languages: Sequence[str] = LCRL_LANGUAGES,
-    limit: int | None = None,
-    world: Callable[[], World] = atlas_world,
-) -> list[Question]:
-    """The atlas's comparison questions of a split; at most `limit`, each in all languages, spread over the split."""
-    return list(itertools.chain(*spread(coupled(comparison_questions(world(), split, languages)), limit)))
-
-
-@gin.configurable
-@typed
-def atlas_conjunctions(
-    split: str,
-    languages: Sequence[str] = LCRL_LANGUAGES,
-    limit: int | None = None,
-    world: Callable[[], World] = atlas_world,
-) -> list[Question]:
-    """The atlas's questions over three independent facts; at most `limit`, each in all languages, spread over them."""
-    return list(itertools.chain(*spread(coupled(conjunction_questions(world(), split, languages)), limit)))
+    return list(itertools.chain(*spread(coupled(questions), limit)))

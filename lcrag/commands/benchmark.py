@@ -27,12 +27,12 @@ from lcrag.evaluation.tables import Cell, Table, to_markdown, to_rich
 from lcrag.files import expanded
 from lcrag.learning import Trajectory
 from lcrag.learning.learners import Learner, needs_reference
+from lcrag.learning.update import batch_shares
 from lcrag.policy import DecoderConfig, Policy, Tokenizer, initialise, parameter_count
 from lcrag.policy.parameters import cache_bytes, causal_mean, decode_bytes, forward_flops, update_flops
 from lcrag.runs import check_used, mark_used, write_json, write_text
 from lcrag.runs.display import make_console
 from lcrag.sampling import Sampler, SamplingParameters, SlotSampler
-from lcrag.train.steps import check_shares
 
 RESULT = "benchmark.json"
 HEADER = ("work", "tokens", "seconds", "tokens/s", "floor", "share of the floor", "bound by")
@@ -218,7 +218,7 @@ def benchmark(
         raise UserError(f"lcrag benchmark runs on the devices present, not on {topology}: leave compile.topology out")
     settings, mesh, layout = given["lanes"].sampler, given["mesh"](), given["layout"]
     config = given["computation"].of(given["decoder"])
-    check_shares(layout, mesh)
+    layout.check_shares(batch_shares(mesh))
     check_used()
     console = make_console()
     with console.status("timing"):

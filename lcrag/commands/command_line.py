@@ -2,13 +2,11 @@
 
 import argparse
 import dataclasses
-import functools
 import itertools
 import re
 import shutil
 import sys
 import textwrap
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -53,7 +51,6 @@ class Command:
     instead: Mapping[str, str] = dataclasses.field(default_factory=dict)  # own option -> a function without gin
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)  # -> gin parameter; without gin: help text
     switches: Mapping[str, str] = dataclasses.field(default_factory=dict)  # -> gin statement; without gin: help text
-    marks: tuple[str, ...] = ()  # parameters that an experiment of this command binds; see `experiments`
     configured: bool = True  # whether gin configures it
     shared: bool = False  # whether several processes may run it together; see `lcrag.runs.processes`
     builds: bool = False  # whether gin builds all of it, as bindings name it; others read some bindings themselves
@@ -74,7 +71,7 @@ ABOUT_BAD_ROWS = "skip rows of data files that cannot be used, and report their 
 COMMANDS = {
     "train": Command(
         function="lcrag.train.rl:train",
-        check="lcrag.commands.describe:check",
+        check="lcrag.commands.plan:check",
         folder="run",
         summary="Reinforcement learning of a policy that searches; run again to continue",
         details="Writes config.gin, run.json, metrics.jsonl, episodes/ and checkpoints/ into --output_dir.\n"
@@ -82,11 +79,10 @@ COMMANDS = {
         switches=SKIP_BAD_ROWS,
         shared=True,
         builds=True,
-        marks=("train.policy", "Method.program"),
     ),
     "sft": Command(
         function="lcrag.train.sft:sft",
-        check="lcrag.commands.describe:check",
+        check="lcrag.commands.plan:check",
         folder="run",
         summary="Supervised fine-tuning of a policy on demonstrations; run again to continue",
         details="Stops at the lowest validation loss, and saves its policy as policy/ in --output_dir,\n"
@@ -95,11 +91,10 @@ COMMANDS = {
         switches=SKIP_BAD_ROWS,
         shared=True,
         builds=True,
-        marks=("sft.policy", "sft.rows", "Method.program"),
     ),
     "evaluate": Command(
         function="lcrag.commands.evaluate:evaluate",
-        check="lcrag.commands.describe:check",
+        check="lcrag.commands.plan:check",
         folder="any",
         summary="Metrics of a policy on held-out questions, by language",
         details="Writes evaluation.json into --output_dir, every episode into its episodes/, and every answer and the\n"
@@ -107,7 +102,6 @@ COMMANDS = {
         switches=SKIP_BAD_ROWS,
         shared=True,
         builds=True,
-        marks=("evaluate.policy", "Method.program"),
     ),
     "sample": Command(
         function="lcrag.commands.sample:sample",
@@ -116,7 +110,6 @@ COMMANDS = {
         details="Without QUESTION it prompts for questions until Ctrl-D, or answers every line of a pipe:\n"
         "lcrag sample --gin_file=quickstart.gin < questions.txt. Each question is a separate episode.",
         builds=True,
-        marks=("sample.policy", "Method.program"),
     ),
     "study": Command(
         function="lcrag.commands.study:study",
@@ -127,13 +120,10 @@ COMMANDS = {
             "--jobs": "number of concurrent runs; 1",
             "--seeds": "training seeds, 0,1,2 for example",
             "--only": "names of variants or methods, separated by commas",
-            "--experiment": "the gin file to study; FILE_sft.gin trains its initial policy",
+            "--experiment": "the gin file to study; FILE_sft.gin, if it exists, trains its initial policy",
             "--records": "folder of the records of finished runs; records/NAME in --output_dir",
         },
-        switches={
-            "--no_cold_start": "train no initial policies: each variant begins with the experiment's own policy",
-            "--dry_run": "print the remaining commands",
-        },
+        switches={"--dry_run": "print the remaining commands"},
         details="Runs with a record in --records are skipped; the first run that fails ends the study. --gin_file and\n"
         "--gin. are passed to every point but the initial policies, which get the platforms only.",
         listing="lcrag.commands.study:described",
@@ -143,7 +133,6 @@ COMMANDS = {
         summary="The tables and plots of several runs, or report.md again for one",
         words="[RUN ...] [--against=METHOD] [--axis=Name.parameter] [--records=FOLDER]",
         gin_file="report.gin",
-        marks=("compare_runs.order",),
         options={
             "--against": "compare_runs.against",
             "--axis": "compare_runs.axis",
@@ -173,7 +162,6 @@ COMMANDS = {
         summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is stopped",
         gin_file="serve.gin",
         builds=True,
-        marks=("serve.host",),
         switches={
             "--tool": "serve.tool = @search_tool()",
             "--stdio": "serve.transport = 'stdio'",
@@ -192,10 +180,9 @@ COMMANDS = {
         words="[LANGUAGE ...]",
         gin_file="index.gin",
         builds=True,
-        marks=("index.length",),
         details='Name the sources with --gin.index.sources=\'{"fi": "wikipedia/20231101.fi"}\', and\n'
         "the encoder with --gin.index.encoder='\"FOLDER\"'. The same command continues after an interruption;\n"
-        "passages are not embedded again. Judgements (judgements/*.gin) measure the retrieval at the end.",
+        "passages are not embedded again. index.judgements measures the retrieval at the end.",
         switches=SKIP_BAD_ROWS,
     ),
     "curate": Command(
@@ -211,14 +198,12 @@ COMMANDS = {
         "report.json counts what was kept and why.",
         switches=SKIP_BAD_ROWS,
         builds=True,
-        marks=("demonstrations.program|translations.questions|golden_plans.questions",),
     ),
     "compile": Command(
         function="lcrag.commands.compile:compile_programs",
         summary="Whether a training fits the memory of some devices, present or not",
         words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
         gin_file="compile.gin",
-        marks=("compile.objective", "Method.program"),
         options={"--topology": "compile.topology"},
         details="Compiles from a configuration, without weights, for a TPU slice that need not be there (v5e:4x4,\n"
         "v5p:2x2x4, ...; pip install 'lcrag[tpu]') or, without a topology, for the devices present.\n"
@@ -229,7 +214,6 @@ COMMANDS = {
         summary="Speed of appending, decoding and learning on the devices present, compared with a lower bound",
         words="[--check=FILE]",
         gin_file="quickstart.gin",
-        marks=("compile.objective", "Method.program"),
         continues=False,
         options={"--check": "benchmark.check"},
         details="Takes the configuration of a training, without weights: parameters are random. Writes benchmark.json\n"
@@ -400,39 +384,9 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
         sections += [f"studies:\n{listed}" if listed else "", f"{OPTIONS}{options}"]
     elif own:
         sections.append(f"options:{options}")
-    if complete := experiments(name, command.marks):
-        lines = (
-            line if len(line) <= 100 else f"{line[:97].rpartition(' ')[0]} ..."
-            for line in described(complete).splitlines()
-        )
-        sections.append("\n".join(["experiments that come with lcrag; `lcrag list` says all of each:", *lines]))
     if not (command.of_run or listed or (own and not takes_gin)):
-        counts = Counter(name.partition("/")[0] for name in packaged_names() if "/" in name)
-        folders = ", ".join(f"{folder}/ ({count})" for folder, count in counts.items())
-        sections.append(f"`lcrag list [FOLDER]` shows the configurations of these folders:\n  {folders}")
+        sections.append("`lcrag list [FOLDER]` shows the configurations that come with lcrag.")
     return _wrapped("\n\n".join(filter(None, sections)))
-
-
-def experiments(command: str, marks: Sequence[str]) -> list[str]:
-    """Returns the names of the complete configurations of a command.
-
-    Args:
-      command: Its name.
-      marks: Parameters that such a file or its includes must all bind; alternatives are separated by "|".
-    """
-    if not marks:
-        return []
-    incomplete = ("method.gin", "base.gin", *(() if command == "sft" else ("_sft.gin",)))
-    names = (name for name in packaged_names() if not name.endswith(incomplete))
-    return [name for name in names if all(_bound(name) & set(mark.split("|")) for mark in marks)]
-
-
-@functools.cache
-def _bound(name: str) -> set[str]:
-    """Returns the parameters that a packaged file or its includes bind."""
-    text = (packaged_folder() / name).read_text(encoding="utf-8")
-    included = re.findall(r"^include '(.*)'", text, re.MULTILINE)
-    return set(re.findall(r"^([\w./]+\.\w+) =", text, re.MULTILINE)).union(*map(_bound, included))
 
 
 def described(names: Sequence[str]) -> str:
@@ -455,8 +409,16 @@ def list_configurations(arguments: Arguments) -> None:
     """Runs `lcrag list`: prints all packaged configurations, or those of the folders in its words."""
     if arguments.gin_files or arguments.bindings or arguments.output_dir:
         raise UserError("lcrag list takes folders only: leave its options out")
-    if "--parameters" in arguments.options:
-        _list_parameters(arguments.words)
+    if "--parameters" in arguments.options:  # each with its default, and where what it configures is defined
+        rows = parameter_table()
+        owners = [re.split("[. ]", binding)[0] for binding, _ in rows]
+        for word in set(arguments.words) - set(owners):
+            raise UserError(f"gin files configure nothing called {word}{closest(word, owners)}")
+        shown = [
+            row for row, owner in zip(rows, owners, strict=True) if owner in arguments.words or not arguments.words
+        ]
+        width = max(len(binding) for binding, _ in shown)
+        print("\n".join(f"{binding:{width}}  {place}" for binding, place in shown), flush=True)
         return
     names = packaged_names()
     folders = list(dict.fromkeys(name.partition("/")[0] for name in names if "/" in name))
@@ -466,14 +428,3 @@ def list_configurations(arguments: Arguments) -> None:
         raise UserError(f"no folder {word} of configurations comes with lcrag{hint}")
     text = described([name for name in names if not wanted or name.partition("/")[0] in wanted])
     print(_wrapped(text) if sys.stdout.isatty() else text, flush=True)
-
-
-def _list_parameters(wanted: Sequence[str]) -> None:
-    """Prints each parameter with its default, and where what it configures is defined."""
-    rows = parameter_table()
-    names = {re.split("[. ]", binding)[0] for binding, _ in rows}
-    for word in set(wanted) - names:
-        raise UserError(f"gin files configure nothing called {word}{closest(word, names)}")
-    shown = [row for row in rows if not wanted or re.split("[. ]", row[0])[0] in wanted]
-    width = max(len(binding) for binding, _ in shown)
-    print("\n".join(f"{binding:{width}}  {place}" for binding, place in shown), flush=True)

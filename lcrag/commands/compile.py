@@ -58,14 +58,15 @@ from lcrag.policy import (
 from lcrag.policy.config import GIB, Computation, accelerator_named, accelerator_of
 from lcrag.policy.decoder import MAX_LOGITS
 from lcrag.policy.parameters import lane_config, one_lane
+from lcrag.retrieval.collections import memory_bytes
 from lcrag.runs import check_used, write_json
 from lcrag.runs.display import make_console, size_text
 from lcrag.sampling.slots import CompiledFunctions, empty_slots, slot_shardings
 from lcrag.train.rollout import Lanes
-from lcrag.train.steps import check_shares
 
 STOP_STATES = 64  # rows of the stop automaton's table: enough for a method's few stop strings
 EOS_IDS = 2
+PROCESS_BYTES = 4 * GIB  # of Python's libraries, an encoder, compiling, and what the bounds of an update miss
 # Without these, libtpu looks for a TPU machine and reports on stderr that it finds no TPU.
 LIBTPU_ENVIRONMENT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
@@ -280,7 +281,7 @@ def compile_programs(
       mesh: Creates a mesh of given devices.
       objective, optimizer, layout, lanes, critic: Those of training; without a critic there is no PPO.
       topology: As in "v5e:4x4"; empty: the devices present.
-      memory_gib: Memory of one device; None: by the driver or the data sheet.
+      memory_gib: Memory of one device; None: by the driver or the data sheet, or this machine's for its CPU.
     """
     known = ("update", "critic", "append", "decode")
     if unknown := sorted(set(words) - set(known)):
@@ -288,11 +289,13 @@ def compile_programs(
     devices = tpu_devices(topology) if topology else jax.devices()
     where = topology or f"{len(devices)} x {devices[0].device_kind} present"
     accelerator = accelerator_of(devices[0])
-    available = accelerator.memory_bytes if accelerator else None
+    # Devices of this machine's CPU share its memory with the process.
+    shared = (memory_bytes() - PROCESS_BYTES) / len(devices) if devices[0].platform == "cpu" else None
+    available = accelerator.memory_bytes if accelerator else shared
     available = available if memory_gib is None else memory_gib * GIB
     settings: dict[str, Any] = {"objective": objective, "optimizer": optimizer, "layout": layout, "critic": critic}
     run = AbstractRun(computation.of(decoder), mesh(devices=devices), lanes, **settings)
-    check_shares(layout, run.mesh)
+    layout.check_shares(batch_shares(run.mesh))
     check_used()
 
     console, config = make_console(), run.config

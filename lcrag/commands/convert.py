@@ -152,7 +152,17 @@ def read_decoder(model: GgufModel) -> DecoderConfig:
     if "token_embd.weight" not in model.tensors:
         raise UserError(f"{model.path} lacks the tensor token_embd.weight: it is not a complete model")
     layers, theta = int(model.get("{arch}.block_count")), model.number("{arch}.rope.freq_base", 10_000.0)
-    rope_scaling = _llama_3_scaling(model, theta, head_width) if ROPE_FACTORS in model.tensors else None
+    rope_scaling = None
+    if ROPE_FACTORS in model.tensors and ((factors := model.tensor(ROPE_FACTORS)) != 1).any():
+        # Llama 3's scaling, of which a file has only the factor of each frequency.
+        wavelengths = 2 * np.pi * theta ** (np.arange(0, head_width, 2) / head_width)
+        largest, original = round(float(factors.max()), 3), 8192  # of every Llama 3; the other settings are 1 and 4
+        smooth = np.clip((original / wavelengths - 1) / (4 - 1), 0, 1)
+        if factors.shape != smooth.shape or not np.allclose(1 / ((1 - smooth) / largest + smooth), factors, rtol=1e-3):
+            raise UserError(f"{model.path} scales its rotation in another way than Llama 3, which is not supported")
+        rope_scaling = RopeScaling(
+            factor=largest, low_frequency_factor=1.0, high_frequency_factor=4.0, original_positions=original
+        )
     if scaling == "linear" and factor not in (0, 1):
         if rope_scaling is not None:
             raise UserError(f"{model.path} scales its rotation both linearly and as Llama 3, which is not supported")
@@ -187,19 +197,6 @@ def read_decoder(model: GgufModel) -> DecoderConfig:
     )
 
 
-def _llama_3_scaling(model: GgufModel, theta: float, head_width: int) -> RopeScaling | None:
-    """Finds Llama 3's scaling, of which a file has only the factor of each frequency."""
-    factors = model.tensor(ROPE_FACTORS)
-    if (factors == 1).all():
-        return None
-    wavelengths = 2 * np.pi * theta ** (np.arange(0, head_width, 2) / head_width)
-    largest, original = round(float(factors.max()), 3), 8192  # of every Llama 3; the other two settings are 1 and 4
-    smooth = np.clip((original / wavelengths - 1) / (4 - 1), 0, 1)
-    if factors.shape != smooth.shape or not np.allclose(1 / ((1 - smooth) / largest + smooth), factors, rtol=1e-3):
-        raise UserError(f"{model.path} scales its rotation in another way than Llama 3, which is not supported")
-    return RopeScaling(factor=largest, low_frequency_factor=1.0, high_frequency_factor=4.0, original_positions=original)
-
-
 def find_tensors(model: GgufModel, config: DecoderConfig) -> dict[str, str]:
     """Maps the tensors of a Hugging Face folder to those of a file, in which each must have its shape."""
     architecture = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == model.family)
@@ -218,19 +215,6 @@ def find_tensors(model: GgufModel, config: DecoderConfig) -> dict[str, str]:
     return tensors
 
 
-def _token_types(model: GgufModel, parts: dict[str, Any]) -> list[int]:
-    """Returns the types of tokens, mended where a file stores control or added tokens as ordinary ones."""
-    ids = {model.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("bos", "eos", "eot", "eom", "padding")}
-    merged = {merge.replace(" ", "", 1) for merge in parts.get("merges") or ()}
-    types = list(parts.get("token_type") or [NORMAL] * len(parts["tokens"]))
-    for index, (token, kind) in enumerate(zip(parts["tokens"], types, strict=False)):
-        if kind in (NORMAL, USER_DEFINED) and (index in ids or CONTROL_NAME.fullmatch(token)):
-            types[index] = CONTROL
-        elif kind == NORMAL and merged and token not in merged and BRACKETED.fullmatch(token):
-            types[index] = USER_DEFINED
-    return types
-
-
 def convert_tokenizer(model: GgufModel) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
     """Returns a file's tokenizer, and the content of its `tokenizer_config.json`."""
     from transformers.integrations.gguf import gguf_tokenizer_mapping as mapping
@@ -244,7 +228,16 @@ def convert_tokenizer(model: GgufModel) -> tuple[tokenizers.Tokenizer, dict[str,
         raise UserError(f"{model.path} has a tokenizer of kind {kind!r}; supported are gpt2 and llama")
     if kind == "gpt2" and split not in known:
         raise UserError(f"{model.path} splits texts as {split!r}; supported are {', '.join(sorted(known))}")
-    parts["token_type"] = _token_types(model, parts)
+
+    # A file may store control or added tokens as ordinary ones.
+    ids = {model.get(f"tokenizer.ggml.{name}_token_id", -1) for name in ("bos", "eos", "eot", "eom", "padding")}
+    merged = {merge.replace(" ", "", 1) for merge in parts.get("merges") or ()}
+    parts["token_type"] = types = list(parts.get("token_type") or [NORMAL] * len(tokens))
+    for index, (token, stored) in enumerate(zip(tokens, types, strict=False)):
+        if stored in (NORMAL, USER_DEFINED) and (index in ids or CONTROL_NAME.fullmatch(token)):
+            types[index] = CONTROL
+        elif stored == NORMAL and merged and token not in merged and BRACKETED.fullmatch(token):
+            types[index] = USER_DEFINED
     try:
         backend, _ = mapping.convert_gguf_tokenizer(model.family, parts)
     except Exception as error:  # tokenizers raises nothing narrower, for example if a merge names no token

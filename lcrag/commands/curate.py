@@ -140,7 +140,9 @@ def _write_report(path: pathlib.Path, title: str, report: Mapping[str, Any]) -> 
     table = rich_table.Table("", rich_table.Column("number", justify="right"), title=title)
     for name, value in report.items():
         for part, count in value.items() if isinstance(value, Mapping) else [("", value)]:
-            table.add_row(f"{name} {part}".replace("_", " "), "" if count is None else f"{count:,}")
+            if count or not part:  # what did not happen is in the file only
+                text = "" if count is None else f"{count:,.2f}" if isinstance(count, float) else f"{count:,}"
+                table.add_row(f"{name} {part}".replace("_", " "), text)
     make_console().print(table)
 
 
@@ -199,7 +201,7 @@ def demonstrations(
         places = {question.key: place for place, question in enumerate(questions)}
         episodes = sorted(journal.rows, key=lambda row: (places[row["key"]], row["attempt"]))
         kept = [each for each in episodes if each["verdict"] in good]
-        rows = [row for episode in kept for row in (rag_r1.segments if segmented else rag_r1.whole)(episode)]
+        rows = [row for episode in kept for row in rag_r1.segments(episode, whole=not segmented)]
         write_json_lines(folder / "rows.jsonl", rows)
         verdicts = counting.Counter(episode["verdict"] for episode in episodes)
         kinds = counting.Counter(row["kind"] for row in rows)
@@ -288,8 +290,8 @@ def selection(
             ),
         }
         for name, side in sides.items():
-            write_json_lines(folder / name, (each.row() for each in side))
-        reasons = counting.Counter(each.because for each in (*train, *validation))
+            write_json_lines(folder / name, map(question_row, side))
+        reasons = counting.Counter(each.extra["selected_because"] for each in (*train, *validation))
         wrong = sum(not correct for correct in first_right.values())
         report: dict[str, Any] = {
             "right_at_first": len(first_right) - wrong,
@@ -347,11 +349,7 @@ def golden_plans(
                     row["graph"] = golden.graph_of(record)
                 journal.append([row | episode_json(record, times=False)])
         planned = golden.golden_questions(left, journal.rows)
-        rows_of_questions = (
-            question_row(question, identity=question.coupling, extra={"golden_plans": graphs})
-            for question, graphs in planned
-        )
-        write_json_lines(folder / QUESTIONS, rows_of_questions)
+        write_json_lines(folder / QUESTIONS, (question_row(each, identity=each.coupling) for each in planned))
         report = golden.curation_report(questions, left, journal.rows, planned)
         write_json(folder / REPORT, report)
         _write_tables(folder / PAGE, "Golden plans", golden.curation_tables(report))
@@ -454,11 +452,11 @@ KINDS: Mapping[str, Callable[..., None]] = {
 
 
 @gin.configurable
-def curate(output_dir: pathlib.Path | None, words: Sequence[str] = (), *, kind: str | None = None) -> None:
-    """Makes the kind of training data that `words` or, without any, `kind` names; the same call continues it."""
-    named = [*words, *([kind] if kind and not words else [])]
-    if len(named) != 1 or named[0] not in KINDS:
-        given = " ".join(named) or "nothing"
+def curate(output_dir: pathlib.Path | None, words: Sequence[str] = ()) -> None:
+    """Makes the kind of training data that the word names; the same call continues it."""
+    if len(words) != 1 or words[0] not in KINDS:
+        given = " ".join(words) or "nothing"
         raise UserError(f"lcrag curate was given {given!r}: name one kind of data, {' or '.join(KINDS)}")
-    with output_folder(f"curate {named[0]}", output_dir, MAY_CHANGE[named[0]], configurable=named[0]) as folder:
-        KINDS[named[0]](folder)
+    [kind] = words
+    with output_folder(f"curate {kind}", output_dir, MAY_CHANGE[kind], configurable=kind) as folder:
+        KINDS[kind](folder)

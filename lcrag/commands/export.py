@@ -8,9 +8,7 @@ whatever they do not know is in `extra`, and nothing is lost.
 import importlib.metadata
 import itertools
 import json
-import os
 import pathlib
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +17,7 @@ import jax
 
 from lcrag.commands.command_line import Arguments
 from lcrag.errors import UserError
-from lcrag.files import write_json_lines
+from lcrag.files import replacing_folder, write_json_lines
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.learning.learners import frozen_fingerprint
 from lcrag.policy import Policy, join, save_policy, split_trainable
@@ -91,17 +89,9 @@ def export_episodes(arguments: Arguments) -> None:
         if wanted not in known:
             raise UserError(f"{run}/episodes holds no {wanted}.jsonl; there are {', '.join(known)}")
         files = [files[known.index(wanted)]]
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        # Written elsewhere and then renamed: a damaged row leaves no half of an export.
-        with tempfile.TemporaryDirectory(dir=output.parent, prefix=".export.") as place:
-            made = pathlib.Path(place) / "made"
-            made.mkdir()
-            for path in files:
-                write_json_lines(made / path.name, converted(path, name, run.resolve().name))
-            os.replace(made, output)
-    except OSError as error:
-        raise UserError(f"{output} cannot be written ({error.strerror or error})") from error
+    with replacing_folder(output) as made:  # a damaged row leaves no half of an export
+        for path in files:
+            write_json_lines(made / path.name, converted(path, name, run.resolve().name))
     print(f"{len(files)} {'file' if len(files) == 1 else 'files'} of {run} as {name} in {output}")
 
 
@@ -143,10 +133,26 @@ def trajectory_of(row: Row, *, session_id: str, trajectory_id: str) -> dict[str,
     Raises:
       ValueError: the row has no tokens, its turns and tokens disagree, or they have unknown keys.
     """
+    # --- The prompt and the turns, each with its token ids and, for the policy's turns, log-probabilities.
+    if "tokens" not in row:
+        raise ValueError("it holds no token ids, as in runs of older versions: export messages instead")
+    turns, tokens = [{"by": "environment", "text": row["prompt"]}, *row["turns"]], row["tokens"]
+    if any(set(turn) != {"by", "text"} for turn in turns) or set(tokens) != {"ids", "log_probabilities", "pieces"}:
+        raise ValueError("its turns or tokens have keys that this version does not know")
+    lengths = dict(map(tuple, tokens["pieces"]))  # number of a turn (-1: the prompt) -> of its tokens
+    written = [lengths.get(number, 0) if turn["by"] == "policy" else 0 for number, turn in enumerate(turns, start=-1)]
+    ordered = [[number, lengths[number]] for number in range(-1, len(row["turns"])) if number in lengths]
+    whole = (sum(lengths.values()), sum(written)) == (len(tokens["ids"]), len(tokens["log_probabilities"]))
+    if ordered != tokens["pieces"] or not whole:
+        raise ValueError("the pieces of its tokens do not add up to its turns, ids and log-probabilities")
+    all_ids, all_scores = iter(tokens["ids"]), iter(tokens["log_probabilities"])
+
+    # --- The steps.
     shared = {key: row.get(key) for key in ("policy_version", "advantage", "language")}
     steps: list[dict[str, Any]] = []
     context: list[int] = []  # the tokens before a turn
-    for turn, ids, scores in _turns(row):
+    for number, (turn, count) in enumerate(zip(turns, written, strict=True), start=-1):
+        ids, scores = list(itertools.islice(all_ids, lengths.get(number, 0))), list(itertools.islice(all_scores, count))
         environment = {"by": "environment", "mask": 0, "token_ids": ids}
         if turn["by"] == "policy":
             metrics: dict[str, Any] = {"prompt_tokens": len(context), "completion_tokens": len(ids)}
@@ -175,21 +181,3 @@ def trajectory_of(row: Row, *, session_id: str, trajectory_id: str) -> dict[str,
         },
         "extra": {key: value for key, value in row.items() if key not in IN_STEPS} | {"lcrag": {"keys": list(row)}},
     }
-
-
-def _turns(row: Row) -> Iterator[tuple[Row, list[int], list[float | None]]]:
-    """Yields the prompt and the turns, each with its token ids and, for the policy's turns, log-probabilities."""
-    if "tokens" not in row:
-        raise ValueError("it holds no token ids, as in runs of older versions: export messages instead")
-    turns, tokens = [{"by": "environment", "text": row["prompt"]}, *row["turns"]], row["tokens"]
-    if any(set(turn) != {"by", "text"} for turn in turns) or set(tokens) != {"ids", "log_probabilities", "pieces"}:
-        raise ValueError("its turns or tokens have keys that this version does not know")
-    lengths = dict(map(tuple, tokens["pieces"]))  # number of a turn (-1: the prompt) -> of its tokens
-    written = [lengths.get(number, 0) if turn["by"] == "policy" else 0 for number, turn in enumerate(turns, start=-1)]
-    ordered = [[number, lengths[number]] for number in range(-1, len(row["turns"])) if number in lengths]
-    whole = (sum(lengths.values()), sum(written)) == (len(tokens["ids"]), len(tokens["log_probabilities"]))
-    if ordered != tokens["pieces"] or not whole:
-        raise ValueError("the pieces of its tokens do not add up to its turns, ids and log-probabilities")
-    ids, scores = iter(tokens["ids"]), iter(tokens["log_probabilities"])
-    for number, (turn, count) in enumerate(zip(turns, written, strict=True), start=-1):
-        yield turn, list(itertools.islice(ids, lengths.get(number, 0))), list(itertools.islice(scores, count))

@@ -35,7 +35,7 @@ from lcrag.retrieval.collections import (
     META,
     USUAL_INDEX,
     VECTORS,
-    collection_bytes,
+    index_bytes,
     is_language_code,
     keep_encoder,
     read_meta,
@@ -114,7 +114,7 @@ def index(
                 " --output_dir"
             )
         meta = read_meta(folder)
-        memory = f"{collection_bytes(folder) / 2**20:,.1f} MiB of memory"
+        memory = f"{index_bytes(readable_folder(folder), meta.index) / 2**20:,.1f} MiB of memory"
         line = f"{meta.count:,} passages; {meta.index.kind} index, recall@10 {meta.index.recall:.3f}; {memory}"
         console.print(f"{plan.language}: {line}", highlight=False, soft_wrap=True)
         if engine is not None:

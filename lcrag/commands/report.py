@@ -36,16 +36,32 @@ from lcrag.train.evaluation import AFTER, Evaluation, is_evaluated, report_run
 
 NOT_OF_QUESTIONS = (EFFICIENCY, "seconds_per_question", "plan_diversity")
 # Bindings in which runs of one system may differ: seeds, the folders of the resulting weights, and settings without
-# effect on results. The names of removed parameters are those of old records.
+# effect on results.
 INCIDENTAL = (
     *("train.seed", "evaluate.seed", "sft.seed", "train/golden_answers.seed", "validation/golden_answers.seed"),
     *("policy.folder", "policy.adapter_seed", "evaluate.label"),
-    *("train.checkpoint_every", "train.episodes_every", "train.extreme_groups", "train.sentinels"),
+    *("train.checkpoint_every", "train.episodes_every", "train.extreme_groups"),
     *("train.max_consecutive_skips", "sft.max_consecutive_skips"),
-    *("Sentinels.least", "Sentinels.most", "Sentinels.patience", "Sentinels.shown"),
     *("Evaluation.before", "Evaluation.runs", "Evaluation.references", "Evaluation.reading", "Evaluation.temperatures"),
-    *("Evaluation.audit", "remote_collections.url", "routed_collections.hosts"),
-    *("atlas_collections.folder", "load_collections.folder"),
+    *("remote_collections.url", "atlas_collections.folder", "load_collections.folder"),
+)
+REPORT, LATEX, CURVES = "report.md", "tables.tex", "curves.png"
+READING = (
+    "A number is the mean over a method's runs (training seeds), each the mean over its inference runs. A mean over"
+    " languages is the mean of the languages' means; that of a part of the data is over its questions. Training and"
+    " zero-shot languages are those that each method was, and was not, trained on. Intervals of 95 % generalise over"
+    " questions, of which the language versions are one observation, and over training runs; of a single run they say"
+    " nothing of other training seeds, and of two or three they are somewhat too narrow where seeds differ much."
+)
+TEST_READING = (
+    "A star marks a difference from {0.named} with p < {0.threshold:g} in a two-sided test paired by question (and by"
+    " seed, with compare_runs.paired_seeds). Stars are not corrected for the number of tests; the p-values in the"
+    " tables of differences are. In their figures an interval that excludes 0 is coloured, and its point is filled if"
+    " the corrected difference is significant."
+)
+CURVES_READING = (
+    "A curve is the mean over a method's runs, thin ones are the runs, all smoothed over about a tenth of the steps."
+    " Rewards are each method's own: one by exact match and one by c3 recall are no comparison."
 )
 
 
@@ -145,14 +161,21 @@ def compare_runs(
     place = {name: number for number, name in enumerate(order)}
     chosen = [source for source in sources if not only or source.name in only]
     pairs: list[tuple[Trial, Source]] = []
-    first: dict[tuple, Source] = {}
+    counted: dict[tuple, Source] = {}
     for source in sorted(chosen, key=lambda source: place.get(source.name, len(place))):
         # Runs of one seed share labels such as the policy before training, whose answers count once.
         shared = source.trained and source.label != AFTER
-        point = None if axis is None or shared else _point(source, axis)
+        point: float | str | None = None
+        if axis is not None and not shared:  # a number, the length of a list, or a name
+            values = source.values
+            named = next((name for name in axis.split(",") if name in values), None)
+            if named is None:
+                raise UserError(f"{source.place} sets no {axis}: choose another --axis, or leave that run out")
+            value = len(values[named]) if isinstance(values[named], tuple) else values[named]
+            point = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
         for trial in source.trials:
             run = source.about["seed"] if shared else source.folder
-            if first.setdefault((source.name, trial.decoding, trial.split, run), source) is source:
+            if counted.setdefault((source.name, trial.decoding, trial.split, run), source) is source:
                 pairs.append((dataclasses.replace(trial, point=point), source))
     check_one_configuration(pairs)
     known = {name for trial, _ in pairs for name in trial.scores}
@@ -179,35 +202,102 @@ def compare_runs(
         if source.log:
             logs.setdefault(name, {})[source.folder] = source.log
             steps[source.step] = None
-        parts = f"`{source.folder}`", f"seed {about['seed']}", source.step, f"commit {about['commit'] or 'unknown'}"
-        lines[f"{name} ({trial.model}): {', '.join(filter(None, parts))}, `{' '.join(about['command'])}`"] = None
-    path, tables = write_study_report(
-        output_dir,
-        title=title,
-        boards=list(scoreboards((trial for trial, _ in pairs), paired_seeds).values()),
-        logs={name: list(runs.values()) for name, runs in logs.items()},
-        metrics=metrics,
-        marking=Marking(against=against, references=references, threshold=threshold),
-        step=" or ".join(filter(None, steps)),
-        axis=(axis_name or axis) if axis else "",
-        runs=list(lines),
+        run = f"`{source.folder}`", f"seed {about['seed']}", source.step, f"commit {about['commit'] or 'unknown'}"
+        lines[f"{name} ({trial.model}): {', '.join(filter(None, run))}, `{' '.join(about['command'])}`"] = None
+    boards = list(scoreboards((trial for trial, _ in pairs), paired_seeds).values())
+    marking = Marking(against=against, references=references, threshold=threshold)
+    curves = {name: list(runs.values()) for name, runs in logs.items()}
+    step, axis = " or ".join(filter(None, steps)), (axis_name or axis) if axis else ""
+
+    # --- Every table and figure for which there are results.
+    # Here, since every command imports this module, and Matplotlib takes a second.
+    from lcrag.evaluation.plots import (
+        STUDIED_GROUPS,
+        TRAINING_PANELS,
+        draw_differences,
+        draw_method_curves,
+        draw_study,
     )
-    for table in tables:
+    from lcrag.methods.translate_r1.tool_report import (
+        asked_repeatedly,
+        draw_pareto,
+        draw_selectivity,
+        draw_tool_rates,
+        has_tool_use,
+        tiers_in,
+        tool_tables,
+    )
+
+    output_dir.mkdir(parents=True, exist_ok=True)
+    first, first_name = metrics[0], METRIC_NAMES[metrics[0]]
+    tables: list[Table | None] = []
+    figures: dict[str, str] = {}  # file name -> caption
+
+    def draw(name: str, caption: str, function: Callable[..., None], *data: Any) -> None:
+        name = file_name(name)
+        function(*data, output_dir / name)
+        figures[name] = caption
+
+    if any(name in log for own in curves.values() for log in own for name in TRAINING_PANELS):
+        caption = "Training reward, response length and searches per episode over the training steps"
+        draw(CURVES, caption, draw_method_curves, curves, step)
+    for decoding in dict.fromkeys(board.decoding for board in boards):
+        same = [board for board in boards if board.decoding == decoding]
+        if axis:
+            tables += [
+                study_table(board, f"{first_name} of {board.dataset}, {decoding}: {name}", first, axis, group)
+                for board in same
+                for group, name in {"all": "all languages", **STUDIED_GROUPS}.items()
+            ]
+        tables.append(overall_table(same, f"Overall, {decoding}", metrics, marking))
+        for board in same:
+            where, file = f"{board.dataset}, {decoding}", f"{board.dataset}_{decoding}.png"
+            compared = f"{first_name}: difference from {marking.named}, {where}"
+            tables += [
+                *(
+                    language_table(board, f"{METRIC_NAMES[metric]} by language, {where}", metric, marking)
+                    for metric in metrics[:2]
+                ),
+                part_table(board, f"{first_name} by part, {where}", first, marking),
+                difference_table(board, compared, first, marking),
+                runs_table(board, f"Runs, {where}", metrics),
+                diversity_table(_plans(board), f"Plans of right answers, {where}"),
+                *tool_tables(board, where),
+            ]
+            if axis:
+                draw(f"study_{file}", f"{first_name} of {where}, by {axis}", draw_study, board, first, axis)
+            if part_differences(board, first, marking):
+                caption = f"{first_name} of {where}: difference from {marking.named}"
+                draw(f"differences_{file}", caption, draw_differences, board, first, marking)
+            if has_tool_use(board):
+                caption = f"Reward against tool rate on {where}, by tier; in percent the Pareto share"
+                draw(f"pareto_{file}", caption, draw_pareto, board)
+                if asked_repeatedly(board):
+                    caption = f"Questions of {where}, by the share of their samples with a tool call"
+                    draw(f"selectivity_{file}", caption, draw_selectivity, board)
+    if tiers_in(curves):
+        draw("tool_rates.png", "Tool rate over the training steps, by tier", draw_tool_rates, curves, step)
+    tables += [rewards_table(curves), phase_table(curves)]
+    made = [table for table in tables if table is not None]
+
+    write_text(output_dir / LATEX, "\n".join(map(to_latex, made)))
+    parts = [
+        f"# {title}",
+        *map(to_markdown, made),
+        *(f"![{caption}]({name})" for name, caption in figures.items()),
+        "## How to read this",
+        READING,
+        TEST_READING.format(marking) if marking.against else "",
+        CURVES_READING if CURVES in figures else "",
+        "## Runs",
+        "\n".join(f"- {line}" for line in lines),
+        f"The tables are in [{LATEX}]({LATEX}) for LaTeX with the package booktabs.",
+    ]
+    write_text(output_dir / REPORT, "\n\n".join(part.strip("\n") for part in parts if part) + "\n")
+    for table in made:
         if " by language" not in table.title:  # too wide for most terminals
             console.print(to_rich(table))
-    console.print(f"The report is in {path}")
-
-
-def _point(source: Source, axis: str) -> float | str:
-    """Returns the position of a source on an axis: a number, the length of a list, or a name."""
-    values = source.values
-    name = next((each for each in axis.split(",") if each in values), None)
-    if name is None:
-        raise UserError(f"{source.place} sets no {axis}: choose another --axis, or leave that run out")
-    value = values[name]
-    if isinstance(value, tuple | list):
-        return float(len(value))
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+    console.print(f"The report is in {output_dir / REPORT}")
 
 
 def check_one_configuration(pairs: Sequence[tuple[Trial, Source]]) -> None:
@@ -243,150 +333,12 @@ def check_one_configuration(pairs: Sequence[tuple[Trial, Source]]) -> None:
             )
 
 
-# --- The report of several runs ---
-
-REPORT, LATEX, CURVES = "report.md", "tables.tex", "curves.png"
-
-
-def write_study_report(
-    folder: pathlib.Path,
-    *,
-    title: str,
-    boards: Sequence[Scoreboard],
-    logs: Mapping[str, Sequence[Mapping[str, Curve]]],
-    metrics: Sequence[str],
-    marking: Marking,
-    step: str,
-    axis: str,
-    runs: Sequence[str],
-) -> tuple[pathlib.Path, list[Table]]:
-    """Writes `report.md`, `tables.tex` and the figures into a folder; returns the report's path and the tables.
-
-    Every table and figure for which there are results is made.
-
-    Args:
-      folder, title, boards: The folder, created if missing; the title of the report; a board for each split.
-      logs: Method -> the training log of each of its runs.
-      metrics, marking: Metrics of the tables, the first two also by language; significant differences to mark.
-      step: The sizes of a training step.
-      axis: The name of what a study varies; empty: no study.
-      runs: A line about each run: its folder and provenance.
-    """
-    # Here, since every command imports this module, and Matplotlib takes a second.
-    from lcrag.evaluation.plots import (
-        STUDIED_GROUPS,
-        TRAINING_PANELS,
-        draw_differences,
-        draw_method_curves,
-        draw_study,
-    )
-    from lcrag.methods.translate_r1.tool_report import (
-        asked_repeatedly,
-        draw_pareto,
-        draw_selectivity,
-        draw_tool_rates,
-        has_tool_use,
-        tiers_in,
-        tool_tables,
-    )
-
-    folder.mkdir(parents=True, exist_ok=True)
-    first, first_name = metrics[0], METRIC_NAMES[metrics[0]]
-    tables: list[Table | None] = []
-    figures: dict[str, str] = {}  # file name -> caption
-
-    def draw(name: str, caption: str, function: Callable[..., None], *data: Any) -> None:
-        name = file_name(name)
-        function(*data, folder / name)
-        figures[name] = caption
-
-    if any(name in log for own in logs.values() for log in own for name in TRAINING_PANELS):
-        caption = "Training reward, response length and searches per episode over the training steps"
-        draw(CURVES, caption, draw_method_curves, logs, step)
-    for decoding in dict.fromkeys(board.decoding for board in boards):
-        same = [board for board in boards if board.decoding == decoding]
-        if axis:
-            tables += [
-                study_table(board, f"{first_name} of {board.dataset}, {decoding}: {name}", first, axis, group)
-                for board in same
-                for group, name in {"all": "all languages", **STUDIED_GROUPS}.items()
-            ]
-        tables.append(overall_table(same, f"Overall, {decoding}", metrics, marking))
-        for board in same:
-            where, file = f"{board.dataset}, {decoding}", f"{board.dataset}_{decoding}.png"
-            compared = f"{first_name}: difference from {marking.named}, {where}"
-            tables += [
-                *(
-                    language_table(board, f"{METRIC_NAMES[metric]} by language, {where}", metric, marking)
-                    for metric in metrics[:2]
-                ),
-                part_table(board, f"{first_name} by part, {where}", first, marking),
-                difference_table(board, compared, first, marking),
-                runs_table(board, f"Runs, {where}", metrics),
-                diversity_table(_plans(board), f"Plans of right answers, {where}"),
-                *tool_tables(board, where),
-            ]
-            if axis:
-                draw(f"study_{file}", f"{first_name} of {where}, by {axis}", draw_study, board, first, axis)
-            if part_differences(board, first, marking):
-                caption = f"{first_name} of {where}: difference from {marking.named}"
-                draw(f"differences_{file}", caption, draw_differences, board, first, marking)
-            if has_tool_use(board):
-                caption = f"Reward against tool rate on {where}, by tier; in percent the Pareto share"
-                draw(f"pareto_{file}", caption, draw_pareto, board)
-                if asked_repeatedly(board):
-                    caption = f"Questions of {where}, by the share of their samples with a tool call"
-                    draw(f"selectivity_{file}", caption, draw_selectivity, board)
-    if tiers_in(logs):
-        draw("tool_rates.png", "Tool rate over the training steps, by tier", draw_tool_rates, logs, step)
-    tables += [rewards_table(logs), phase_table(logs)]
-    made = [table for table in tables if table is not None]
-
-    write_text(folder / LATEX, "\n".join(map(to_latex, made)))
-    parts = [
-        f"# {title}",
-        *map(to_markdown, made),
-        *(f"![{caption}]({name})" for name, caption in figures.items()),
-        "## How to read this",
-        READING,
-        TEST_READING.format(marking) if marking.against else "",
-        CURVES_READING if CURVES in figures else "",
-        "## Runs",
-        "\n".join(f"- {run}" for run in runs),
-        f"The tables are in [{LATEX}]({LATEX}) for LaTeX with the package booktabs.",
-    ]
-    path = folder / REPORT
-    write_text(path, "\n\n".join(part.strip("\n") for part in parts if part) + "\n")
-    return path, made
-
-
 def _plans(board: Scoreboard) -> dict[str, list[PlanDiversity]]:
     """Returns, for each system, the plans of each run with several inference runs, which are pooled."""
     trials: dict[str, dict[str, list[Trial]]] = {}
-    several_models = len({trial.model for trial in board.trials}) > 1
     for trial in board.trials:
-        name = f"{trial.system[1]}, {trial.model}" if several_models else trial.system[1]
-        trials.setdefault(name, {}).setdefault(trial.run, []).append(trial)
+        trials.setdefault(board.name(trial.system), {}).setdefault(trial.run, []).append(trial)
     return {
         name: [plan_diversity([each for trial in own for each in trial.answered]) for own in runs.values() if own[1:]]
         for name, runs in trials.items()
     }
-
-
-READING = (
-    "A number is the mean over a method's runs (training seeds), each the mean over its inference runs. A mean over"
-    " languages is the mean of the languages' means; that of a part of the data is over its questions. Training and"
-    " zero-shot languages are those that each method was, and was not, trained on. Intervals of 95 % generalise over"
-    " questions, of which the language versions are one observation, and over training runs; of a single run they say"
-    " nothing of other training seeds, and of two or three they are somewhat too narrow where seeds differ much."
-)
-TEST_READING = (
-    "A star marks a difference from {0.named} with p < {0.threshold:g} in a two-sided test paired by question (and by"
-    " seed, with compare_runs.paired_seeds). Stars are not corrected for the number of tests; the p-values in the"
-    " tables of differences are. In their figures an interval that excludes 0 is coloured, and its point is filled if"
-    " the corrected difference is significant."
-)
-CURVES_READING = (
-    "A curve is the mean over a method's runs, thin ones are the runs, all smoothed over about a tenth of the steps."
-    " Rewards are each method's own: one by exact match and one by c3 recall are no comparison."
-)

@@ -202,19 +202,8 @@ class ToolLimits:
         check_positive(self)
 
 
-@gin.register
-@typed
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TranslationLimits:
-    """Limits of requests to a served translator: `texts` of one request, `waiting_texts` of all requests."""
-
-    texts: int = 1024
-    text_characters: int = 20_000
-    waiting_texts: int = 1 << 14
-    answer_seconds: float = 300.0
-
-    def __post_init__(self) -> None:
-        check_positive(self)
+# Limits of requests to a translator: texts of one request and of all requests, and seconds including the wait.
+MAX_TEXTS, MAX_CHARACTERS, MAX_WAITING_TEXTS, TRANSLATION_SECONDS = 1024, 20_000, 1 << 14, 300.0
 
 
 class ToolRequest(pydantic.BaseModel, strict=True, extra="forbid"):
@@ -236,7 +225,7 @@ class TranslateRequest(pydantic.BaseModel, strict=True, extra="forbid"):
     target: LanguageCode = pydantic.Field(description="Code of the language to translate into.")
 
 
-USUAL_TOOL_LIMITS, USUAL_TRANSLATION_LIMITS = ToolLimits(), TranslationLimits()
+USUAL_TOOL_LIMITS = ToolLimits()
 
 
 class ToolService:
@@ -279,29 +268,23 @@ def add_tool_route(application: FastAPI, service: ToolService) -> None:
     add_json_route(application, "/search_tool", ToolRequest, answer, answer_model=Findings)
 
 
-def add_translate_route(
-    application: FastAPI,
-    translator: Translator,
-    *,
-    limits: TranslationLimits = USUAL_TRANSLATION_LIMITS,
-    window_seconds: float = 0.005,
-) -> None:
+def add_translate_route(application: FastAPI, translator: Translator, *, window_seconds: float = 0.005) -> None:
     """Adds `POST /translate`; the translator is called on one thread, for all waiting texts of a direction."""
     batcher = Batcher(
         lambda texts, direction: translator(texts, *direction),
         called="texts",
         window_seconds=window_seconds,
         batch_items=256,
-        waiting_items=limits.waiting_texts,
+        waiting_items=MAX_WAITING_TEXTS,
     )
 
     async def answer(asked: TranslateRequest) -> dict[str, Any]:
-        if len(asked.texts) > limits.texts:
-            raise HTTPException(413, f"{len(asked.texts)} texts in one request: ask at most {limits.texts}")
-        if (longest := max(map(len, asked.texts), default=0)) > limits.text_characters:
-            raise HTTPException(413, f"a text has {longest} characters: ask at most {limits.text_characters}")
+        if len(asked.texts) > MAX_TEXTS:
+            raise HTTPException(413, f"{len(asked.texts)} texts in one request: ask at most {MAX_TEXTS}")
+        if (longest := max(map(len, asked.texts), default=0)) > MAX_CHARACTERS:
+            raise HTTPException(413, f"a text has {longest} characters: ask at most {MAX_CHARACTERS}")
         translated: Sequence[Translated] = ()
-        async with refusing("the translation failed", limits.answer_seconds):
+        async with refusing("the translation failed", TRANSLATION_SECONDS):
             try:
                 translated = await batcher.ask(asked.texts, (asked.source, asked.target))
             except UserError as error:  # the translator itself is unreachable, and a retry does not help
@@ -385,7 +368,6 @@ def serve(
     default_language: str | None = None,
     limits: ServiceLimits = USUAL_LIMITS,
     tool_limits: ToolLimits = USUAL_TOOL_LIMITS,
-    translation_limits: TranslationLimits = USUAL_TRANSLATION_LIMITS,
     window_seconds: float = 0.005,
     batch_queries: int = 512,
     warm_up_queries: Sequence[int] = (1, 16, 64, 256),
@@ -445,9 +427,9 @@ def serve(
             except UserError as missing:
                 lines += [f"no tool for agents: {missing}"]
         if translator is not None:
-            add_translate_route(application, translator, limits=translation_limits, window_seconds=window_seconds)
+            add_translate_route(application, translator, window_seconds=window_seconds)
             lines += [f"translations at {address}/translate"]
-            longest_seconds = max(longest_seconds, translation_limits.answer_seconds)
+            longest_seconds = max(longest_seconds, TRANSLATION_SECONDS)
         if not is_loopback(listener.getsockname()[0]):
             lines += ["anyone who can reach this address can use it: there is no authentication"]
         if isinstance(searched, Collections):  # searches of remote ones may cost money

@@ -54,7 +54,6 @@ class Settings:
     experiment: str  # the gin file that is studied, without its ending
     seeds: tuple[int, ...]  # of training
     only: tuple[str, ...] = ()  # names of variants or methods; empty: the study's own choice
-    cold_start: bool = True  # whether initial policies are trained; otherwise the experiment's own is the start
     gin_files: tuple[str, ...] = ()  # of every point, after the study's own; initial policies have the platforms only
     bindings: tuple[str, ...] = ()  # of every point but the initial policies
 
@@ -70,7 +69,7 @@ class Settings:
         def exists(name: str) -> bool:
             return any((folder / f"{name}.gin").exists() for folder in (Path(), packaged_folder()))
 
-        return self.cold_start and (exists(f"{self.experiment}_sft") or not exists(self.experiment))
+        return exists(f"{self.experiment}_sft") or not exists(self.experiment)
 
     def point(
         self,
@@ -146,11 +145,6 @@ class Variant:
         return (*named, *self.bindings, *paper, *(self.atlas_bindings if on_atlas(experiment) else ()))
 
 
-def seeded(seed: int) -> str:
-    """Returns the statement that sets the seed of a run."""
-    return f"SEED = {seed}"
-
-
 def policy_of(folder: Path) -> str:
     """Returns the statement that makes the policy of a finished run the initial policy."""
     return f"policy.folder = {str(folder / 'policy')!r}"
@@ -190,14 +184,14 @@ def crossed_points(
             if trained_once and variant.command != "evaluate":
                 needs = [settings.output / "trained" / f"{name}-{seed}"]
                 unevaluated = ("sft.evaluation = None",) if tuned else ()
-                bindings = (*variant.bound(settings.experiment), *unevaluated, seeded(seed))
+                bindings = (*variant.bound(settings.experiment), *unevaluated, f"SEED = {seed}")
                 made.append(settings.point(needs[0], variant.command, *bindings, files=files, tuned=tuned))
             command = "evaluate" if trained_once else variant.command
             for point, changes in (ROWS[table] if table else {"": Variant()}).items():
                 place = settings.output / folder / "-".join(filter(None, (name, point, str(seed))))
                 differences = *variant.bound(settings.experiment), *changes.bound(settings.experiment)
                 differences += changes.sft_bindings if command == "sft" else ()
-                bindings = (*differences, *map(policy_of, needs), seeded(seed))
+                bindings = (*differences, *map(policy_of, needs), f"SEED = {seed}")
                 made.append(settings.point(place, command, *bindings, files=files, needs=needs, tuned=tuned))
     return made
 
@@ -237,7 +231,7 @@ def started_points(settings: Settings, variants: Mapping[str, Variant], usual: S
     made += [untrained_point(name, variants[name], settings) for name in names if variants[name].command != "train"]
     for seed in settings.seeds:
         for name, variant in trained.items():
-            bindings = (*variant.bound(settings.experiment), "Evaluation.before = False", seeded(seed))
+            bindings = (*variant.bound(settings.experiment), "Evaluation.before = False", f"SEED = {seed}")
             made.append(begun(f"{name}-{seed}", "train", variant.start, *bindings, files=variant.files))
     return made
 
@@ -280,9 +274,9 @@ def staged_points(settings: Settings, variants: Mapping[str, Variant], usual: Se
             files = f"demonstration_files.files = ({str(rows / 'rows.jsonl')!r},)"
             choice = policy_of(tuned), f"selection.demonstrated = {str(rows)!r}"
             found += [
-                settings.point(rows, "curate demonstrations", *bound, seeded(seed)),
-                settings.point(tuned, "sft", *bound, files, seeded(seed), needs=[rows]),
-                settings.point(selection, "curate selection", *bound, *choice, seeded(seed), needs=[rows, tuned]),
+                settings.point(rows, "curate demonstrations", *bound, f"SEED = {seed}"),
+                settings.point(tuned, "sft", *bound, files, f"SEED = {seed}", needs=[rows]),
+                settings.point(selection, "curate selection", *bound, *choice, f"SEED = {seed}", needs=[rows, tuned]),
             ]
         for name, mode in mode_of.items():
             folder = settings.output / "study" / f"{name}-{seed}"
@@ -292,7 +286,7 @@ def staged_points(settings: Settings, variants: Mapping[str, Variant], usual: Se
             if not name.endswith("without_sft"):
                 bound = (*bound, policy_of(tuned))
             if variants[name].command == "evaluate":  # the policy of the SFT as it is
-                found.append(settings.point(folder, "evaluate", *bound, seeded(seed), needs=[tuned]))
+                found.append(settings.point(folder, "evaluate", *bound, f"SEED = {seed}", needs=[tuned]))
                 continue
             questions = selection / ("unfiltered.jsonl" if name.endswith("without_selection") else "train.jsonl")
             point = settings.point(
@@ -301,7 +295,7 @@ def staged_points(settings: Settings, variants: Mapping[str, Variant], usual: Se
                 *bound,
                 f"train/jsonl_questions.files = ({str(questions)!r},)",
                 "train/jsonl_questions.dataset = 'selected'",
-                seeded(seed),
+                f"SEED = {seed}",
                 needs=[tuned, selection],
             )
             found.append(dataclasses.replace(point, gin_files=(*point.gin_files, "data/jsonl_training.gin")))
@@ -341,7 +335,7 @@ def demonstrated_points(
         found.append(settings.point(folder, "evaluate", *bound, files=variants[name].files, needs=needs))
     for seed in settings.seeds:
         for name in (each for each in names if variants[each].command == "train"):
-            bound = (policy_of(tuned), seeded(seed), *variants[name].bound(settings.experiment))
+            bound = (policy_of(tuned), f"SEED = {seed}", *variants[name].bound(settings.experiment))
             folder = settings.output / "study" / f"{name}-{seed}"
             found.append(settings.point(folder, "train", *bound, files=variants[name].files, needs=[tuned]))
     return found

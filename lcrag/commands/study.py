@@ -32,8 +32,6 @@ def study(arguments: Arguments) -> None:
     chosen = STUDIES[words[0]]
     settings, jobs = settings_of(chosen, arguments), whole_number("--jobs", typed.get("--jobs", "1"), 1)
     points = chosen.points(settings)
-    if not settings.cold_start and chosen.points(dataclasses.replace(settings, cold_start=True)) == points:
-        raise UserError("--no_cold_start changes none of the study's runs: leave it out")
     records = Path(typed.get("--records", settings.output / "records" / words[0]))
     points = [
         dataclasses.replace(point, record=records / f"{point.folder.name}.json")
@@ -66,7 +64,6 @@ def settings_of(chosen: Study, arguments: Arguments) -> Settings:
         experiment=typed.get("--experiment", chosen.experiment).removesuffix(".gin"),
         seeds=tuple(whole_number("--seeds", seed) for seed in seeds) or chosen.seeds,
         only=only,
-        cold_start="--no_cold_start" not in arguments.options,
         gin_files=arguments.gin_files,
         bindings=(*chosen.bindings, *arguments.bindings),
     )

@@ -49,12 +49,9 @@ def view(arguments: Arguments) -> None:
     )
     folders = list(dict.fromkeys(map(Path, arguments.words)))
     output = Path(typed["--output"]) if "--output" in typed else (arguments.output_dir or folders[0]) / PAGE
-    try:
-        runs = read_runs(folders, steps, megabytes)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        write_text(output, render_page(runs))
-    except OSError as error:
-        raise UserError(f"{error.filename or output} cannot be read or written: {error.strerror}") from error
+    runs = read_runs(folders, steps, megabytes)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_text(output, render_page(runs))
     for run in runs:
         print(f"{run['folder']}: {run['shown']}", flush=True)
     print(f"{output} ({output.stat().st_size / 1e6:.1f} MB): open it in a browser", flush=True)

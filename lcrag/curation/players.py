@@ -17,9 +17,8 @@ from lcrag.curation.playing import (
     TextWriter,
     WritingTeacher,
     check_dialogue,
-    context_tokenizer,
     golden_answer,
-    greedy,
+    rule_based_teacher,
     unknown_in,
 )
 from lcrag.data.questions import Question, records_fingerprint
@@ -91,7 +90,10 @@ def evidence_in(observations: Sequence[str], hop: Hop) -> Evidence | None:
         for sentence in sentences_of(neutralise(" ".join(text.split())))
         if holds_answer([sentence], hop.golds)
     ]
-    for line in map(str.strip, (line for text in observations for line in _lines_of(text))):
+    # The lines of the passages, as all programs write them, RAG-R1's JSON included.
+    blocks = [match[2] for text in observations for match in _BLOCK.finditer(text)]
+    texts = [json.loads(block)["documents"] if block.lstrip().startswith('{"') else [block] for block in blocks]
+    for line in (line.strip() for documents in texts for document in documents for line in document.splitlines()):
         if not holds_answer([line], hop.golds):
             continue
         sentences = map(str.strip, sentences_of(_HEAD.sub("", line)))
@@ -103,13 +105,6 @@ def evidence_in(observations: Sequence[str], hop: Hop) -> Evidence | None:
             named = _HEAD.match(line)
             return Evidence(found, (named and named[1]) or "a passage")
     return None
-
-
-def _lines_of(observation: str) -> list[str]:
-    """Returns the lines of the passages in an observation, as all programs write them, RAG-R1's JSON included."""
-    blocks = [match[2] for match in _BLOCK.finditer(observation)]
-    texts = [json.loads(block)["documents"] if block.lstrip().startswith('{"') else [block] for block in blocks]
-    return [line for documents in texts for document in documents for line in document.splitlines()]
 
 
 def hops_of(question: Question, golds: Sequence[str], queries: Sequence[str]) -> tuple[Hop, ...]:
@@ -193,21 +188,26 @@ class GoldenSearcher:
         check_dialogue(question, request)
         observations = [turn.text for turn in turns[1:] if turn.by == "environment"]
         searched = _SEARCHED.findall("".join(turn.text for turn in turns if turn.by == "policy"))
-        hops, key = self.hops(question), (question.key, str(len(searched)))
+        key, golds = (question.key, str(len(searched))), tuple(self._golds[question.coupling])
+        whole, english = map(neutralise, (question.text, self._english.get(question.coupling, question.text)))
+        wordings = (whole, whole) if self._repeats else (whole,)
+        hops = hops_of(question, golds, wordings if english == whole else (*wordings, english))
         found = [evidence_in(observations, hop) for hop in hops]
         if all(found):
             sentences = "\n".join(dict.fromkeys(each.sentence for each in found if each))
             evidence = f"<{EVIDENCE}>\n{sentences}\n</{EVIDENCE}>\n" if self._evidence else ""
             return f"{self._thought(READ, key, found[-1])}{evidence}<answer> {golden_answer(question)} </answer>"
         seen = (question.text, *observations)
-        ready = [
-            query
-            for hop, evidence in zip(hops, found, strict=True)
-            if evidence is None
-            and all(holds_answer(seen, [name]) for name in hop.subject)
-            and (query := self._next_query(hop, searched, seen))
-        ]
-        whole = neutralise(question.text)
+        ready = []  # the next query of each hop, which is asked as often as the hop lists it
+        for hop, read in zip(hops, found, strict=True):
+            if read is None and all(holds_answer(seen, [name]) for name in hop.subject):
+                queries = (*hop.queries, *(title for title in hop.titles if holds_answer(seen, [title])))
+                for place, query in enumerate(queries, start=1):
+                    written = self._write(query)
+                    asked_in = (written in text if self._queries > 1 else written == text.strip() for text in searched)
+                    if sum(asked_in) < queries[:place].count(query):
+                        ready.append(query)
+                        break
         if not ready and not any(whole in content for content in searched):
             ready = [whole]  # where the question does not name what its data set says of it
         if ready and closing(SEARCH) in request.stop:
@@ -217,25 +217,6 @@ class GoldenSearcher:
             asked = ", ".join(map(self._write, list(dict.fromkeys(ready))[: self._queries]))
             return f"{thought}<search> {asked} </search>"
         return f"{self._thought(MISSING, key)}<answer> {unknown_in(answer_language(question))} </answer>"
-
-    def hops(self, question: Question) -> tuple[Hop, ...]:
-        """Returns what the answer to a question needs."""
-        own, english = map(neutralise, (question.text, self._english.get(question.coupling, question.text)))
-        queries: tuple[str, ...] = (own, own) if self._repeats else (own,)
-        if english != own:
-            queries += (english,)
-        return hops_of(question, tuple(self._golds[question.coupling]), queries)
-
-    def _next_query(self, hop: Hop, searched: Sequence[str], seen: Sequence[str]) -> str | None:
-        """Returns the next query for a hop, or None; a query may be asked as often as the hop lists it."""
-        titles = (title for title in hop.titles if holds_answer(seen, [title]))
-        queries = (*hop.queries, *titles)
-        for place, query in enumerate(queries, start=1):
-            written = self._write(query)
-            asked = sum(written in text if self._queries > 1 else written == text.strip() for text in searched)
-            if asked < queries[:place].count(query):
-                return query
-        return None
 
     def _thought(self, texts: Sequence[str], key: tuple[str, ...], evidence: Evidence | None = None) -> str:
         return thinking(texts, key, evidence, tags=self._thinks)
@@ -259,11 +240,5 @@ def player_teacher(
       tokenizer, chat, context: As of `endpoint_teacher`.
       translator: For a program that translates.
     """
-    writer, hashes = player(questions), {"player_questions": records_fingerprint(questions)}
-    return WritingTeacher(
-        writer=greedy(writer, "a player"),
-        tokenizer=context_tokenizer(tokenizer, chat),
-        context=context,
-        translator=translator,
-        hashes=hashes,
-    )
+    hashes = {"player_questions": records_fingerprint(questions)}
+    return rule_based_teacher(player(questions), tokenizer, chat, context, hashes, translator)

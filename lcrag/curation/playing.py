@@ -5,6 +5,7 @@ The records have the same form as episodes of the policy. Writers are a chat mod
 """
 
 import dataclasses
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
@@ -220,14 +221,8 @@ EpisodeJobs: TypeAlias = Sequence[tuple[Question, Program, int]]
 
 def messages(turns: Sequence[Turn]) -> list[dict[str, str]]:
     """Returns a dialogue as a chat, the policy as the assistant; adjacent turns of one side are one message."""
-    chat: list[dict[str, str]] = []
-    for turn in turns:
-        role = "assistant" if turn.by == "policy" else "user"
-        if chat and chat[-1]["role"] == role:
-            chat[-1]["content"] += turn.text
-        else:
-            chat.append({"role": role, "content": turn.text})
-    return chat
+    sides = itertools.groupby(turns, key=lambda turn: "assistant" if turn.by == "policy" else "user")
+    return [{"role": role, "content": "".join(turn.text for turn in same)} for role, same in sides]
 
 
 def with_stop(text: str, stop: Sequence[str]) -> str:
@@ -371,23 +366,22 @@ class SamplingTeacher:
 
 
 def rule_based_teacher(
-    oracle: AtlasOracle, tokenizer: str, chat: Chat, context: int, world_fingerprint: str
+    writer: TextWriter,
+    tokenizer: str,
+    chat: Chat,
+    context: int,
+    hashes: Mapping[str, str],
+    translator: Translator | None = None,
 ) -> WritingTeacher:
-    """Returns a teacher that follows rules, and therefore gives the same text for the same question."""
-
-    writer, encoder = greedy(oracle_writer(oracle), "the atlas's oracle"), context_tokenizer(tokenizer, chat)
-    return WritingTeacher(writer=writer, tokenizer=encoder, context=context, hashes={"world": world_fingerprint})
-
-
-def greedy(writer: TextWriter, name: str) -> Callable[[float], TextWriter]:
-    """Returns the writer for a temperature of 0, and a UserError for any other."""
+    """Returns a teacher that follows rules, so it has the same text for the same question, and no temperature."""
 
     def at(temperature: float) -> TextWriter:
         if temperature:
-            raise UserError(f"{name} does not sample at a temperature of {temperature:g}: set it to 0")
+            raise UserError(f"the teacher follows rules, without a temperature of {temperature:g}: set it to 0")
         return writer
 
-    return at
+    encoder = context_tokenizer(tokenizer, chat)
+    return WritingTeacher(writer=at, tokenizer=encoder, context=context, translator=translator, hashes=hashes)
 
 
 @gin.configurable

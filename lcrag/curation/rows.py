@@ -17,7 +17,7 @@ import numpy as np
 
 from lcrag.atlas.facts import Fact, section_of
 from lcrag.atlas.oracle import Oracle
-from lcrag.atlas.world import DATASET, FactSampler, World, atlas_world
+from lcrag.atlas.world import DATASET, World, atlas_world
 from lcrag.curation.playing import AtlasOracle, GoldenAnswers, TextWriter, misread, oracle_writer, play
 from lcrag.data.demonstrations import Demonstration, read_demonstrations, take_part
 from lcrag.data.questions import Question, share_of
@@ -151,6 +151,19 @@ class RowContext:
             raise UserError("rows of a program need sft.method and sft.collections: set both, or read rows from files")
         return self.program, self.search
 
+    def play(
+        self,
+        questions: Sequence[Question],
+        writer: TextWriter,
+        encoder: RowEncoder,
+        translator: Translator | None = None,
+    ) -> list[EpisodeRecord]:
+        """Plays the program on questions, with a writer in the policy's place."""
+        program, search = self.played()
+        programs = [(question, program(question)) for question in questions]
+        tokenizer, context = encoder.context_tokenizer, self.played_tokens
+        return play(programs, writer, search, tokenizer, context=context, translator=translator)
+
 
 RowSource: TypeAlias = Callable[[RowContext], Sequence[Trajectory]]
 
@@ -216,18 +229,11 @@ def golden_answers(
       template: The policy's text, with `{answer}` for the golden answer.
       writer: Makes from all questions a writer of the policy's texts, which replaces the template: `GoldenArguments`.
     """
-    program, search = row_context.played()
     encoder = row_context.encoder(end_of_sequence)
     shared = share_of(questions, question_share, seed=seed)
     row_context.demonstrated.extend(shared)
-    records = play(
-        [(question, program(question)) for question in shared],
-        GoldenAnswers(template) if writer is None else writer(questions),
-        search,
-        encoder.context_tokenizer,
-        context=row_context.played_tokens,
-    )
-    return rows_of_records(records, encoder, misread)
+    text_writer = GoldenAnswers(template) if writer is None else writer(questions)
+    return rows_of_records(row_context.play(shared, text_writer, encoder), encoder, misread)
 
 
 def _encoded(
@@ -297,55 +303,38 @@ def spans_of(row: Trajectory, tokenizer: Tokenizer) -> list[dict[str, str | bool
 
 TOGETHER = 256
 MAX_FRUITLESS = 20 * TOGETHER
-USUAL_CHAT = Chat()
-
-
-def remembered(search: Search, queries: Sequence[str], languages: Sequence[str], passages: int) -> Search:
-    """Returns a search that looks up `queries`, all searched beforehand in one batch."""
-    pairs = [(query, language) for query in dict.fromkeys(queries) for language in languages]
-    found = dict(zip(pairs, search([q for q, _ in pairs], [code for _, code in pairs], passages), strict=True))
-
-    def look_up(queries: list[str], languages: list[str], k: int):
-        asked = list(zip(queries, languages, strict=True))
-        if k != passages or any(pair not in found for pair in asked):
-            return search(queries, languages, k)
-        return [found[pair] for pair in asked]
-
-    return look_up
 
 
 def demonstrate(
+    row_context: RowContext,
+    questions: Sequence[Question],
+    oracle: AtlasOracle,
     *,
     world: World,
-    questions: Sequence[Question],
-    program: Callable[[Question], Program],
-    search: Search,
-    tokenizer: Tokenizer,
-    oracle: AtlasOracle,
     seed: int,
-    context: int = 512,
-    chat: Chat = USUAL_CHAT,
     translator: Translator | None = None,
     only_correct: bool = True,
 ) -> Iterator[EpisodeRecord]:
-    """Yields demonstrations of a program on the atlas's training questions forever, determined by the seed.
+    """Yields demonstrations of the program on the atlas's training questions forever, determined by the seed.
+
+    Those that a context does not hold are left out.
 
     Args:
-      context: Tokens that a context holds; longer demonstrations are left out.
       only_correct: Whether demonstrations with another answer than the passages' value are left out.
 
     Raises:
       UserError: none of many consecutive demonstrations could be kept.
     """
-    generator, facts = np.random.default_rng(seed), FactSampler(world)
-    encoder = ContextTokenizer(tokenizer, chat)  # one for all, because it remembers encodings
+    program, search = row_context.played()
+    generator, context = np.random.default_rng(seed), row_context.played_tokens
+    encoder = ContextTokenizer(row_context.tokenizer, row_context.chat)  # one for all, because it remembers encodings
     fruitless = 0
     while fruitless < MAX_FRUITLESS:
         drawn: list[tuple[Question, Fact | None, Fact | None]] = []  # question, its fact, the fact as told
         for _ in range(TOGETHER):
             question = questions[int(generator.integers(len(questions)))]
             fact = world.last_facts.get(question.id)
-            drawn.append((question, fact, fact and facts.often_counterfactual(generator, fact)))
+            drawn.append((question, fact, fact and world.often_counterfactual(generator, fact)))
 
         def retold(number: int, found: Found, drawn: Sequence[tuple] = drawn) -> Found:
             """Replaces the passages about the fact by those in the world in which it has its told value."""
@@ -407,7 +396,6 @@ def oracle_demonstrations(
       translator: Translates for a program that asks for translations; None: the program asks for none.
       only_correct: Whether to leave out demonstrations with another answer than the value in the passages.
     """
-    program, search = row_context.played()
     row_context.demonstrated.extend(questions)
     if count < 1 or not questions:
         raise UserError(
@@ -415,17 +403,8 @@ def oracle_demonstrations(
         )
     if unknown := {question.id for question in questions if question.dataset != DATASET}:
         raise UserError(f"the oracle cannot demonstrate {min(unknown)}: give it questions of the atlas")
+    player = oracle(budget=searches)
     records = demonstrate(
-        world=world(),
-        questions=questions,
-        program=program,
-        search=search,
-        tokenizer=row_context.tokenizer,
-        oracle=oracle(budget=searches),
-        seed=seed,
-        context=row_context.played_tokens,
-        chat=row_context.chat,
-        translator=translator,
-        only_correct=only_correct,
+        row_context, questions, player, world=world(), seed=seed, translator=translator, only_correct=only_correct
     )
     return rows_of_records(itertools.islice(records, count), row_context.encoder(end_of_sequence))

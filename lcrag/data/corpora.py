@@ -17,29 +17,18 @@ import itertools
 import pathlib
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, get_args
 
 import pydantic
 
 from lcrag.data.questions import scripts_of, trimmed
-from lcrag.data.rows import BadRows, Row, first_line_fields, opened, parquet_values, parsed_rows, read_squad
+from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows, read_squad
 from lcrag.errors import UserError
-from lcrag.files import expanded, matching_files, shown_files
-from lcrag.retrieval.passages import Passage
+from lcrag.files import expanded, matching_files, shown_files, strict_json
+from lcrag.retrieval.passages import Passage, title_and_text
 from lcrag.rewards.text import UNSPACED, is_visible
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Article:
-    """An article in plain text, to be cut into passages."""
-
-    id: str
-    title: str
-    text: str
-
-
-Document = Article | Passage
 Kind = Literal["articles", "passages", "squad"]
 KINDS: tuple[str, ...] = get_args(Kind)
 
@@ -73,10 +62,10 @@ class ArticleRow(Row):
     text: str
     revid: str | int | None = None  # of WikiExtractor, whose texts are escaped as for HTML
 
-    def article(self) -> Article:
+    def document(self) -> Passage:
         """Returns the article."""
         text = self.text if self.revid is None else html.unescape(self.text)
-        return Article(id=str(self.id), title=trimmed(self.title), text=text)
+        return Passage(id=str(self.id), title=trimmed(self.title), text=text)
 
 
 class PassageRow(Row):
@@ -91,18 +80,13 @@ class PassageRow(Row):
     def _has_content(self) -> "PassageRow":
         if self.text is None and self.contents is None:
             raise ValueError("neither text nor contents is there")
-        if not is_visible(self.passage().text):
+        if not is_visible(self.document().text):
             raise ValueError("the text has no visible character")
         return self
 
-    def passage(self) -> Passage:
+    def document(self) -> Passage:
         """Returns the passage; the first of several lines of `contents` is its title."""
-        title, text = self.title.strip(), self.text
-        if text is None:
-            first, line_break, rest = (self.contents or "").partition("\n")
-            title, text = (first.strip(), rest) if line_break else ("", first)
-            if len(title) > 1 and title[0] == title[-1] == '"':
-                title = title[1:-1]
+        title, text = (self.title, self.text) if self.text is not None else title_and_text(self.contents or "")
         return Passage(id=str(self.id), title=trimmed(title), text=trimmed(text))
 
 
@@ -113,7 +97,7 @@ class Block:
     file: int  # its index in the source
     path: pathlib.Path
     number: int  # the block's index in the file
-    documents: tuple[Document, ...]
+    documents: tuple[Passage, ...]
     bytes_read: int  # position in the stored file at the end of the block
 
     @property
@@ -138,35 +122,32 @@ class Source:
         cut = {"unit": self.unit or unit_of(self.language), "length": self.length}
         return {"language": self.language, "kind": self.kind, "files": files, **cut}
 
-    def documents(self, path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Document]]:
-        """Yields (bytes of the stored file read so far, document) for a file."""
+    def documents(self, path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Passage]]:
+        """Yields (bytes of the stored file read so far, passage or article) for a file."""
         with opened(path) as (content, stored):
-            documents: Iterator[Document]
-            match self.kind:
-                case "squad":
-                    documents = (paragraph.passage for paragraph in read_squad(path, bad_rows, questions_too=False))
-                case "passages":
-                    documents = (row.passage() for _, row in parsed_rows(path, content, PassageRow, bad_rows))
-                case "articles" if _format(path) == ".txt":
-                    # The title is the first line if that is a Markdown heading, else the file's name.
-                    stem, text = path.name.partition(".")[0], content.read().decode().strip()
-                    title = stem.replace("_", " ")
-                    if text.startswith("#"):
-                        first, _, text = text.partition("\n")
-                        title, text = first.lstrip("# ").strip(), text.strip()
-                    article = Article(id=f"{path.absolute().parent.name}/{stem}", title=title, text=text)
-                    documents = iter([article] if is_visible(text) else [])
-                case "articles":
-                    rows = (row for _, row in parsed_rows(path, content, ArticleRow, bad_rows) if is_visible(row.text))
-                    documents = (row.article() for row in rows)
+            documents: Iterable[Passage]
+            if self.kind == "squad":
+                documents = (paragraph.passage for paragraph in read_squad(path, bad_rows, questions_too=False))
+            elif self.kind == "articles" and _format(path) == ".txt":
+                # The title is the first line if that is a Markdown heading, else the file's name.
+                stem, text = path.name.partition(".")[0], content.read().decode().strip()
+                title = stem.replace("_", " ")
+                if text.startswith("#"):
+                    first, _, text = text.partition("\n")
+                    title, text = first.lstrip("# ").strip(), text.strip()
+                documents = [Passage(id=f"{path.absolute().parent.name}/{stem}", title=title, text=text)]
+            else:
+                schema: type[Any] = PassageRow if self.kind == "passages" else ArticleRow
+                documents = (row.document() for _, row in parsed_rows(path, content, schema, bad_rows))
             for document in documents:
-                yield stored.tell(), document
+                if is_visible(document.text):
+                    yield stored.tell(), document
 
     def blocks(self, file: int, bad_rows: BadRows) -> Iterator[Block]:
         """Yields the documents of the file with index `file` in blocks; its last one is empty only in an empty file."""
         path, number, bytes_read = self.files[file], 0, 0
         size = DOCUMENTS_PER_BLOCK * (PASSAGES_PER_DOCUMENT if self.kind in ("passages", "squad") else 1)
-        waiting: list[Document] = []
+        waiting: list[Passage] = []
         for position, document in self.documents(path, bad_rows):
             if len(waiting) == size:
                 yield Block(file=file, path=path, number=number, documents=tuple(waiting), bytes_read=bytes_read)
@@ -183,7 +164,7 @@ class Source:
         """
         passages: list[Passage] = []
         for document in block.documents:
-            if isinstance(document, Passage):
+            if self.kind != "articles":
                 passages.append(document)
                 continue
             # In a language of several scripts: more characters of scripts without spaces than words between spaces.
@@ -264,8 +245,12 @@ def find_source(
 
 def _format(path: pathlib.Path) -> str:
     suffix = (path.with_suffix("") if path.suffix in (".bz2", ".gz") else path).suffix
-    if suffix == ".json" and (fields := first_line_fields(path)) and "data" not in fields:
-        return ".jsonl"  # by another name
+    if suffix == ".json":
+        # JSON lines by another name, if the first line is an object itself, and none of SQuAD's format.
+        with opened(path) as (content, _), contextlib.suppress(ValueError):
+            first = strict_json(content.readline(1 << 22).decode())
+            if isinstance(first, dict) and first and "data" not in first:
+                return ".jsonl"
     if re.fullmatch(r"wiki_\d+(\.bz2)?", path.name):  # as WikiExtractor names its files
         return ".jsonl"
     return ".txt" if suffix == ".md" else suffix
@@ -278,16 +263,13 @@ def _kind_by_rows(path: pathlib.Path) -> Kind:
         if _format(path) == ".parquet":
             fields = set(next(parquet_values(content), {}))
         else:
-            lines = [line for line in itertools.islice(content, _MAX_LINES_SEARCHED) if line.strip()]
-            for line in lines:
+            for line in itertools.islice(content, _MAX_LINES_SEARCHED):
                 # A bad row is reported when the rows are read.
                 with contextlib.suppress(pydantic.ValidationError):
                     fields = set(pydantic.TypeAdapter(dict[str, Any]).validate_json(line))
                     break
-            if lines and not fields:
-                raise UserError(f"no line of {path}, from line 1 on, is a JSON object: is it a file of JSON lines?")
     if not fields:
-        raise UserError(f"{path} holds no row: name another file, or make this one again")
+        raise UserError(f"{path} holds no row, from line 1 on: name another file, of JSON lines or Parquet")
     if fields & {"docid", "_id", "contents"}:
         return "passages"
     if fields >= {"id", "title", "text", "url"}:

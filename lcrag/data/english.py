@@ -22,6 +22,7 @@ import pydantic
 from lcrag.data.questions import Question, distinct_answers, limited, records_fingerprint, with_question_mark
 from lcrag.data.rows import (
     BadRows,
+    Place,
     Row,
     Text,
     UnusableQuestion,
@@ -33,7 +34,7 @@ from lcrag.data.rows import (
     read_rows,
 )
 from lcrag.errors import UserError, lookup, typed
-from lcrag.files import cache_folder, strict_json
+from lcrag.files import cache_folder
 from lcrag.retrieval import Collections, Passage
 from lcrag.retrieval.collections import KEPT, kept_collections
 from lcrag.retrieval.encoder import named_encoder
@@ -52,18 +53,6 @@ class RawQuestion:
 
     question: Question
     passages: tuple[Passage, ...] = ()
-
-
-class _SetRow(Row):
-    """A row of a published file."""
-
-    def raw_question(self, number: int) -> RawQuestion | None:
-        """Returns the question, None if the set leaves it out; raises a ValueError for a row that cannot be used.
-
-        Args:
-          number: The row's line, or its index in a list: the id of a question that has none.
-        """
-        raise NotImplementedError
 
 
 def _raw_question(
@@ -85,16 +74,6 @@ def _paragraph(title: str, text: str) -> Passage:
     return Passage(id=f"{title}/{content}", title=title, text=text)
 
 
-def _parsed_list(value: Any) -> Any:
-    """Parses the JSON list in a cell of PopQA's table."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return strict_json(value)
-    except ValueError as error:
-        raise ValueError("expected a list of answers") from error
-
-
 def _if_valid(value: Any, check: Callable[[Any], Any]) -> Any:
     try:
         return check(value)
@@ -110,7 +89,7 @@ _IfValid = pydantic.WrapValidator(_if_valid)
 _List = pydantic.Strict(False)  # reads a JSON list as a tuple
 
 
-class MultiHopRow(_SetRow):
+class MultiHopRow(Row):
     """An element of HotpotQA's list, or 2WikiMultiHopQA's, whose `evidences` are (subject, relation, object)."""
 
     id: Annotated[Text, pydantic.Field(alias="_id")]
@@ -122,7 +101,7 @@ class MultiHopRow(_SetRow):
     supporting_facts: list[Annotated[tuple[Text, int], _List]]
     evidences: list[Annotated[tuple[str, str, str], _List]] = []
 
-    def raw_question(self, number: int) -> RawQuestion:
+    def raw_question(self) -> RawQuestion:
         passages = [_paragraph(title, " ".join(map(str.strip, sentences))) for title, sentences in self.context]
         supporting = {title.strip() for title, _ in self.supporting_facts}
         return _raw_question(
@@ -138,29 +117,26 @@ class MultiHopRow(_SetRow):
         )
 
 
-class PlainRow(_SetRow):
+class PlainRow(Row):
     """A question and its answers, in the columns of NQ-open, TriviaQA, Bamboogle and PopQA.
 
-    Rows without an id have their line number as their id. PopQA's `prop` is the relation, its `s_pop` the monthly views
-    of the subject's page.
+    PopQA's `prop` is the relation, its `s_pop` the monthly views of the subject's page.
     """
 
-    id: Annotated[Text | None, _named("id", "QuestionId")] = None
+    id: Annotated[Text, _named("id", "QuestionId")] = ""  # empty: the number of the row
     question: Annotated[Text, _named("question", "Question")]
     answer: Annotated[str | list[str], _named("answer", pydantic.AliasPath("Answer", "Value"), "Answer")] = []
     answers: Annotated[
-        list[str],
+        list[str] | pydantic.Json[list[str]],  # a JSON list in a cell of PopQA's table
         _named("answers", "possible_answers", pydantic.AliasPath("Answer", "Aliases")),
-        pydantic.BeforeValidator(_parsed_list),
     ] = []
     type: Annotated[str | None, _named("type", "prop")] = None
     s_pop: Annotated[str | None, pydantic.StringConstraints(pattern=r"^[0-9]+$")] = None
 
-    def raw_question(self, number: int) -> RawQuestion:
+    def raw_question(self) -> RawQuestion:
         golds = [self.answer] if isinstance(self.answer, str) else self.answer
         popularity = None if self.s_pop is None else int(self.s_pop)
-        identity = str(number) if self.id is None else self.id
-        return _raw_question(identity, self.question, [*golds, *self.answers], type=self.type, popularity=popularity)
+        return _raw_question(self.id, self.question, [*golds, *self.answers], type=self.type, popularity=popularity)
 
 
 class Paragraph(Row):
@@ -179,7 +155,7 @@ class Step(Row):
     paragraph_support_idx: int | None = None
 
 
-class MusiqueRow(_SetRow):
+class MusiqueRow(Row):
     """One line of MuSiQue. Aliases are golden answers too, as in the official script.
 
     An id begins with the kind of composition: `3hop1__...` is the first of two with three hops.
@@ -193,7 +169,7 @@ class MusiqueRow(_SetRow):
     paragraphs: list[Paragraph]
     question_decomposition: list[Step]
 
-    def raw_question(self, number: int) -> RawQuestion | None:
+    def raw_question(self) -> RawQuestion | None:
         if not self.answerable:
             return None
         passages: dict[int | None, Passage]
@@ -219,7 +195,7 @@ class MusiqueRow(_SetRow):
         )
 
 
-class WikiHopRow(_SetRow):
+class WikiHopRow(Row):
     """A query such as "country_of_citizenship juan rossell". Its paragraphs have no titles or marks of support."""
 
     id: Text
@@ -228,7 +204,7 @@ class WikiHopRow(_SetRow):
     candidates: list[str]
     supports: list[Text]
 
-    def raw_question(self, number: int) -> RawQuestion:
+    def raw_question(self) -> RawQuestion:
         relation, space, subject = self.query.partition(" ")
         if not space:
             raise ValueError("query: expected a relation, a space and a subject")
@@ -237,26 +213,24 @@ class WikiHopRow(_SetRow):
         return _raw_question(self.id, f"What is the {name} of {subject}?", [self.answer], passages, **extra)
 
 
-class Metadata(Row):
-    """FlashRAG's metadata, which differ between sets; values of other types are ignored."""
+class FlashRagRow(Row):
+    """One line of FlashRAG, without the paragraphs and facts that some of its sets have.
 
-    type: Annotated[str | None, _IfValid] = None
-    level: Annotated[str | None, _IfValid] = None
-    prop: Annotated[str | None, _IfValid] = None
-    s_pop: Annotated[int | None, pydantic.Strict(False), _IfValid] = None
-
-
-class FlashRagRow(_SetRow):
-    """One line of FlashRAG, without the paragraphs and facts that some of its sets have."""
+    Its metadata differ between sets; values of other types are ignored.
+    """
 
     id: Text
     question: Text
     golden_answers: list[str]
-    metadata: Metadata | None = None
+    type: Annotated[str | None, _IfValid, _named(pydantic.AliasPath("metadata", "type"))] = None
+    prop: Annotated[str | None, _IfValid, _named(pydantic.AliasPath("metadata", "prop"))] = None
+    level: Annotated[str | None, _IfValid, _named(pydantic.AliasPath("metadata", "level"))] = None
+    popularity: Annotated[
+        int | None, pydantic.Strict(False), _IfValid, _named(pydantic.AliasPath("metadata", "s_pop"))
+    ] = None
 
-    def raw_question(self, number: int) -> RawQuestion:
-        about = self.metadata or Metadata()
-        extra: dict[str, Any] = {"type": about.type or about.prop, "level": about.level, "popularity": about.s_pop}
+    def raw_question(self) -> RawQuestion:
+        extra: dict[str, Any] = {"type": self.type or self.prop, "level": self.level, "popularity": self.popularity}
         return _raw_question(self.id, self.question, self.golden_answers, **extra)
 
 
@@ -267,7 +241,9 @@ class QuestionSet:
     name: str  # also the name of its folder
     files: Mapping[str, tuple[str, ...]]  # split -> possible names of its file, the official one first
     source: str  # download address of the official files
-    row: type[_SetRow] | None = None  # of its JSON files; None: it has a table
+    # Of its JSON files; None: it has a table. `raw_question()` returns a row's question, None if the set leaves it out,
+    # and raises a ValueError if the row cannot be used.
+    row: type[Any] | None = None
     list_under: str | None = None  # key of a file's JSON list; empty: the file is the list; None: it has JSON lines
     decomposed: bool = False  # whether its rows contain the reasoning steps
 
@@ -277,13 +253,20 @@ class QuestionSet:
         return data_file(folder, (name,) if name else names, self.source)
 
     def read(
-        self, path: pathlib.Path, bad_rows: BadRows, *, add_plan: Callable[[Question], Question] | None = None
+        self,
+        path: pathlib.Path,
+        bad_rows: BadRows,
+        *,
+        add_plan: Callable[[Question], Question] | None = None,
+        limit: int | None = None,
+        seed: int = 0,
     ) -> list[RawQuestion]:
         """Returns the questions of an official file or FlashRAG's, in order.
 
         Args:
           add_plan: Adds a golden plan made from the question's decomposition; a row for which it raises
             `UnusableQuestion` is a bad row, counted under the error's cause.
+          limit: Maximum number of questions, chosen by a hash of seed and id.
         """
         if add_plan and not self.decomposed:
             raise UserError(
@@ -298,38 +281,32 @@ class QuestionSet:
         elif is_json == (schema is None):
             known = "JSON" if schema else "a table"
             raise UserError(f"{path} has no known format of {self.name}, which is {known}: see docs/data.md")
-        rows: Iterable[tuple[int, _SetRow]]
-        if key is None:
-            rows = read_rows(path, schema or PlainRow, bad_rows)
-        else:
-            rows = list_rows(path, schema or PlainRow, bad_rows, key)
+        schema = schema or PlainRow
+        rows: Iterable[tuple[Place, Any]]
+        rows = read_rows(path, schema, bad_rows) if key is None else list_rows(path, schema, bad_rows, key)
 
         found: dict[str, RawQuestion] = {}
-        for number, row in rows:
-            place = number if key is None else f"{key or 'element'} {number}"
+        for place, row in rows:
             try:
-                raw = row.raw_question(number)
+                raw = row.raw_question()
             except ValueError as error:
                 bad_rows.add(path, place, "", str(error))
                 continue
             if raw is None:
                 continue
-            if raw.question.id in found:
-                bad_rows.add(path, place, "id", f"{raw.question.id} is already used by an earlier row")
+            number = str(place).rpartition(" ")[2]  # in a list, "Data 3"
+            asked = dataclasses.replace(raw.question, id=raw.question.id or number, dataset=self.name)
+            if asked.id in found:
+                bad_rows.add(path, place, "id", f"{asked.id} is already used by an earlier row")
                 continue
             try:
-                question = add_plan(raw.question) if add_plan else raw.question
+                asked = add_plan(asked) if add_plan else asked
             except UnusableQuestion as error:  # any other error of the plans is ours
                 bad_rows.add(path, place, "question_decomposition", str(error), cause=error.cause)
                 continue
-            found[question.id] = dataclasses.replace(raw, question=dataclasses.replace(question, dataset=self.name))
-        return list(found.values())
-
-
-def first_questions(found: list[RawQuestion], limit: int | None, seed: int) -> list[RawQuestion]:
-    """Returns at most `limit` questions in the file's order, chosen by a hash of seed and id."""
-    kept = {question.id for question in limited([raw.question for raw in found], limit, seed=seed)}
-    return [raw for raw in found if raw.question.id in kept]
+            found[asked.id] = dataclasses.replace(raw, question=asked)
+        chosen = limited([raw.question for raw in found.values()], limit, seed=seed)
+        return [found[question.id] for question in chosen]
 
 
 @gin.configurable
@@ -360,7 +337,7 @@ def english_questions(
     chosen = lookup(QUESTION_SETS, dataset, "English question set")
     path = chosen.file(dataset_folder(dataset, folder, binding="english_questions.folder"), split, file)
     with counted_bad_rows() as bad_rows:
-        found = first_questions(chosen.read(path, bad_rows, add_plan=golden_plans), limit, seed)
+        found = chosen.read(path, bad_rows, add_plan=golden_plans, limit=limit, seed=seed)
     if types is not None:
         known = {str(raw.question.extra.get("type", "")): None for raw in found}
         for name in types:
@@ -402,12 +379,12 @@ def english_collections(
             root = dataset_folder(name, place, binding="english_collections.folder")
             of_set: list[Passage] = []
             for split in filter(chosen.files.__contains__, splits):
-                questions = first_questions(chosen.read(chosen.file(root, split), bad_rows), limit, seed)
+                questions = chosen.read(chosen.file(root, split), bad_rows, limit=limit, seed=seed)
                 of_set += [passage for question in questions for passage in question.passages]
             if not of_set:
                 raise UserError(
                     f"{name} comes without paragraphs in {', '.join(splits)}: search Wikipedia for its questions"
-                    " instead, with --gin_file=retrieval/service.gin"
+                    " instead, with --gin.COLLECTIONS='@remote_collections()'"
                 )
             by_id |= {passage.id: passage for passage in of_set}
     passages = list(by_id.values())

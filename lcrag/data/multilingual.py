@@ -18,7 +18,7 @@ import hashlib
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import gin
 import pydantic
@@ -30,7 +30,7 @@ from lcrag.data.questions import (
     XOR_TYDI_TEST,
     Question,
     distinct_answers,
-    in_all,
+    in_every_language,
     known_languages,
     limited,
     records_fingerprint,
@@ -47,7 +47,6 @@ from lcrag.data.rows import (
     counted_bad_rows,
     data_file,
     dataset_folder,
-    first_of_each_id,
     read_lines,
     read_rows,
     read_squad,
@@ -93,21 +92,6 @@ class MkqaRow(Row):
         return distinct_answers(text for answer in answers for text in (answer.text, *(answer.aliases or ())) if text)
 
 
-def read_mkqa(path: pathlib.Path, languages: Sequence[str], bad_rows: BadRows) -> dict[str, MkqaRow]:
-    """Returns the rows by id, in the file's order; each has all `languages`, with or without answers."""
-    codes = [_MKQA_CODES.get(language, language) for language in languages]
-    rows: dict[str, MkqaRow] = {}
-    for line, row in read_rows(path, MkqaRow, bad_rows):
-        contents: dict[str, Mapping[str, object]] = {"queries": row.queries, "answers": row.answers}
-        if missing := [f"{name}.{code}" for code in codes for name in contents if code not in contents[name]]:
-            bad_rows.add(path, line, missing[0], "field required")
-        elif (key := str(row.example_id)) in rows:
-            bad_rows.add(path, line, "example_id", f"{key} is already used by an earlier row")
-        else:
-            rows[key] = row
-    return rows
-
-
 @gin.configurable
 @typed
 def mkqa_questions(
@@ -138,8 +122,15 @@ def mkqa_questions(
     """
     path = data_file(dataset_folder("mkqa", folder), (file,), MKQA_SOURCE)
     wanted = tuple(dict.fromkeys(known_languages((*answered_in, *languages), MKQA_LANGUAGES)))
+    rows: dict[str, MkqaRow] = {}  # by id, in the file's order; each has all wanted languages, answered or not
     with counted_bad_rows() as bad_rows:
-        rows = read_mkqa(path, wanted, bad_rows)
+        for line, row in read_rows(path, MkqaRow, bad_rows, unique="example_id"):
+            contents: dict[str, Mapping[str, object]] = {"queries": row.queries, "answers": row.answers}
+            fields = ((name, _MKQA_CODES.get(language, language)) for language in wanted for name in contents)
+            if missing := [f"{name}.{code}" for name, code in fields if code not in contents[name]]:
+                bad_rows.add(path, line, missing[0], "field required")
+            else:
+                rows[str(row.example_id)] = row
     texts = {key: {language: row.texts(language) for language in wanted} for key, row in rows.items()}
     usable = [key for key, of_row in texts.items() if all(of_row[language] for language in answered_in)]
     sizes, what = {"validation": validation, "train": train}, "questions of mkqa"
@@ -200,27 +191,30 @@ def xor_tydi_questions(
     name, tydi_name = lookup(_XOR_FILES, split, "xor_tydi split"), _TYDI_FILES[split]
     languages = known_languages(languages, XOR_TYDI_LANGUAGES, "xor_tydi")
     root = dataset_folder("xor_tydi", folder)
-    found: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {code: {} for code in languages}  # id -> text, answers
+    found: dict[str, dict[str, Question]] = {code: {} for code in languages}  # id -> question
+
+    def keep(code: str, key: str, text: str, answers: tuple[str, ...]) -> None:
+        text = with_question_mark(text)
+        found[code][key] = Question(id=key, dataset="xor_tydi", language=code, text=text, answers=answers)
+
     with counted_bad_rows() as bad_rows:
         if set(languages) - {"en"}:
             path = data_file(root, (name,), _XOR_SOURCE + name)
-            rows = read_rows(path, XorRow, bad_rows)
-            for _, row in first_of_each_id(path, rows, lambda row: row.id, "id", bad_rows):
+            for _, row in read_rows(path, XorRow, bad_rows, unique="id"):
                 if (answers := distinct_answers(row.answers)) and row.lang in found:
-                    found[row.lang][row.id] = row.question, answers
+                    keep(row.lang, row.id, row.question, answers)
         if "en" in languages:
             for paragraph in read_squad(data_file(root, (tydi_name,), _TYDI_SOURCE + tydi_name), bad_rows):
-                english = (question for question in paragraph.questions if question.id.startswith(_TYDI_ENGLISH))
-                found["en"] |= {question.id: (question.question, question.texts) for question in english}
+                for question in paragraph.questions:
+                    if question.id.startswith(_TYDI_ENGLISH):
+                        keep("en", question.id, question.question, question.texts)
     questions = []
-    for code, texts in found.items():
-        chosen: Sequence[str] = list(texts)
+    for code, of_language in found.items():
+        chosen: Sequence[str] = list(of_language)
         if split == "train" and train is not None:
             what = f"training questions of xor_tydi in {code}"
-            chosen = take_split(texts, "train", {"train": train}, seed=seed, what=what)
-        for key in chosen:
-            text, answers = with_question_mark(texts[key][0]), texts[key][1]
-            questions.append(Question(id=key, dataset="xor_tydi", language=code, text=text, answers=answers))
+            chosen = take_split(of_language, "train", {"train": train}, seed=seed, what=what)
+        questions += [of_language[key] for key in chosen]
     return limited(questions, limit, seed=seed)
 
 
@@ -264,31 +258,27 @@ def xquad_questions(
     if held is not None:
         _check_held(held, languages)
     root = dataset_folder("xquad", folder)
-    versions = []  # of each language: id -> paragraph and question
+    versions: list[dict[str, Question]] = []  # of each language, by id
     with counted_bad_rows() as bad_rows:
         for language in languages:
-            paragraphs = read_squad(xquad_file(root, language), bad_rows)
-            versions.append({q.id: (paragraph, q) for paragraph in paragraphs for q in paragraph.questions})
-    shared = in_all(versions)
-    articles = dict.fromkeys(versions[0][key][0].passage.title for key in shared)
-    sizes = {"test": test_articles, "validation": validation_articles}
-    sizes["train"] = max(0, len(articles) - sum(sizes.values()))
-    chosen = set(take_split(articles, split, sizes, seed=seed, what="articles of xquad"))
-    questions = [
-        Question(
-            id=question.id,
-            dataset="xquad",
-            language=language,
-            text=with_question_mark(question.question),
-            answers=question.texts,
-            extra={"passage": paragraph.passage.id}
-            | ({} if held is None else {"native_holds": language in xquad_holders(paragraph.passage.id, held)}),
-        )
-        for key in shared
-        if versions[0][key][0].passage.title in chosen
-        for language, (paragraph, question) in zip(languages, (version[key] for version in versions), strict=True)
-    ]
-    return limited(questions, limit, seed=seed)
+            versions.append({})
+            for passage, asked in read_squad(xquad_file(root, language), bad_rows):
+                extra: dict[str, Any] = {"passage": passage.id}
+                if held is not None:
+                    extra |= {"native_holds": language in xquad_holders(passage.id, held)}
+                for row in asked:
+                    names = {"id": row.id, "dataset": "xquad", "language": language}
+                    text = with_question_mark(row.question)
+                    versions[-1][row.id] = Question(**names, text=text, answers=row.texts, extra=dict(extra))
+
+    def of_articles(ids: list[str]) -> list[str]:
+        article = {key: versions[0][key].extra["passage"].rpartition("/")[0] for key in ids}
+        sizes = {"test": test_articles, "validation": validation_articles}
+        sizes["train"] = max(0, len({*article.values()}) - sum(sizes.values()))
+        chosen = set(take_split(dict.fromkeys(article.values()), split, sizes, seed=seed, what="articles of xquad"))
+        return [key for key in ids if article[key] in chosen]
+
+    return limited(in_every_language(versions, of_articles), limit, seed=seed)
 
 
 def xquad_passages(folder: pathlib.Path, language: str, bad_rows: BadRows) -> list[Passage]:
@@ -415,9 +405,8 @@ def mgsm_questions(
                     extra = {"domain": MATHEMATICS, "tier": tier_of(language, MGSM_TIERS)}
                     version[names["id"]] = Question(**names, answers=answers, extra=extra)
             versions.append(dict(at_least_one(path, version.items(), bad_rows)))
-    lines = in_all(versions)
-    chosen = set(take_split(lines, split, sizes or {}, seed=seed, what="problems of mgsm"))
-    return [version[line] for line in lines if line in chosen for version in versions]
+    what = "problems of mgsm"
+    return in_every_language(versions, lambda lines: take_split(lines, split, sizes or {}, seed=seed, what=what))
 
 
 GLOBAL_MMLU_SPLITS = ("test", "dev")
@@ -476,9 +465,7 @@ def global_mmlu_questions(
         for language in languages:
             path = data_file(root / language, names, _GLOBAL_MMLU_SOURCE)
             tier, version = tier_of(language, GLOBAL_MMLU_TIERS), {}
-            for _, row in first_of_each_id(
-                path, read_rows(path, MmluRow, bad_rows), lambda row: row.sample_id, "sample_id", bad_rows
-            ):
+            for _, row in read_rows(path, MmluRow, bad_rows, unique="sample_id"):
                 options = (row.option_a, row.option_b, row.option_c, row.option_d)
                 category = {"type": row.subject_category} if row.subject_category else {}
                 version[row.sample_id] = Question(
@@ -490,6 +477,4 @@ def global_mmlu_questions(
                     extra={"domain": MULTIPLE_CHOICE, "tier": tier, "subject": row.subject} | category,
                 )
             versions.append(version)
-    shared = in_all(versions)
-    chosen = set(seeded_order(shared, seed)[:limit])
-    return [version[name] for name in shared if name in chosen for version in versions]
+    return in_every_language(versions, lambda ids: seeded_order(ids, seed)[:limit])

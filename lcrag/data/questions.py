@@ -9,7 +9,7 @@ import re
 import unicodedata
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import gin
@@ -300,9 +300,16 @@ def _order_of_epoch(count: int, seed: int, epoch: int, size: int) -> np.ndarray:
     return order
 
 
-def in_all(versions: Sequence[Mapping[Key, Any]]) -> list[Key]:
-    """Returns the keys that all versions have, in the order of the first version."""
-    return [key for key in versions[0] if all(key in version for version in versions)] if versions else []
+def in_every_language(
+    versions: Sequence[Mapping[Key, Question]], choose: Callable[[list[Key]], Iterable[Key]]
+) -> list[Question]:
+    """Returns the questions whose keys all languages have and `choose` takes, in the first language's order.
+
+    `versions` holds the questions of each language by key; the versions of a question are adjacent.
+    """
+    shared = [key for key in versions[0] if all(key in version for version in versions)] if versions else []
+    chosen = set(choose(shared))
+    return [version[key] for key in shared if key in chosen for version in versions]
 
 
 def seeded_order(keys: Iterable[str], seed: int) -> list[str]:
@@ -434,13 +441,6 @@ def with_tiers(questions: Iterable[Question], tiers: Mapping[str, Sequence[str]]
     ]
 
 
-def _weight(tier: str, weights: Mapping[str, float]) -> float:
-    if weights.get(tier, 0.0) <= 0:
-        named = ", ".join(f"{name} {weight:g}" for name, weight in weights.items())
-        raise UserError(f"the tier {tier!r} has no weight above 0 ({named}): give it one, or leave its languages out")
-    return weights[tier]
-
-
 @gin.configurable
 @typed
 def tiered_questions(
@@ -466,7 +466,12 @@ def tiered_questions(
         cells[question.domain][question.language].append(question)
     kept: set[tuple[str, str, str]] = set()
     for domain, languages in cells.items():
-        weight = {language: _weight(cell[0].tier, weights) for language, cell in languages.items()}
+        weight = {language: weights.get(cell[0].tier, 0.0) for language, cell in languages.items()}
+        if lacking := [cell[0].tier for language, cell in languages.items() if weight[language] <= 0]:
+            raise UserError(
+                f"the tier {lacking[0]!r} has no weight above 0 in tiered_questions.weights: give it one, or leave its"
+                " languages out"
+            )
         scale = min(len(cell) / weight[language] for language, cell in languages.items())
         for language, cell in languages.items():
             order = seeded_order((question.coupling for question in cell), seed)

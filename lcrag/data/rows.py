@@ -195,10 +195,22 @@ def read_json(path: pathlib.Path) -> Any:
         raise UserError(f"{path}: not JSON ({error}): correct it, or download it again") from error
 
 
-def read_rows(path: pathlib.Path, schema: type[Schema], bad_rows: BadRows) -> Iterator[tuple[int, Schema]]:
-    """Yields (line, row) for a file of JSON lines, a table (.csv, .tsv), or Parquet, whose rows are lines."""
+def read_rows(
+    path: pathlib.Path, schema: type[Schema], bad_rows: BadRows, unique: str = ""
+) -> Iterator[tuple[int, Schema]]:
+    """Yields (line, row) for a file of JSON lines, a table (.csv, .tsv), or Parquet, whose rows are lines.
+
+    A row whose field `unique` has the value of an earlier row is bad.
+    """
+    seen: set[Hashable] = set()
     with opened(path) as (content, _):
-        yield from at_least_one(path, parsed_rows(path, content, schema, bad_rows), bad_rows)
+        for line, row in at_least_one(path, parsed_rows(path, content, schema, bad_rows), bad_rows):
+            if unique and getattr(row, unique) in seen:
+                bad_rows.add(path, line, unique, f"{getattr(row, unique)} is already used by an earlier row")
+                continue
+            if unique:
+                seen.add(getattr(row, unique))
+            yield line, row
 
 
 def parsed_rows(
@@ -297,20 +309,12 @@ def _tab_separated(line: str) -> list[str]:
     return fields
 
 
-def first_line_fields(path: pathlib.Path) -> set[str]:
-    """Returns the fields of the JSON object that is the first line of a file; none if that line is no object itself."""
-    with opened(path) as (content, _), contextlib.suppress(ValueError):
-        value = strict_json(content.readline(1 << 22).decode())
-        return set(value) if isinstance(value, dict) else set()
-    return set()
-
-
 def list_rows(
     path: pathlib.Path, schema: type[Schema], bad_rows: BadRows, key: str = ""
-) -> Iterator[tuple[int, Schema]]:
-    """Yields (index from 0, row) for the elements of the JSON list that is a file, or that is under its `key`.
+) -> Iterator[tuple[Place, Schema]]:
+    """Yields (place, row) for the elements of the JSON list that is a file, or that is under its `key`.
 
-    The file may also have JSON lines, as many tools write it under the same name; then (line, row).
+    The file may also have JSON lines, as many tools write it under the same name.
     """
     try:
         content = read_json(path)
@@ -322,11 +326,9 @@ def list_rows(
     values = content.get(key) if key and isinstance(content, dict) else content
     if not isinstance(values, list):
         raise UserError(f"{path} holds no list{f' under {key}' if key else ''}: is it another file?")
-    rows = (
-        (number, validated(schema.model_validate, value, path, f"{key or 'element'} {number}", bad_rows))
-        for number, value in enumerate(values)
-    )
-    yield from at_least_one(path, ((number, row) for number, row in rows if row is not None), bad_rows)
+    placed = ((f"{key or 'element'} {number}", value) for number, value in enumerate(values))
+    rows = ((place, validated(schema.model_validate, value, path, place, bad_rows)) for place, value in placed)
+    yield from at_least_one(path, ((place, row) for place, row in rows if row is not None), bad_rows)
 
 
 def validated(
@@ -351,23 +353,6 @@ def at_least_one(path: pathlib.Path, rows: Iterable[Item], bad_rows: BadRows) ->
     if empty:
         problem = (*bad_rows.problems[before:], "the file is empty")[0]
         raise UserError(f"no row of {path} can be used: {problem}")
-
-
-def first_of_each_id(
-    path: pathlib.Path,
-    rows: Iterable[tuple[Any, Item]],
-    id_of: Callable[[Item], Hashable],
-    field: str,
-    bad_rows: BadRows,
-) -> Iterator[tuple[Any, Item]]:
-    """Yields the (place, row) pairs whose id occurs for the first time; the others are bad rows."""
-    seen: set[Hashable] = set()
-    for place, row in rows:
-        if (identity := id_of(row)) in seen:
-            bad_rows.add(path, place, field, f"{identity} is already used by an earlier row")
-        else:
-            seen.add(identity)
-            yield place, row
 
 
 # --- Questions of one's own ---
@@ -428,21 +413,14 @@ def jsonl_questions(
     return kept
 
 
-def question_row(
-    question: Question, *, identity: str | None = None, extra: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Returns the line of a question, which `jsonl_questions` reads back.
-
-    Args:
-      identity: The row's id; None: the question's.
-      extra: Entries to add to the question's `extra`.
-    """
+def question_row(question: Question, *, identity: str | None = None) -> dict[str, Any]:
+    """Returns the line of a question, which `jsonl_questions` reads back; `identity` is an id other than its own."""
     return {
         "id": question.id if identity is None else identity,
         "language": question.language,
         "question": question.text,
         "answers": list(question.answers),
-        "extra": question.extra | dict(extra or {}),
+        "extra": question.extra,
     }
 
 

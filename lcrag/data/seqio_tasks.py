@@ -29,7 +29,7 @@ from lcrag.data.multilingual import (
     xquad_questions,
 )
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING, Question
-from lcrag.data.rows import BadRows, dataset_folder, jsonl_questions
+from lcrag.data.rows import BadRows, dataset_folder
 from lcrag.errors import UserError
 from lcrag.files import expanded
 from lcrag.policy import Tokenizer, load_tokenizer
@@ -177,18 +177,6 @@ def register_file_data(vocabulary: seqio.Vocabulary) -> None:
     add("global_mmlu", global_mmlu, lambda split, code: global_mmlu_questions(split, (code,)))
     for name, chosen in QUESTION_SETS.items():
         add(name, dict.fromkeys(chosen.files, (LANGUAGE,)), functools.partial(read_english, name))
-
-
-def register_jsonl(
-    dataset: str,
-    split: str,
-    languages: Sequence[str],
-    files: Sequence[str | pathlib.Path],
-    vocabulary: seqio.Vocabulary,
-) -> None:
-    """Registers questions of one's own (see `jsonl_questions`) as a split of a data set."""
-    read = functools.partial(jsonl_questions, files, dataset)
-    register_questions(dataset, split, languages, lambda language: read((language,)), vocabulary)
 
 
 def _tasks(name: str) -> list[seqio.Task]:

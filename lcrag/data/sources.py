@@ -9,10 +9,11 @@ instructions itself, of keywords and structural constraints; those here are ours
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import gin
 import numpy as np
+import pydantic
 
 from lcrag.data.questions import (
     ALL_TIERS,
@@ -23,7 +24,7 @@ from lcrag.data.questions import (
     known_languages,
     limited,
 )
-from lcrag.data.rows import Row, Text, counted_bad_rows, data_file, dataset_folder, first_of_each_id, read_rows
+from lcrag.data.rows import Row, Text, counted_bad_rows, data_file, dataset_folder, read_rows
 from lcrag.errors import UserError, typed
 from lcrag.rewards.domains import option
 
@@ -69,10 +70,9 @@ def xlsum_questions(
     with counted_bad_rows() as bad_rows:
         for language in languages:
             path = data_file(root, (f"{XLSUM_NAMES[language]}_{split}.jsonl",), _XLSUM_SOURCE)
-            rows = read_rows(path, XlsumRow, bad_rows)
             tier = next((tier for tier, codes in ALL_TIERS.items() if language in codes), None)
             extra = {"domain": domain} | ({} if tier is None else {"tier": tier})
-            for _, row in first_of_each_id(path, rows, lambda row: row.id, "id", bad_rows):
+            for _, row in read_rows(path, XlsumRow, bad_rows, unique="id"):
                 names: dict[str, Any] = {"id": row.id, "language": language, "extra": dict(extra)}
                 if domain == TRANSLATION:
                     questions.append(Question(**names, dataset="xlsum_summaries", text=row.summary, answers=()))
@@ -81,19 +81,11 @@ def xlsum_questions(
     return limited(questions, limit, seed=seed)
 
 
-class _Verified(Row):
-    ground_truth: Text
-
-
-class _About(Row):
-    question: Text
-
-
 class CrossThinkRow(Row):
     """A question with its options in its text; its answer names one of them."""
 
-    reward_model: _Verified
-    meta_data: _About
+    question: Annotated[Text, pydantic.Field(validation_alias=pydantic.AliasPath("meta_data", "question"))]
+    ground_truth: Annotated[Text, pydantic.Field(validation_alias=pydantic.AliasPath("reward_model", "ground_truth"))]
 
 
 @gin.configurable
@@ -113,7 +105,7 @@ def crossthink_questions(folder: str | None = None, limit: int | None = None, se
     questions: dict[str, Question] = {}
     with counted_bad_rows() as bad_rows:
         for _, row in read_rows(path, CrossThinkRow, bad_rows):
-            text, letter = row.meta_data.question, option(row.reward_model.ground_truth)
+            text, letter = row.question, option(row.ground_truth)
             if letter is not None:
                 key = hashlib.sha256(text.encode()).hexdigest()[:16]  # the rows' own indices repeat
                 questions[key] = Question(

@@ -17,7 +17,6 @@ from lcrag.episodes.tools import (
     SCHEMA,
     SEARCH_TOOL,
     CallForm,
-    describes_tools,
     form_of,
     reworded,
     reworded_instructions,
@@ -132,7 +131,7 @@ class Chat:
 
     def _writes_tools(self, tokenizer: Tokenizer) -> bool:
         template = tokenizer.chat_template
-        return self.tools and template is not None and describes_tools(template.source)
+        return self.tools and template is not None and re.search(r"\btools\b", template.source) is not None
 
     def call_form(self, tokenizer: Tokenizer) -> CallForm | None:
         """Returns how the model calls tools, as its template writes it; None without `tools`."""

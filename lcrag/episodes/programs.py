@@ -11,9 +11,6 @@ import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from beartype import BeartypeConf
-from beartype.door import is_bearable
-
 from lcrag.data.questions import Question, language_of
 from lcrag.episodes.tags import (
     ANSWER,
@@ -27,7 +24,7 @@ from lcrag.episodes.tags import (
     parse_action,
 )
 from lcrag.episodes.tools import Join
-from lcrag.errors import UserError, lookup, typed
+from lcrag.errors import UserError, check_type, lookup, typed
 
 # --- Requests and outcomes ---
 
@@ -402,7 +399,6 @@ ConfiguredProgram: TypeAlias = Callable[[Question, Sequence[str]], Program]
 # What all programs of an experiment share, and a program may lack.
 SHARED = ("budget", "passages", "observation_tokens", "invalid_limit", "wording")
 _EXAMPLE = Question(id="example", dataset="example", language="en", text="Where is this city?", answers=("?",))
-_INT_IS_FLOAT = BeartypeConf(is_pep484_tower=True)
 
 
 def program_name(program: Callable[..., Any]) -> str:
@@ -434,10 +430,7 @@ def check_settings(program: Callable[..., Any]) -> None:
         hints = typing.get_type_hints(_function(each))
         for name, value in program_settings(each).items():
             place = f"{program_name(each)}.{name}"
-            if not is_bearable(value, hints.get(name, Any), conf=_INT_IS_FLOAT):
-                raise UserError(
-                    f"{place} is {value!r}, but its type is {getattr(hints[name], '__name__', hints[name])}"
-                )
+            check_type(place, value, hints.get(name, Any))
             if isinstance(value, int | float) and value < 0:
                 raise UserError(f"{place} is {value}: set it to 0 or more")
 
@@ -456,31 +449,28 @@ def with_settings(program: ConfiguredProgram, settings: Mapping[str, Any]) -> Co
             f"Evaluation.program_settings sets {unknown[0]}, which {program_name(program)} does not have; it has"
             f" {', '.join(sorted(known))}"
         )
-    return _changed(program, settings)
 
+    def changed(value: Any) -> Any:
+        """Returns a program, or programs by name, with changed settings; any other value as it is."""
+        if isinstance(value, Mapping) and any(map(is_program, value.values())):
+            return {name: changed(each) for name, each in value.items()}
+        if not is_program(value):
+            return value
+        own = program_settings(value)
+        inner = {name: new for name, old in own.items() if (new := changed(old)) is not old}
+        given = {name.removeprefix(f"{program_name(value)}."): new for name, new in settings.items()}
+        return functools.partial(value, **inner | {name: new for name, new in given.items() if name in own})
 
-def _changed(program: Any, settings: Mapping[str, Any]) -> Any:
-    """Returns a program, or a dict of programs, with changed settings; any other value as it is."""
-    if isinstance(program, Mapping):
-        return {name: _changed(each, settings) for name, each in program.items()}
-    if not is_program(program):
-        return program
-    own = program_settings(program)
-    inner = {name: _changed(value, settings) for name, value in own.items() if any(_programs_in(value))}
-    named = {name.removeprefix(f"{program_name(program)}."): value for name, value in settings.items()}
-    return functools.partial(program, **inner | {name: value for name, value in named.items() if name in own})
+    return changed(program)
 
 
 def _with_inner(program: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Yields a program and the programs that its settings name, at any depth."""
     yield program
     for value in program_settings(program).values():
-        for each in _programs_in(value):
-            yield from _with_inner(each)
-
-
-def _programs_in(value: Any) -> list[Any]:
-    return [each for each in (value.values() if isinstance(value, Mapping) else (value,)) if is_program(each)]
+        for each in value.values() if isinstance(value, Mapping) else (value,):
+            if is_program(each):
+                yield from _with_inner(each)
 
 
 def is_program(value: Any) -> bool:

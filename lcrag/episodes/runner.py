@@ -117,32 +117,39 @@ class HostWorker:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _answer_with_retries(
+def _answer_by_group(
     serve: Callable[[Sequence[Any]], Sequence[Any]],
-    items: Sequence[Any],
+    requests: Sequence[Any],
+    group_of: Callable[[Any], Any],
     retries: Patience,
     failure: Callable[[str], Any],
     name: str,
-) -> Sequence[Any]:
-    """Answers items with one call, which is retried; if all attempts fail, each item is tried separately once.
+) -> list[Any]:
+    """Answers each group of requests with one call, which is retried; if all attempts fail, each is tried alone once.
 
-    Exceptions of `serve` are logged, and only a `UserError` propagates: `failure` makes the answer to an item that
-    fails separately too from the last error.
+    Exceptions of `serve` are logged, and only a `UserError` propagates: `failure` makes the answer to a request that
+    fails alone too from the last error.
     """
 
-    def may_pass(error: BaseException) -> bool:
-        logging.warning("%s of %d failed: %s: %s", name, len(items), type(error).__name__, error)
-        return isinstance(error, Exception) and not isinstance(error, UserError)
+    def answered(group: Sequence[Any], retries: Patience) -> Sequence[Any]:
+        def may_pass(error: BaseException) -> bool:
+            logging.warning("%s of %d failed: %s: %s", name, len(group), type(error).__name__, error)
+            return isinstance(error, Exception) and not isinstance(error, UserError)
 
-    try:
-        return retries.call(lambda: serve(items), may_pass)
-    except UserError:
-        raise
-    except Exception as error:
-        if len(items) == 1:
-            return [failure(f"{type(error).__name__}: {error}")]
-    once = Patience(attempts=1)
-    return [_answer_with_retries(serve, [item], once, failure, name)[0] for item in items]
+        try:
+            return retries.call(lambda: serve(group), may_pass)
+        except UserError:
+            raise
+        except Exception as error:
+            if len(group) == 1:
+                return [failure(f"{type(error).__name__}: {error}")]
+        return [answered([request], Patience(attempts=1))[0] for request in group]
+
+    answers: dict[int, Any] = {}
+    for wanted in dict.fromkeys(map(group_of, requests)):
+        places = [place for place, request in enumerate(requests) if group_of(request) == wanted]
+        answers |= zip(places, answered([requests[place] for place in places], retries), strict=True)
+    return [answers[place] for place in range(len(requests))]
 
 
 def answer_batch(
@@ -170,13 +177,7 @@ def answer_batch(
             for each in group
         ]
 
-    answers: dict[int, Found | RetrievalFailure] = {}
-    for count in dict.fromkeys(request.passages for request in requests):
-        places = [place for place, request in enumerate(requests) if request.passages == count]
-        group = [requests[place] for place in places]
-        found = _answer_with_retries(search_all, group, retries, RetrievalFailure, "search")
-        answers |= zip(places, found, strict=True)
-    return [answers[place] for place in range(len(requests))]
+    return _answer_by_group(search_all, requests, lambda each: each.passages, retries, RetrievalFailure, "search")
 
 
 def answer_translations(
@@ -202,14 +203,11 @@ def answer_translations(
                 answers.append(answer)
         return answers
 
-    by_direction: dict[tuple[str | None, str], dict[Translate, None]] = {}
-    for request in requests:
-        by_direction.setdefault((request.source, request.target), {})[request] = None
-    answers: dict[Translate, Translated | GenerationFailure] = {}
-    for group in by_direction.values():
-        translated = _answer_with_retries(translate, list(group), retries, GenerationFailure, "translation")
-        answers |= zip(group, translated, strict=True)
-    return [answers[request] for request in requests]
+    distinct = list(dict.fromkeys(requests))
+    direction = lambda each: (each.source, each.target)  # noqa: E731
+    answers = _answer_by_group(translate, distinct, direction, retries, GenerationFailure, "translation")
+    answer_to = dict(zip(distinct, answers, strict=True))
+    return [answer_to[request] for request in requests]
 
 
 # --- The runner ---
@@ -323,7 +321,7 @@ class Runner:
         if self.translator is None:
             raise UserError(
                 f"the program of {episode.name} lets the policy translate, but the runner has no translator: bind"
-                " Runner.translator, with a file of gin/translator for example"
+                " Runner.translator, with --gin_file=translate_r1/translator.gin for example"
             )
 
     def _serve(
@@ -381,18 +379,14 @@ class _Run:
             sampler.free(slots)
         forks = scheduler.admit()
         owners, ready = scheduler.owners, scheduler.ready
-        if unsent := {slot: owners[slot].take_unsent() for slot in ready if owners[slot].unsent}:
-            dropping = {slot for slot in unsent if owners[slot].take_dropped()}
-            sampler.append(unsent, dropping)
+        if late := [slot for slot in ready if owners[slot].unsent]:
+            dropping = {slot for slot in late if owners[slot].dropped}
+            sampler.append({slot: owners[slot].take_unsent() for slot in late}, dropping)
         for source, targets in forks.items():
             if targets:
                 sampler.fork(source, targets)
         if ready:
-            begun = {slot: self._parameters(request, owners[slot]) for slot, request in ready.items()}
-            for slot, parameters in begun.items():
-                fitting = min(parameters.max_tokens, owners[slot].room_tokens)
-                begun[slot] = dataclasses.replace(parameters, max_tokens=fitting)
-            sampler.begin(begun)
+            sampler.begin({slot: self._parameters(request, owners[slot]) for slot, request in ready.items()})
             ready.clear()
 
         # The device decodes a block while host threads search, and programs continue with what was sampled.
@@ -510,19 +504,17 @@ class SlotScheduler:
         self.ready: dict[int, Generate | Complete] = {}  # slot -> the request to start in it
         self._free = list(range(slots))
         # opening -> those that wait with it: a pass touches what it admits, of thousands that wait
-        self._completions: dict[bytes, collections.deque[tuple[PendingRequest, Generate | Complete]]] = {}
-        self._episodes: dict[bytes, collections.deque[tuple[RunningEpisode, Generate | Complete]]] = {}
+        self._completions: dict[bytes, collections.deque[tuple[SlotOwner, Generate | Complete]]] = {}
+        self._episodes: dict[bytes, collections.deque[tuple[SlotOwner, Generate | Complete]]] = {}
 
-    def ask(self, owner: PendingRequest | RunningEpisode, request: Generate | Complete) -> None:
+    def ask(self, owner: SlotOwner, request: Generate | Complete) -> None:
         """Schedules a request in the owner's slot, or in the next slot that it gets."""
         if owner.slot is not None:
             self.ready[owner.slot] = request
             return
+        queues = self._completions if isinstance(owner, PendingRequest) else self._episodes
         opening = np.array(owner.unsent, np.int32).tobytes()
-        if isinstance(owner, PendingRequest):
-            self._completions.setdefault(opening, collections.deque()).append((owner, request))
-        else:
-            self._episodes.setdefault(opening, collections.deque()).append((owner, request))
+        queues.setdefault(opening, collections.deque()).append((owner, request))
 
     def leave(self, owner: SlotOwner) -> int:
         """Frees and returns the owner's slot."""
@@ -533,19 +525,17 @@ class SlotScheduler:
 
     def make_room(self) -> list[int]:
         """Evicts episodes that await a completion, as many as completions need slots; returns these slots."""
-        missing = sum(map(len, self._completions.values())) - len(self._free)
-        if missing <= 0:
-            return []
-        slots = []
-        for episode in self._that_can_wait()[:missing]:
-            slots.append(self.leave(episode))
+        missing = max(0, sum(map(len, self._completions.values())) - len(self._free))
+        evicted = self._that_can_wait()[:missing] if missing else []
+        slots = [self.leave(episode) for episode in evicted]
+        for episode in evicted:
             episode.give_up_slot()
         return slots
 
     def _that_can_wait(self) -> list[RunningEpisode]:
         """Returns the episodes that await a completion, the shortest first."""
-        owners = (owner for owner in self.owners.values() if isinstance(owner, RunningEpisode))
-        waiting = (owner for owner in owners if owner.awaits_completion)
+        owners = self.owners.values()
+        waiting = (each for each in owners if isinstance(each, RunningEpisode) and each.awaits_completion)
         return sorted(waiting, key=lambda episode: (episode.transcript.length, episode.slot))
 
     @property

@@ -116,16 +116,10 @@ class SlotOwner:
     slot: int | None = None  # the slot that holds it; None: none yet, or it has been given up
     dropped = False  # whether the last token in the slot is no longer part of the context
     unsent: list[int]  # tokens at its end that are not in the slot yet
-    room_tokens: int  # tokens left in the context
 
     def take_unsent(self) -> list[int]:
-        """Returns the tokens that are not in the slot yet, once."""
-        taken, self.unsent = self.unsent, []
-        return taken
-
-    def take_dropped(self) -> bool:
-        """Returns whether the slot's last token must be dropped, once."""
-        taken, self.dropped = self.dropped, False
+        """Returns the unsent tokens, once; the caller appends them to the slot."""
+        taken, self.unsent, self.dropped = self.unsent, [], False
         return taken
 
 
@@ -133,7 +127,7 @@ class PendingRequest(SlotOwner):
     """A search, translation or completion that an episode waits for.
 
     Args:
-      answers: Those of the requests that the program yielded together; this one's is kept there under `part`.
+      answers: Those of the requests that the program yielded together; this one's is kept there under `place`.
       completion: Number of a completion within its episode, from 1, which selects its random numbers; else 0.
       opening: Prompt of a completion with its tokens; without tokens if another model completes it.
     """
@@ -143,18 +137,17 @@ class PendingRequest(SlotOwner):
         request: Retrieve | Translate | Complete,
         episode: "RunningEpisode",
         answers: dict[int, Any],
-        part: int,
+        place: int,
         completion: int = 0,
         opening: PlacedText = PlacedText("", (), ""),  # noqa: B008
     ):
         self.request, self.episode, self.completion, self.opening = request, episode, completion, opening
-        self._answers, self._part = answers, part
+        self._answers, self.place = answers, place
         self.unsent = list(opening.tokens)
-        self.room_tokens = episode.context - len(self.unsent)
 
     def answer(self, value: Any) -> None:
         """Records the answer; the program resumes if it waits for nothing else."""
-        self._answers[self._part] = value
+        self._answers[self.place] = value
         self.episode.answered(value)
 
 
@@ -193,7 +186,7 @@ class RunningEpisode(SlotOwner):
         self._answers: dict[int, Any] = {}
         self._in_order: deque[tuple[int, Observe | Generate]] = deque()  # those of the requests still to be handled
         self._new_requests: list[PendingRequest] = []
-        self._completing: list[tuple[int, Complete, PlacedText]] = []  # completions among the requests
+        self._completing: list[tuple[Complete, PendingRequest]] = []  # completions among the requests
         self._completions: list[SideCompletion] = []
         self._generating = self._overfull = False
         self._finished = True
@@ -204,15 +197,15 @@ class RunningEpisode(SlotOwner):
         return f"question {self.question.dataset}/{self.question.id} ({self.question.language})"
 
     @property
-    def room_tokens(self) -> int:  # type: ignore[override]
+    def room_tokens(self) -> int:
         """Tokens left in the context."""
         return self.context - self.transcript.length
 
     @property
     def awaits_completion(self) -> bool:
         """Whether it waits for a completion by the policy, and needs no slot until then."""
-        unanswered = (request for part, request, _ in self._completing if part not in self._answers)
-        return not self._generating and any(request.model is None for request in unanswered)
+        unanswered = (complete for complete, pending in self._completing if pending.place not in self._answers)
+        return not self._generating and any(complete.model is None for complete in unanswered)
 
     def give_up_slot(self) -> None:
         """Frees its slot; the whole context becomes unsent again."""
@@ -234,13 +227,13 @@ class RunningEpisode(SlotOwner):
 
     def start(self) -> None:
         """Runs the program up to the first request that it waits for; raises a UserError if its prompt is too long."""
-        self._resume(functools.partial(next, self._program))
+        self._resume(self._program.send, None)
         self._run()
 
     def sampled(self, sampled: Sampled) -> None:
         """Resumes the program with the finished generation that it waited for."""
         self._generating = False
-        part, request = self._in_order.popleft()
+        place, request = self._in_order.popleft()
         assert isinstance(request, Generate)
         self.transcript.generate(sampled)
         self.counts["generations"] += 1
@@ -248,7 +241,7 @@ class RunningEpisode(SlotOwner):
         self.counts["empty_turns"] += not sampled.text.strip()
         self.counts["length_stops"] += sampled.finish_reason == "length"
         finite = np.isfinite(sampled.log_probabilities).all()
-        self._answers[part] = self.tokenizer.read(sampled.text, request) if finite else NOT_FINITE
+        self._answers[place] = self.tokenizer.read(sampled.text, request) if finite else NOT_FINITE
         self._run()
 
     def answered(self, answer: Any) -> None:
@@ -294,39 +287,39 @@ class RunningEpisode(SlotOwner):
         while self.outcome is None:
             # What must happen in order: observations at once, and the first generation stops here until it is sampled.
             while (self._in_order or self._overfull) and self.outcome is None:
-                part, request = self._in_order[0] if self._in_order else (0, None)
+                place, request = self._in_order[0] if self._in_order else (0, None)
                 if not self._overfull and isinstance(request, Generate) and self.room_tokens > 0:
                     return
                 if not self._overfull and isinstance(request, Observe) and self._observe(request):
                     self._in_order.popleft()
-                    self._answers[part] = None
+                    self._answers[place] = None
                 else:
                     self.counts["context_full"] = 1
                     self._finished = False
-                    self._resume(functools.partial(self._program.throw, ContextFull()))
+                    self._resume(self._program.throw, ContextFull())
             answers, asked = self._answers, self._asked
             if self.outcome is not None or len(answers) < (len(asked) if isinstance(asked, tuple) else 1):
                 return
             # Completions are recorded in the order requested, whatever the order of their answers.
-            for part, complete, opening in self._completing:
-                completion = answers[part]
-                if not isinstance(completion, GenerationFailure):
-                    self.counts["completion_tokens"] += completion.tokens
-                    written = "" if opening.written == opening.text else opening.written
-                    parts = (
-                        complete.model,
-                        opening.text,
-                        completion.text,
-                        completion.tokens,
-                        written,
-                        len(opening.tokens),
-                    )
-                    self._completions.append(SideCompletion(*parts))
+            for complete, pending in self._completing:
+                completion, opening = answers[pending.place], pending.opening
+                if isinstance(completion, GenerationFailure):
+                    continue
+                self.counts["completion_tokens"] += completion.tokens
+                side = SideCompletion(
+                    model=complete.model,
+                    prompt=opening.text,
+                    text=completion.text,
+                    tokens=completion.tokens,
+                    opening="" if opening.written == opening.text else opening.written,
+                    prompt_tokens=len(opening.tokens),
+                )
+                self._completions.append(side)
             if failed := [each for each in answers.values() if isinstance(each, GenerationFailure)]:
-                self._resume(functools.partial(self._program.throw, GenerationFailed(failed[0].reason)))
+                self._resume(self._program.throw, GenerationFailed(failed[0].reason))
             else:
-                value = tuple(answers[part] for part in range(len(answers))) if isinstance(asked, tuple) else answers[0]
-                self._resume(functools.partial(self._program.send, value))
+                value = tuple(answers[n] for n in range(len(answers))) if isinstance(asked, tuple) else answers[0]
+                self._resume(self._program.send, value)
 
     def _observe(self, request: Observe) -> bool:
         """Adds environment text if it leaves room for an answer; returns whether it does.
@@ -367,14 +360,14 @@ class RunningEpisode(SlotOwner):
             return self.tokenizer.place(text[: self.tokenizer.max_characters(self.context) + 1], **how)
         return self.tokenizer.fit(text, room, **how)
 
-    def _resume(self, resume: Callable[[], Request | tuple[Request, ...]]) -> None:
+    def _resume(self, resume: Callable[[Any], Request | tuple[Request, ...]], value: Any) -> None:
         """Resumes the program and sorts its next requests; drops completions not yet taken, keeps other requests."""
         self._in_order.clear()
         self._new_requests = [each for each in self._new_requests if not isinstance(each.request, Complete)]
         self._overfull = False
         try:
             try:
-                asked = resume()
+                asked = resume(value)
             except StopIteration as stop:
                 if not isinstance(stop.value, Outcome):
                     raise TypeError(f"an episode program must return an Outcome, not {stop.value!r}") from None
@@ -389,16 +382,16 @@ class RunningEpisode(SlotOwner):
             self._asked, self._answers, self._completing = asked, {}, []
             requests = asked if isinstance(asked, tuple) else (asked,)
             self.counts["retrieval_rounds"] += any(isinstance(request, Retrieve) for request in requests)
-            for part, request in enumerate(requests):
+            for place, request in enumerate(requests):
                 if isinstance(request, Retrieve | Translate):
                     self.counts["searches"] += len(request.queries) if isinstance(request, Retrieve) else 0
-                    self._new_requests.append(PendingRequest(request, self, self._answers, part))
+                    self._new_requests.append(PendingRequest(request, self, self._answers, place))
                 elif isinstance(request, Complete):
-                    self._take_completion(part, request)
+                    self._take_completion(place, request)
                 elif isinstance(request, Generate) and not self.transcript.length and not self._in_order:
                     raise ValueError("a program must observe something before the policy can continue it")
                 elif isinstance(request, Observe | Generate):
-                    self._in_order.append((part, request))
+                    self._in_order.append((place, request))
                 else:
                     raise TypeError(f"a program yielded {request!r}, which is not a request that the runner serves")
         except UserError:
@@ -407,7 +400,7 @@ class RunningEpisode(SlotOwner):
             error.add_note(f"in the episode program of {self.name}")
             raise
 
-    def _take_completion(self, part: int, request: Complete) -> None:
+    def _take_completion(self, place: int, request: Complete) -> None:
         """Encodes the beginning of a completion's context; if the policy's context has no room, the episode is full."""
         self.counts["completions"] += 1
         if request.model is None:
@@ -423,6 +416,6 @@ class RunningEpisode(SlotOwner):
             opening = PlacedText(request.prompt, (), request.prompt)
         else:
             raise TypeError(f"the prompt of the model {request.model!r} must be a text, not {request.prompt!r}")
-        number = self.counts["completions"]
-        self._completing.append((part, request, opening))
-        self._new_requests.append(PendingRequest(request, self, self._answers, part, number, opening))
+        pending = PendingRequest(request, self, self._answers, place, self.counts["completions"], opening)
+        self._completing.append((request, pending))
+        self._new_requests.append(pending)

@@ -265,26 +265,25 @@ def information(
         if shown is not None:
             languages = _best(languages, shown)
         for passages in filter(None, languages):
-            section = section_of(passages, chosen, own_query, number)
-            if labels and (language := getattr(passages[0], "language", "")):
-                label = f"[lang={language}]\n"
-                section = dataclasses.replace(section, text=label + section.text, label=label)
-            sections.append(section)
+            language = getattr(passages[0], "language", "") if labels else ""
+            label = f"[lang={language}]\n" if language else ""
+            sections.append(section_of(passages, chosen, own_query, number, label))
             number += len(passages)
     return Information(tuple(sections) or (Section(NOTHING_FOUND),), chosen, budget_tokens)
 
 
 def _best(languages: Sequence[Sequence[FoundPassage]], count: int) -> list[list[FoundPassage]]:
     """Returns the `count` passages with the highest scores; earlier languages and passages go first among equals."""
-    scores = sorted((getattr(each, "score", 0.0) for passages in languages for each in passages), reverse=True)[:count]
-    kept: list[list[FoundPassage]] = []
-    for passages in languages:
-        kept.append([])
-        for each in passages:
-            if (score := getattr(each, "score", 0.0)) in scores:
-                scores.remove(score)
-                kept[-1].append(each)
-    return kept
+    scored = [
+        (getattr(each, "score", 0.0), language, rank)
+        for language, passages in enumerate(languages)
+        for rank, each in enumerate(passages)
+    ]
+    kept = {place[1:] for place in sorted(scored, key=lambda place: -place[0])[:count]}
+    return [
+        [each for rank, each in enumerate(passages) if (language, rank) in kept]
+        for language, passages in enumerate(languages)
+    ]
 
 
 def known_style(style: str | Style) -> Style:
@@ -292,16 +291,16 @@ def known_style(style: str | Style) -> Style:
     return style if isinstance(style, Style) else lookup(STYLES, style, "passage style")
 
 
-def section_of(passages: Sequence[FoundPassage], style: Style, query: str, first: int = 1) -> Section:
+def section_of(passages: Sequence[FoundPassage], style: Style, query: str, first: int = 1, label: str = "") -> Section:
     """Returns passages as a neutralised section, numbered from `first`."""
 
     def on_one_line(text: str) -> str:  # so that one passage cannot look like two; the rest is never read
         return neutralise(" ".join(text[:READ_CHARACTERS].split()))
 
-    numbered = tuple(
-        (number, on_one_line(each.title), on_one_line(each.text)) for number, each in enumerate(passages, start=first)
-    )
-    return Section(neutralise("".join(style.passage(*each) for each in numbered)), query, numbered)
+    ranks = enumerate(passages, start=first)
+    numbered = tuple((rank, on_one_line(each.title), on_one_line(each.text)) for rank, each in ranks)
+    text = neutralise("".join(style.passage(*each) for each in numbered))
+    return Section(label + text, query, numbered, label)
 
 
 def share_out(total: int, needs: Sequence[int]) -> list[int]:

@@ -84,10 +84,7 @@ class Invalid:
 
 
 # A pair whose content holds none of `TAGS`: of nested or repeated tags only the innermost pair counts.
-_PAIR = re.compile(
-    rf"<({SEARCH}|{ANSWER})>((?:(?!</?(?:{'|'.join(TAGS)})>).)*)</\1>",
-    re.DOTALL,
-)
+_PAIR = re.compile(rf"<({SEARCH}|{ANSWER})>((?:(?!</?(?:{'|'.join(TAGS)})>).)*)</\1>", re.DOTALL)
 
 
 def parse_action(text: str) -> SearchAction | Answer | Invalid:

@@ -42,13 +42,13 @@ PROBE = {
     "tool_calls": [{"type": "function", "function": {"name": SEARCH_TOOL, "arguments": {QUERY: _ASKED}}}],
 }
 # How Qwen's templates describe tools (Apache-2.0), for templates that describe none.
-_OFFER = (
+OFFER = (
     "# Tools\n\nYou may call one or more functions to assist with the user query.\n\nYou are provided with function"
-    " signatures within <tools></tools> XML tags:\n<tools>\n{schema}\n</tools>\n\nFor each function call, return a json"
+    f" signatures within <tools></tools> XML tags:\n<tools>\n{json.dumps(SCHEMA, ensure_ascii=False)}\n</tools>\n\n"
+    "For each function call, return a json"
     " object with function name and arguments within <tool_call></tool_call> XML tags:\n<tool_call>\n"
-    '{{"name": <function-name>, "arguments": <args-json-object>}}\n</tool_call>'
+    '{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call>'
 )
-OFFER = _OFFER.format(schema=json.dumps(SCHEMA, ensure_ascii=False))
 
 # What instructions say of a search in tags -> what they say of the tool.
 _REWORDED = (
@@ -229,8 +229,3 @@ def form_of(turn: str) -> CallForm:
         f"Chat.tools is set, but the model's chat template writes a call as {turn[:80]!r}: supported are JSON objects"
         " with a name and arguments; set Chat.tools = False"
     )
-
-
-def describes_tools(template: str) -> bool:
-    """Returns whether a chat template describes tools."""
-    return re.search(r"\btools\b", template) is not None

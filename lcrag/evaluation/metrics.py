@@ -67,13 +67,10 @@ def slices(
     groups = {"all": np.ones(len(codes), bool), "seen": seen, "zero_shot": ~seen}
     yield from (("", name, chosen) for name, chosen in groups.items() if chosen.any())
     yield from (("", code, codes == code) for code in dict.fromkeys(codes.tolist()))
-    members: dict[str, np.ndarray] = collections.defaultdict(lambda: np.zeros(len(codes), bool))
-    for index, question in enumerate(answered):
-        for subset in question.subsets:
-            members[subset][index] = True
-    for subset in sorted(members):
+    for subset in sorted({subset for question in answered for subset in question.subsets}):
+        members = np.array([subset in question.subsets for question in answered])
         for name, chosen in groups.items():
-            if (both := chosen & members[subset]).any():
+            if (both := chosen & members).any():
                 yield subset, name, both
 
 
@@ -452,45 +449,6 @@ def _identifier(languages: tuple[str, ...]) -> py3langid.langid.LanguageIdentifi
 # trec_eval's definitions, by which MIRACL (nDCG@10, recall@100) and Mr. TyDi (MRR@100, recall@100) report.
 
 
-def grades_found(
-    retrieved: Sequence[Sequence[str]], judged: Sequence[Mapping[str, int]], depth: int
-) -> Int[np.ndarray, "queries {depth}"]:
-    """Returns the grade of every retrieved passage, best rank first; 0 for unjudged ones and after the last.
-
-    Args:
-      retrieved: Retrieved passage ids of each query; a repeated id counts at its first rank.
-      judged: Passage id -> grade, for each query.
-      depth: Number of ranks.
-    """
-    grades = np.zeros((len(retrieved), depth), np.int64)
-    for row, (ids, known) in enumerate(zip(retrieved, judged, strict=True)):
-        for rank, passage in enumerate(tuple(dict.fromkeys(ids))[:depth]):
-            grades[row, rank] = max(0, known.get(passage, 0))
-    return grades
-
-
-def recall(
-    grades: Int[np.ndarray, "queries depth"], relevant: Int[np.ndarray, " queries"], k: int
-) -> Float[np.ndarray, " queries"]:
-    """Returns the share of each query's relevant passages (`relevant` of them, at least 1) among the first `k`."""
-    return (grades[:, :k] > 0).sum(axis=1) / relevant
-
-
-def reciprocal_rank(grades: Int[np.ndarray, "queries depth"], k: int) -> Float[np.ndarray, " queries"]:
-    """Returns one over the rank of the first relevant passage among the first `k`; 0 without one."""
-    hits = grades[:, :k] > 0
-    return np.where(hits.any(axis=1), 1.0 / (1 + hits.argmax(axis=1)), 0.0)
-
-
-def discounted_gain(
-    grades: Int[np.ndarray, "queries depth"], judged: Sequence[Mapping[str, int]], k: int
-) -> Float[np.ndarray, " queries"]:
-    """Returns nDCG@k with gain = grade and discount log2(rank + 1) (Järvelin and Kekäläinen 2002, as in trec_eval)."""
-    discounts = 1.0 / np.log2(np.arange(2, k + 2))
-    ideal = grades_found([sorted(known, key=known.__getitem__, reverse=True) for known in judged], judged, k)
-    return (grades[:, :k] @ discounts[: grades.shape[1]]) / (ideal @ discounts)
-
-
 def retrieval_rows(
     retrieved: Sequence[Sequence[str]],
     judged: Sequence[Mapping[str, int]],
@@ -507,7 +465,8 @@ def retrieval_rows(
     Queries without relevant passages are left out.
 
     Args:
-      retrieved: Retrieved passage ids of each query, best first, at least as many as the largest cut.
+      retrieved: Retrieved passage ids of each query, best first, at least as many as the largest cut; a repeated id
+        counts at its first rank.
       judged: Passage id -> grade (0: not relevant), for each query.
       languages: Language of each query.
       method, model, dataset, split: Labels of the rows; the model is the encoder.
@@ -516,12 +475,25 @@ def retrieval_rows(
     asked = [row for row, known in enumerate(judged) if any(grade > 0 for grade in known.values())]
     if not asked:
         raise UserError(f"no query of {dataset}, {split} has a passage that was judged relevant: name other judgements")
-    grades_of = [judged[row] for row in asked]
-    grades = grades_found([retrieved[row] for row in asked], grades_of, max(*cuts, 10))
-    relevant = np.array([sum(grade > 0 for grade in known.values()) for known in grades_of])
-    values = {f"recall@{k}": recall(grades, relevant, k) for k in cuts}
-    values |= {f"mrr@{k}": reciprocal_rank(grades, k) for k in cuts if k > 1}
-    values["ndcg@10"] = discounted_gain(grades, grades_of, 10)
+    known_grades, depth = [judged[row] for row in asked], max(*cuts, 10)
+
+    def grades(rankings: Sequence[Sequence[str]]) -> Int[np.ndarray, "queries depth"]:
+        """Returns the grade of every passage of some rankings; 0 for unjudged ones and after the last."""
+        table = np.zeros((len(rankings), depth), np.int64)
+        for row, (ids, known) in enumerate(zip(rankings, known_grades, strict=True)):
+            for rank, passage in enumerate(tuple(dict.fromkeys(ids))[:depth]):
+                table[row, rank] = max(0, known.get(passage, 0))
+        return table
+
+    found = grades([retrieved[row] for row in asked])
+    hits, relevant = found > 0, np.array([sum(grade > 0 for grade in known.values()) for known in known_grades])
+    values = {f"recall@{k}": hits[:, :k].sum(axis=1) / relevant for k in cuts}
+    for k in (k for k in cuts if k > 1):  # one over the rank of the first relevant passage; 0 without one
+        values[f"mrr@{k}"] = np.where(hits[:, :k].any(axis=1), 1.0 / (1 + hits[:, :k].argmax(axis=1)), 0.0)
+    # nDCG with gain = grade and discount log2(rank + 1) (Järvelin and Kekäläinen 2002, as in trec_eval).
+    ideal = grades([sorted(known, key=known.__getitem__, reverse=True) for known in known_grades])
+    discounts = 1.0 / np.log2(np.arange(2, 12))
+    values["ndcg@10"] = (found[:, :10] @ discounts) / (ideal[:, :10] @ discounts)
     codes = np.array([languages[row] for row in asked])
     groups = {language: codes == language for language in dict.fromkeys(codes.tolist())}
     if len(groups) > 1:

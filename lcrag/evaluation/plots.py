@@ -11,7 +11,7 @@ import matplotlib.axes
 import matplotlib.figure
 import matplotlib.ticker
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import METRIC_NAMES
@@ -46,7 +46,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 PENALTY_COLOUR, SEARCHES_COLOUR = COLOURS[6], COLOURS[1]
 UNSHOWN = "#c3c8ce"  # an interval that includes 0
 SECOND = len(COLOURS)  # added: the same colour with the next marker or line
-# The numbers of methods in `series_style`, the same in every figure. Methods of one paper differ; its own one is blue.
+# The numbers of methods' styles, the same in every figure. Methods of one paper differ; its own one is blue.
 METHODS = {
     **dict.fromkeys(("LcRL", "R-Search", "GlobalRAG", "RAG-R1", "Gated", "Translation and search"), 0),
     **dict.fromkeys(("mSearch-R1", "Ungated"), 1),
@@ -98,11 +98,13 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
     panels: list[tuple[str, list[str], Sequence[str]]]  # (title, names of curves, colours)
     if TOTAL in curves:
         terms = [name for name in curves if name.startswith("reward/") and name != TOTAL]
+        # By what the native collection holds, if that is known.
+        searches = [name for name in SEARCHES_BY_HOLDING if name in curves] or [SEARCHES] * (SEARCHES in curves)
         penalties = [name for name in terms if (curves[name][1] <= 0).all() and (curves[name][1] < 0).any()]
         panels = [
             ("Reward", [TOTAL, *(name for name in terms if name not in penalties)], COLOURS),
             ("Penalty", penalties, (PENALTY_COLOUR, *COLOURS)),
-            ("Searches per episode", searches_in(curves), (SEARCHES_COLOUR, COLOURS[0])),
+            ("Searches per episode", searches, (SEARCHES_COLOUR, COLOURS[0])),
         ]
     else:
         panels = [("Loss, nats per token", [name for name in LOSSES if name in curves], COLOURS)]
@@ -142,53 +144,67 @@ def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points
     """
     if len(values) < 10:
         return values
-    half = max(1, len(values) // 20)
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    index = np.arange(len(values))
-    low, high = np.maximum(index - half, 0), np.minimum(index + half + 1, len(values))
-    return (sums[high] - sums[low]) / (high - low)
+    window = np.ones(1 + 2 * max(1, len(values) // 20))
+    return np.convolve(values, window, "same") / np.convolve(np.ones(len(values)), window, "same")
 
 
 def draw_method_curves(logs: Mapping[str, Sequence[Mapping[str, Curve]]], step: str, path: str | pathlib.Path) -> None:
     """Draws reward, response length and searches of several methods over the steps into a PNG (LcRL, figure 6).
 
-    A line is the mean over a method's runs, thin ones are the runs; all are smoothed over about a tenth of the steps.
     `step` is the size of a step, for the title.
     """
     logged = {name for runs in logs.values() for log in runs for name in log}
     splits = all(set(SEARCHES_BY_HOLDING) <= log.keys() for runs in logs.values() for log in runs)
     without = {SEARCHES} if splits else set(SEARCHES_BY_HOLDING)
-    panels = [name for name in TRAINING_PANELS if name in logged - without]
+    draw_curves(logs, step, path, {name: TRAINING_PANELS[name] for name in TRAINING_PANELS if name in logged - without})
+
+
+def draw_curves(
+    logs: Mapping[str, Sequence[Mapping[str, Curve]]],
+    step: str,
+    path: str | pathlib.Path,
+    panels: Mapping[str, str],
+    *,
+    up: str = "",
+    percent: bool = False,
+    a_row: int | None = None,
+) -> None:
+    """Draws logged numbers of several methods over the steps into a PNG, one panel for each.
+
+    A line is the mean over a method's runs, over the steps that all of them have reached; thin ones are the runs. All
+    are smoothed over about a tenth of the steps.
+
+    Args:
+      logs: Method -> the training log of each of its runs.
+      step: The size of a step, for the title.
+      panels: Name of a number -> title of its panel, `a_row` panels in a row (None: all).
+      up: What the vertical axes are called.
+      percent: Whether the numbers are shares, shown in percent.
+    """
     common_seeds, labels = name_with_seeds({method: len(runs) for method, runs in logs.items()})
-    styles = method_styles(logs, "linestyle")
+    styles, scale = method_styles(logs, "linestyle"), 100 if percent else 1
     with matplotlib.rc_context(STYLE):
-        figure, row = make_panels(len(panels))
+        figure, row = make_panels(len(panels), a_row=a_row)
         add_title(figure, ", ".join(filter(None, ("Training", common_seeds, step))))
-        for name, axes in zip(panels, row, strict=True):
+        for (name, title), axes in zip(panels.items(), row, strict=True):
             for method, runs in logs.items():
-                curves = [log[name] for log in runs if name in log]
-                if curves:
-                    common = set.intersection(*(set(steps.tolist()) for steps, _ in curves))
-                    steps = np.array(sorted(common), np.int64)
-                    values = np.stack([smoothed(values[np.isin(own_steps, steps)]) for own_steps, values in curves])
-                    draw_runs(axes, steps, values, labels[method], styles[method])
-            finish(axes, TRAINING_PANELS[name], "step")
+                curves = [log[name] for log in runs if name in log and len(log[name][0])]
+                if not curves:
+                    continue
+                steps = np.unique(np.concatenate([logged for logged, _ in curves]))
+                first, last = max(logged[0] for logged, _ in curves), min(logged[-1] for logged, _ in curves)
+                steps = steps[(steps >= first) & (steps <= last)]
+                values = [scale * np.interp(steps, logged, smoothed(numbers)) for logged, numbers in curves]
+                style = styles[method]
+                axes.plot(steps, np.mean(values, axis=0), label=labels[method], linewidth=2.2, **style)
+                if len(values) > 1:
+                    axes.plot(steps, np.transpose(values), linewidth=0.8, alpha=0.45, **style)
+            finish(axes, title, "step", up)
+            if percent:
+                axes.set_ylim(-3, 103)
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
         add_legend(figure, row)
         save_figure(figure, path)
-
-
-def draw_runs(
-    axes: matplotlib.axes.Axes,
-    steps: Int[np.ndarray, " points"],
-    values: Float[np.ndarray, "runs points"],
-    label: str,
-    style: Mapping[str, Any],
-) -> None:
-    """Draws the mean of several runs and, thinner, each of them."""
-    axes.plot(steps, values.mean(axis=0), label=label, linewidth=2.2, **style)
-    if len(values) > 1:
-        axes.plot(steps, values.T, linewidth=0.8, alpha=0.45, **style)
 
 
 def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Path) -> None:
@@ -310,34 +326,27 @@ def make_panels(
     return figure, every[:count]
 
 
-def series_style(number: int, kind: str) -> dict[str, Any]:
-    """Returns the colour and the "linestyle" or "marker" of a series, by its number in the figure."""
-    others = KINDS[kind]
-    return {"color": COLOURS[number % len(COLOURS)], kind: others[number // len(COLOURS) % len(others)]}
-
-
 def method_styles(names: Iterable[str], kind: str) -> dict[str, dict[str, Any]]:
-    """Returns each method's `series_style`: of METHODS and ENDINGS, or else one that is drawn from its name.
+    """Returns each method's colour and "linestyle" or "marker": of METHODS and ENDINGS, or else drawn from its name.
 
     A style that another method of the figure has is replaced by the next one of its colour, then of the next colours.
     """
-    known = {name: number for name in names if (number := known_number(name)) is not None}
-    count = len(COLOURS) * len(KINDS[kind])
-    taken: dict[str, int] = {}
+    known = {}  # name -> number of its style
+    for name in names:
+        ending = next((number for ending, number in ENDINGS.items() if name.endswith(ending)), None)
+        if (number := METHODS.get(name, ending)) is not None:
+            known[name] = number
+    kinds, taken = KINDS[kind], dict[str, int]()
     for name in (*known, *(name for name in names if name not in known)):
         first = known.get(name, zlib.crc32(name.encode()) % len(COLOURS))
         wanted = [
-            (first + colour + SECOND * turn) % count
-            for colour, turn in itertools.product(range(len(COLOURS)), range(len(KINDS[kind])))
+            (first + colour + SECOND * turn) % (len(COLOURS) * len(kinds))
+            for colour, turn in itertools.product(range(len(COLOURS)), range(len(kinds)))
         ]
         taken[name] = next((number for number in wanted if number not in taken.values()), first)
-    return {name: series_style(taken[name], kind) for name in names}
-
-
-def known_number(name: str) -> int | None:
-    """Returns the number of METHODS, or of ENDINGS; None: neither has the name."""
-    ending = next((number for ending, number in ENDINGS.items() if name.endswith(ending)), None)
-    return METHODS.get(name, ending)
+    return {
+        name: {"color": COLOURS[taken[name] % len(COLOURS)], kind: kinds[taken[name] // len(COLOURS)]} for name in names
+    }
 
 
 def name_with_seeds(seeds: Mapping[Any, int]) -> tuple[str, dict[Any, str]]:
@@ -349,12 +358,6 @@ def name_with_seeds(seeds: Mapping[Any, int]) -> tuple[str, dict[Any, str]]:
 
 def count_of(seeds: int) -> str:
     return f"{seeds} seed{'s' if seeds > 1 else ''}"
-
-
-def searches_in(curves: Mapping[str, Curve]) -> list[str]:
-    """Returns the logged curves of searches: by what the native collection holds if that is known."""
-    parts = [name for name in SEARCHES_BY_HOLDING if name in curves]
-    return parts or [name for name in (SEARCHES,) if name in curves]
 
 
 def add_title(figure: matplotlib.figure.Figure, title: str) -> None:

@@ -142,6 +142,10 @@ class Scoreboard:
         """All systems, in the order of their first trials."""
         return list(self._runs)
 
+    def name(self, system: System) -> str:
+        """Returns the displayed name of a system, with its model where there are several."""
+        return system[1] if len({model for model, _ in self.systems}) == 1 else f"{system[1]}, {system[0]}"
+
     @functools.cached_property
     def languages(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(languages that every system was trained on, the others), in the order of the answers."""
@@ -156,20 +160,19 @@ class Scoreboard:
 
     @property
     def parts(self) -> dict[str, Part]:
-        """Name -> part: the whole data set, groups of languages and subsets, without empty ones and repeats."""
+        """Name -> part: the whole data set, groups of languages and subsets, without empty ones and repeats of it."""
         groups = {name: ("", group) for group, name in GROUP_NAMES.items()}
         # Those of two labels have tables of their own.
         subsets = {name.replace("_", " "): (name, "all") for name in self.subsets if "/" not in name}
-        proper = {name: part for name, part in (groups | subsets).items() if self.is_proper(part)}
-        return {"all": ("", "all"), **proper}
+        parts: dict[str, Part] = {"all": ("", "all")}
+        for name, part in (groups | subsets).items():
+            if any(0 < self._chosen(trial, part).sum() < len(self._codes) for trial in self.trials):
+                parts[name] = part
+        return parts
 
     @functools.cached_property
     def _members(self) -> dict[str, Bool[np.ndarray, " questions"]]:
         return {name: np.array([name in subsets for subsets in self.questions.subsets]) for name in self.subsets}
-
-    def is_proper(self, part: Part) -> bool:
-        """Whether a part is neither empty nor the whole data set, for at least one trial."""
-        return any(0 < self._chosen(trial, part).sum() < len(self._codes) for trial in self.trials)
 
     def rivals(self, marking: "Marking") -> dict[System, System]:
         """Returns the system with which each other one is compared, of the same model and point."""
@@ -270,7 +273,7 @@ class Scoreboard:
         seen = np.isin(self._codes, trial.seen_languages)
         groups = {"all": np.ones(len(seen), bool), "seen": seen, "zero_shot": ~seen}
         chosen = groups[language] if language in groups else self._codes == language
-        return chosen & self._members[subset] if subset else chosen
+        return chosen & self._members.get(subset, np.zeros(len(seen), bool)) if subset else chosen
 
 
 def scoreboards(trials: Iterable[Trial], paired_seeds: bool = False) -> dict[tuple[str, str, str], Scoreboard]:
@@ -430,7 +433,7 @@ def runs_table(board: Scoreboard, title: str, metrics: Sequence[str]) -> Table:
         scores = [board.score(system, metric, ("", "all")) for metric in metrics]
         known = [score for score in scores if score is not None]
         counts = f"{known[0].runs} / {known[0].trials}" if known else "–"
-        cells = (Cell(_with_interval(score, metric)) for score, metric in zip(scores, metrics, strict=True))
+        cells = (Cell(with_interval(score, metric)) for score, metric in zip(scores, metrics, strict=True))
         return Cell(system[1]), Cell(counts), *cells
 
     header = ("", "runs / inferences", *(METRIC_NAMES.get(metric, metric) for metric in metrics))
@@ -447,7 +450,7 @@ def study_table(board: Scoreboard, title: str, metric: str, axis: str, group: st
     def line(method: System) -> tuple[Cell, ...]:
         placed = (systems.get((*method, point)) for point in points)
         scores = (board.score(system, metric, ("", group)) if system else None for system in placed)
-        return Cell(method[1]), *(Cell(_with_interval(score, metric)) for score in scores)
+        return Cell(method[1]), *(Cell(with_interval(score, metric)) for score in scores)
 
     note = f"Columns: {axis}. Means over the languages of the group. {INTERVAL}{_alone(board)}{judged_note((metric,))}"
     return Table(title=title, header=("", *map(point_name, points)), note=note, **_sections(methods, line))
@@ -479,7 +482,7 @@ def _table(
             rival = compared.get(system)
             difference = board.difference(system, rival, metric, column.part) if rival else None
             mark = "*" if difference is not None and difference.p_value < marking.threshold else ""
-            lines[system].append(Cell(_with_interval(scores[system], metric), rank=rank, mark=mark))
+            lines[system].append(Cell(with_interval(scores[system], metric), rank=rank, mark=mark))
     shares = {column.metric not in NOT_SHARES for column in columns}
     unit = "Percent. " if shares == {True} else "Shares in percent. " if True in shares else ""
     alone = next(filter(None, map(_alone, dict.fromkeys(column.board for column in columns))), "")
@@ -502,7 +505,7 @@ def _sections(systems: Sequence[System], line: Callable[[System], tuple[Cell, ..
     return {"sections": sections, "section_titles": tuple(models) if len(models) > 1 else ()}
 
 
-def _with_interval(score: SystemScore | None, metric: str) -> str:
+def with_interval(score: SystemScore | None, metric: str) -> str:
     """Returns a score with its interval and, for metrics that score only some answers, their number in brackets."""
     judged = f" ({0 if score is None else score.count:,})" if metric in COUNTED else ""
     return f"–{judged}" if score is None else f"{_number(score.value, metric)}{_half(score, metric)}{judged}"

@@ -1,6 +1,7 @@
 """Tables of results and their formats, the training log, and the tables of a run."""
 
 import dataclasses
+import itertools
 import math
 import pathlib
 import re
@@ -48,6 +49,11 @@ class Cell:
     def bold(self) -> bool:
         """Whether the cell is bold in formats without colours."""
         return self.rank == "best" or self.tone in ("better", "worse")
+
+
+def row_of(name: str, *values: str | int) -> tuple[Cell, ...]:
+    """Returns a row of plain cells; integers have separators of thousands."""
+    return (Cell(name), *(Cell(value if isinstance(value, str) else f"{value:,}") for value in values))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -214,25 +220,20 @@ def phase_table(
     """
     lines = []
     for method, method_logs in logs.items():
-        runs = []  # (seconds of each phase, tokens sampled) per step of a run, means over its steps
+        runs = []  # the numbers of each run, means over its steps
         for log in method_logs:
             names = [*(f"seconds/{phase}" for phase in PHASES), _RATE]
             if any(name not in log or not len(log[name][0]) for name in names):
                 continue  # SFT has no rollouts
-            seconds = {phase: float(log[f"seconds/{phase}"][1].mean()) for phase in PHASES}
+            seconds = [float(log[f"seconds/{phase}"][1].mean()) for phase in PHASES]
             steps = np.intersect1d(log["seconds/rollout"][0], log[_RATE][0])
             rollout, rate = (y[np.isin(x, steps)] for x, y in (log["seconds/rollout"], log[_RATE]))
-            tokens = float((rollout * rate).mean())
-            if tokens > 0 and sum(seconds.values()) > 0:
-                runs.append((seconds, tokens))
-        if not runs:
-            continue
-        numbers = [np.mean([sum(seconds.values()) for seconds, _ in runs])]
-        for phase in PHASES:
-            numbers.append(np.mean([seconds[phase] for seconds, _ in runs]))
-            numbers.append(100 * np.mean([seconds[phase] / sum(seconds.values()) for seconds, _ in runs]))
-            numbers.append(np.mean([1000 * seconds[phase] / tokens for seconds, tokens in runs]))
-        lines.append((Cell(method), *(Cell(f"{number:.2f}") for number in numbers)))
+            tokens, step = float((rollout * rate).mean()), sum(seconds)
+            if tokens > 0 and step > 0:
+                of_phases = ((each, 100 * each / step, 1000 * each / tokens) for each in seconds)
+                runs.append([step, *itertools.chain.from_iterable(of_phases)])
+        if runs:
+            lines.append(row_of(method, *(f"{number:.2f}" for number in np.mean(runs, axis=0))))
     if not lines:
         return None
     columns = [f"{phase} {unit}" for phase in PHASES for unit in ("s", "%", "ms/token")]
@@ -258,8 +259,8 @@ def wall_time_table(log: Mapping[str, Curve]) -> Table | None:
     for name, (_, what, filled) in zip(names, PARTS, strict=True):
         padding = f"{1 - mean(filled):.0%}" if filled and filled in log else ""
         seconds = mean(name)
-        rows.append((Cell(what), Cell(f"{seconds:.3f}"), Cell(f"{seconds / step:.0%}"), Cell(padding)))
-    total = (Cell("step"), Cell(f"{step:.3f}"), Cell("100%"), Cell(""))
+        rows.append(row_of(what, f"{seconds:.3f}", f"{seconds / step:.0%}", padding))
+    total = row_of("step", f"{step:.3f}", "100%", "")
     note = (
         "Wasted computation is padding of rows and idle slots. If sampling runs ahead of learning, their common time is"
         " subtracted from the last part."
@@ -280,13 +281,12 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
         values = [np.asarray(log[name][1], float) for log in runs if name in log and len(log[name][1])]
         if not values:
             return "–"
-        counts = [-(-len(curve) // 4) for curve in values]
-        first = np.mean([curve[:count].mean() for curve, count in zip(values, counts, strict=True)])
-        last = np.mean([curve[-count:].mean() for curve, count in zip(values, counts, strict=True)])
+        first = np.mean([curve[: -(-len(curve) // 4)].mean() for curve in values])
+        last = np.mean([curve[-len(curve) // 4 :].mean() for curve in values])
         return f"{first:.3f} → {last:.3f}"
 
     lines = [
-        (Cell(method), *(Cell(quarters(runs, name)) for name in names))
+        row_of(method, *(quarters(runs, name) for name in names))
         for method, runs in logs.items()
         if any(found & log.keys() for log in runs)
     ]
@@ -443,7 +443,7 @@ def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
                 answered = index.get((place, "answered"))
                 count = max(row.count for row in values if row is not None)
                 asked = f"{count:,}" if answered is None else value_text(answered)
-                lines.append((Cell(place_name(place)), Cell(asked), *(Cell(value_text(row)) for row in values)))
+                lines.append(row_of(place_name(place), asked, *map(value_text, values)))
             sections += [tuple(lines)] if lines else []
         reasons = unanswered_note({metric: row for (place, metric), row in index.items() if place == (whole, "all")})
         note = INTERVAL + judged_note(shown) + (reasons and f" {reasons}")

@@ -4,7 +4,7 @@ Orbax restores flipped bits silently. Every checkpoint therefore has a manifest 
 compared before it is restored. A damaged checkpoint is renamed, and the next older intact one is restored instead.
 
 Orbax also finishes without an error where it has not found its own files. The first checkpoint that a process saves is
-therefore read back before training goes on.
+therefore looked at, for the file that Orbax writes last, before training goes on.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
-from lcrag.errors import UserError, excerpt
+from lcrag.errors import UserError
 from lcrag.files import (
     MANIFEST,
     PATTERN,
@@ -38,6 +38,7 @@ from lcrag.files import (
 
 ITEM = "default"  # Orbax's folder for what is saved without a name
 UNCOMMITTED = ".orbax-checkpoint-tmp"
+MERGED = "manifest.ocdbt"  # of the arrays of all processes, which Orbax writes last
 
 
 def abstract_state(state: PyTree) -> PyTree:
@@ -73,7 +74,7 @@ class Checkpoints:
         self._remote, self._base, self._read_only = is_remote(folder), base, read_only
         self.folder = remote_path(folder) if self._remote else Path(folder).absolute()
         self._saving: tuple[int, float | None] = (0, None)  # step and validation loss
-        self._proven = False  # whether a checkpoint of this process has been read back
+        self._proven = False  # whether a checkpoint of this process is complete
         self._place: AnyPath = self.folder  # where Orbax finds it
         self._link: tempfile.TemporaryDirectory | None = None
         if not self._remote and (PATTERN.search(str(self.folder)) or ":" in str(self.folder)):
@@ -120,7 +121,14 @@ class Checkpoints:
             self._orbax.save(step, args=ocp.args.StandardSave(state), force=True)
             if not self._proven:
                 self._orbax.wait_until_finished()
-                self._read_back(step, abstract_state(state))
+                folder = self.folder / str(step)
+                if not (folder / ITEM / MERGED).exists():
+                    if not self._remote and jax.process_index() == 0:
+                        (folder / MANIFEST).unlink(missing_ok=True)  # which says that it is intact
+                    raise UserError(
+                        f"the first checkpoint, {folder}, cannot be read back, as it lacks files: give an --output_dir"
+                        " with a plain name, on another disk"
+                    )
                 self._proven = True
 
     def latest_step(self) -> int | None:
@@ -235,25 +243,6 @@ class Checkpoints:
             f"the checkpoint in {folder} is of another model or optimizer ({difference}): resume with the configuration"
             " it was trained with (config.gin in that folder), or choose a new folder."
         )
-
-    def _read_back(self, step: int, saved: PyTree) -> None:
-        """Open a checkpoint that was just saved: the structure of all arrays, and the values of the smallest part."""
-        folder, parts = self.folder / str(step), saved if isinstance(saved, dict) else vars(saved)
-        sizes = {name: sum(leaf.size for leaf in jax.tree.leaves(part)) for name, part in parts.items()}
-        smallest = min(filter(sizes.get, sizes), key=lambda name: sizes[name])
-        try:
-            written = self._orbax.item_metadata(step)
-            if written is None or _difference(written, saved):
-                raise UserError("it is incomplete")
-            self._read(step, {smallest: parts[smallest]}, partial=True)
-        except Exception as error:  # whatever Orbax raises
-            if not self._remote and jax.process_index() == 0:
-                (folder / MANIFEST).unlink(missing_ok=True)  # which says that it is intact
-            reason = error.__cause__ or error
-            raise UserError(
-                f"the first checkpoint, {folder}, cannot be read back ({type(reason).__name__}: {excerpt(reason)}):"
-                " give an --output_dir with a plain name, on another disk"
-            ) from error
 
     def wait(self) -> None:
         """Wait until everything saved so far is complete on disk."""

@@ -19,7 +19,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PyTree
 
-from lcrag.errors import UserError, typed
+from lcrag.errors import NotNegative, Positive, Share, typed
 from lcrag.learning.losses import ValueRegression, generalized_advantages, kl_k1
 from lcrag.learning.sequence_packing import Batch
 from lcrag.learning.update import Hidden, Optimizer, TrainState, Unembed, Update, make_update
@@ -43,20 +43,11 @@ class Critic:
     """Settings of PPO's value model, whose advantages replace the group-relative ones."""
 
     optimizer: Optimizer  # of the value model
-    discount: float = 1.0  # gamma of `generalized_advantages`, per policy token
-    trace: float = 1.0  # lambda
-    value_clip: float | None = 0.5  # largest change of a value since the rollout that still lowers the loss
-    kl_in_reward: float = 0.0  # weight of the KL to the policy that the run started from, in every token's reward
+    discount: Share = 1.0  # gamma of `generalized_advantages`, per policy token
+    trace: Share = 1.0  # lambda
+    value_clip: Positive | None = 0.5  # largest change of a value since the rollout that still lowers the loss
+    kl_in_reward: NotNegative = 0.0  # weight of the KL to the policy that the run started from, in every token's reward
     whiten: bool = True  # whether the advantages of a rollout get mean 0 and standard deviation 1
-
-    def __post_init__(self):
-        for name in ("discount", "trace"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"Critic.{name} is {getattr(self, name)}: give it a value from 0 to 1")
-        if self.value_clip is not None and self.value_clip <= 0:
-            raise UserError(f"Critic.value_clip is {self.value_clip}: give it a value above 0, or None")
-        if self.kl_in_reward < 0:
-            raise UserError(f"Critic.kl_in_reward is {self.kl_in_reward}: give it a value of 0 or more")
 
     def with_updates(self, updates: int, steps: int) -> "Critic":
         """Return the critic for a run with `updates` updates per step; see `Optimizer`."""

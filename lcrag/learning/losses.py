@@ -11,7 +11,7 @@ others are means over the tokens of the mask.
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Integer
 
-from lcrag.errors import UserError, lookup, typed
+from lcrag.errors import Count, NotNegative, Positive, Share, UserError, lookup, typed
 from lcrag.learning.sequence_packing import Batch
 
 # --- Advantages ---
@@ -329,35 +329,22 @@ class PolicyGradient:
     ratio old policy / sampling policy.
     """
 
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    aggregation: str = "sequence_mean"  # GRPO, GSPO, LcRL; "token_mean": DAPO; "constant": Dr. GRPO
-    ratio: str = "token"  # PPO, GRPO; "sequence": GSPO
-    kl_coefficient: float = 0.0  # weight of the KL to the reference, the policy that the run started from
-    kl_estimator: str = "k3"
-    entropy_coefficient: float = 0.0  # weight of a bonus for the entropy, aggregated like the loss (0.001 in verl)
-    constant_length: int | None = None  # with "constant", the loss is divided by sequences x this number of tokens
-    importance_cap: float | None = None  # largest importance weight; None: a token's ratio is policy / sampling policy
+    clip_low: Share = 0.2
+    clip_high: NotNegative = 0.2
+    # "sequence_mean": GRPO, GSPO, LcRL; "token_mean": DAPO; "constant": Dr. GRPO
+    aggregation: Literal["sequence_mean", "token_mean", "constant"] = "sequence_mean"
+    ratio: Literal["token", "sequence"] = "token"  # PPO, GRPO; "sequence": GSPO
+    kl_coefficient: NotNegative = 0.0  # weight of the KL to the reference, the policy that the run started from
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    # Weight of a bonus for the entropy, aggregated like the loss (0.001 in verl).
+    entropy_coefficient: NotNegative = 0.0
+    constant_length: Count | None = None  # with "constant", the loss is divided by sequences x this number of tokens
+    # The largest importance weight; None: a token's ratio is policy / sampling policy.
+    importance_cap: Positive | None = None
 
     def __post_init__(self):
-        lookup(AGGREGATIONS, self.aggregation, "PolicyGradient.aggregation")
-        lookup(RATIOS, self.ratio, "PolicyGradient.ratio")
-        lookup(KL_ESTIMATORS, self.kl_estimator, "PolicyGradient.kl_estimator")
-        if not (0 <= self.clip_low <= 1 and self.clip_high >= 0):
-            raise UserError(
-                f"PolicyGradient.clip_low is {self.clip_low} and clip_high {self.clip_high}: give the first a value"
-                " from 0 to 1, and the second one of 0 or more"
-            )
-        for name in ("kl_coefficient", "entropy_coefficient"):
-            if getattr(self, name) < 0:
-                raise UserError(f"PolicyGradient.{name} is {getattr(self, name)}: give it a value of 0 or more")
-        if self.importance_cap is not None and self.importance_cap <= 0:
-            raise UserError(f"PolicyGradient.importance_cap is {self.importance_cap}: give it a value above 0")
-        if self.aggregation == "constant" and (self.constant_length is None or self.constant_length < 1):
-            raise UserError(
-                f'PolicyGradient.aggregation="constant" needs a constant_length of 1 or more, not'
-                f" {self.constant_length}: set both"
-            )
+        if self.aggregation == "constant" and self.constant_length is None:
+            raise UserError('PolicyGradient.aggregation = "constant" needs a PolicyGradient.constant_length: set both')
 
     @property
     def rescores_old_policy(self) -> bool:
@@ -397,13 +384,8 @@ class PolicyGradient:
 class Supervised:
     """Cross-entropy of the target tokens, in nats, an `Objective`; prompts and retrieved text are not targets."""
 
-    aggregation: str = "token_mean"  # divides by the targets in the batch; "sequence_mean" weighs sequences equally
-
-    def __post_init__(self):
-        if self.aggregation not in ("token_mean", "sequence_mean"):
-            raise UserError(
-                f"Supervised.aggregation {self.aggregation!r} does not exist: choose token_mean or sequence_mean"
-            )
+    # "token_mean" divides by the targets in the batch; "sequence_mean" weighs sequences equally
+    aggregation: Literal["token_mean", "sequence_mean"] = "token_mean"
 
     def normaliser(self, mask: Bool[Array, "..."]) -> Scalar:
         return loss_normaliser(mask, self.aggregation)
@@ -415,36 +397,14 @@ class Supervised:
         return loss, {"loss/supervised": loss}
 
 
-def value_loss(
-    values: Values,
-    old_values: Values,
-    returns: Values,
-    mask: Mask,
-    clip: float | None,
-    normaliser: Scalar | None = None,
-) -> tuple[Scalar, Metrics]:
-    """Compute 1/2 mean over tokens of max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2); c = None: of (V - R)^2.
-
-    V_old are the values at the rollout. PPO's first implementation (Dhariwal et al. 2017, OpenAI Baselines) and TRL.
-    `normaliser` replaces the number of tokens in the mask.
-
-    Returns:
-      The loss and its metrics: "loss/value" (the same), "value/mean", "value/clipped" (share of tokens where the
-      clipped error is the larger one).
-    """
-    mask = jnp.asarray(mask, bool)
-    values, old_values, returns = (jnp.where(mask, each, 0.0) for each in (values, old_values, returns))
-    errors = bounded = (values - returns) ** 2
-    if clip is not None:  # constant in V beyond the clip
-        bounded = (jnp.clip(values, old_values - clip, old_values + clip) - returns) ** 2
-    loss = 0.5 * token_mean(jnp.maximum(errors, bounded), mask, normaliser)
-    means = {"value/mean": values, "value/clipped": bounded > errors}
-    return loss, {"loss/value": loss} | token_means(means, mask)
-
-
 @dataclasses.dataclass(frozen=True)
 class ValueRegression:
-    """The objective of a critic: `value_loss` with this clip."""
+    """The objective of a critic: 1/2 mean over tokens of max((V - R)^2, (clip(V, V_old - c, V_old + c) - R)^2).
+
+    V_old are the values at the rollout; without a clip c it is half the mean of (V - R)^2. PPO's first implementation
+    (Dhariwal et al. 2017, OpenAI Baselines) and TRL. Metrics: "loss/value", "value/mean", and "value/clipped" (share of
+    tokens where the clipped error is the larger one).
+    """
 
     clip: float | None
 
@@ -454,4 +414,11 @@ class ValueRegression:
     def __call__(
         self, values: Values, batch: Batch, normaliser: Scalar, entropy: Values | None = None
     ) -> tuple[Scalar, Metrics]:
-        return value_loss(values, batch.values, batch.returns, batch.mask, self.clip, normaliser)
+        mask = jnp.asarray(batch.mask, bool)
+        values, old_values, returns = (jnp.where(mask, each, 0.0) for each in (values, batch.values, batch.returns))
+        errors = bounded = (values - returns) ** 2
+        if self.clip is not None:  # constant in V beyond the clip
+            bounded = (jnp.clip(values, old_values - self.clip, old_values + self.clip) - returns) ** 2
+        loss = 0.5 * token_mean(jnp.maximum(errors, bounded), mask, normaliser)
+        means = {"value/mean": values, "value/clipped": bounded > errors}
+        return loss, {"loss/value": loss} | token_means(means, mask)

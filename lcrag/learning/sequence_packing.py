@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float32, Int, Int32
 
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, UserError, typed
 
 ROWS = ("tokens", "positions", "segments")
 
@@ -28,7 +28,7 @@ else:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trajectory:
-    """The data of one episode for learning."""
+    """What learning reads of one episode, or of one demonstration."""
 
     tokens: Int[np.ndarray, " n"]  # the whole context
     by_policy: Bool[np.ndarray, " n"]  # the tokens to learn from: sampled or, in SFT, targets; never the first
@@ -102,7 +102,7 @@ class Batch(flax.struct.PyTreeNode):
 class Layout:
     """The shapes a batch may have."""
 
-    rows: int  # of a micro-batch, which determine its memory; a multiple of the devices that share the batch
+    rows: Count  # of a micro-batch, which determine its memory; a multiple of the devices that share the batch
     row_lengths: tuple[int, ...]  # in tokens: the shortest that holds the longest episode is used
     # Length of rows that need no more tokens, in separate micro-batches; None: all rows of a batch have one length. It
     # pays if episodes of more than half a row leave rows underfilled, and compiles each update for each length.
@@ -110,19 +110,21 @@ class Layout:
     # Shares of the tokens of a device's rows to which the number of policy tokens is padded. Each is a shape to
     # compile, and every padded position is unembedded.
     policy_shares: tuple[float, ...] = (1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
-    min_micro_batches: int = 1  # in a batch; empty ones cost no computation
-    min_episodes: int = 1  # of a micro-batch, padding included, which costs a few scalars
+    min_micro_batches: Count = 1  # in a batch; empty ones cost no computation
+    min_episodes: Count = 1  # of a micro-batch, padding included, which costs a few scalars
 
     def __post_init__(self):
         if not self.row_lengths or min(self.row_lengths) < 2:
             raise UserError(
                 f"Layout.row_lengths is {self.row_lengths}, which holds no episode: give one of 2 tokens or more"
             )
-        for name in ("rows", "min_micro_batches", "min_episodes"):
-            if getattr(self, name) < 1:
-                raise UserError(f"Layout.{name} is {getattr(self, name)}: give it a value of 1 or more")
         if not self.policy_shares or not all(0 < share <= 1 for share in self.policy_shares):
             raise UserError(f"Layout.policy_shares is {self.policy_shares}: give shares above 0, at most 1")
+
+    def check_shares(self, shares: int) -> None:
+        """Raises a UserError if the rows cannot be divided among `shares` devices."""
+        if self.rows % shares:
+            raise UserError(f"Layout.rows is {self.rows} for {shares} devices: make it a multiple of {shares}")
 
     def row_length(self, needed: int) -> int:
         """Return the smallest row length of at least `needed` tokens."""
@@ -249,11 +251,7 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) ->
                 f"trajectory {number} begins with a token of the policy, which nothing predicts: "
                 "begin its episode with a prompt."
             )
-    if layout.rows % shares:
-        raise UserError(
-            f"{layout.rows} rows a micro-batch (Layout.rows) cannot be shared by {shares} devices "
-            f"(mesh axes data x fsdp): make Layout.rows a multiple of {shares}."
-        )
+    layout.check_shares(shares)
     lengths = np.array([len(trajectory.tokens) for trajectory in trajectories])
     written = np.array([int(trajectory.by_policy.sum()) for trajectory in trajectories])
     row_lengths, policy, arranged = arrange(lengths, written, layout, shares)

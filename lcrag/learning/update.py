@@ -14,7 +14,7 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import flax.struct
 import jax
@@ -23,7 +23,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, PyTree
 
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, NotNegative, Positive, Share, UserError, typed
 from lcrag.learning.losses import MAXIMA, Metrics, Scalar, token_mean
 from lcrag.learning.sequence_packing import ROWS, Batch
 from lcrag.policy import AnyMesh, join, replicated
@@ -48,15 +48,15 @@ class Optimizer:
 @typed
 def adamw(
     *,
-    learning_rate: float,
-    steps: int | None,
-    warmup_share: float = 0.0,
-    decay: str = "constant",
-    weight_decay: float = 0.01,
-    gradient_clip: float = 1.0,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-8,
+    learning_rate: Positive,
+    steps: Count | None,
+    warmup_share: Share = 0.0,
+    decay: Literal["constant", "cosine"] = "constant",
+    weight_decay: NotNegative = 0.01,
+    gradient_clip: Positive = 1.0,
+    beta1: Share = 0.9,
+    beta2: Share = 0.999,
+    epsilon: Positive = 1e-8,
 ) -> Optimizer:
     """Build AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with clipping of the global gradient norm.
 
@@ -67,18 +67,8 @@ def adamw(
       decay: After warm-up: "constant", or "cosine" (to 0 at the last update).
       weight_decay: Per unit of learning rate; not applied to norms and biases.
     """
-    positive = {"learning_rate": learning_rate, "gradient_clip": gradient_clip, "epsilon": epsilon}
-    positive |= {} if steps is None else {"steps": steps}
-    for name, value in positive.items():
-        if not 0 < value < math.inf:
-            raise UserError(f"adamw.{name} is {value}: give it a finite value above 0")
-    if not (0 <= warmup_share <= 1 and weight_decay >= 0 and 0 <= beta1 < 1 and 0 <= beta2 < 1):
-        raise UserError(
-            f"adamw has warmup_share {warmup_share}, weight_decay {weight_decay}, beta1 {beta1} and beta2 {beta2}: give"
-            " the first a share, the second 0 or more, and the others 0 or more and less than 1"
-        )
-    if decay not in ("constant", "cosine"):
-        raise UserError(f'adamw.decay {decay!r} does not exist: choose "constant" or "cosine".')
+    if max(beta1, beta2) == 1:
+        raise UserError(f"adamw.beta1 is {beta1} and adamw.beta2 {beta2}: give them values below 1")
 
     def decayed(params: PyTree) -> PyTree:
         # names decide, not ranks: layers are stacked, which makes the scale of a norm a matrix, too

@@ -6,31 +6,30 @@ import functools
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gin
+import httpx2
 import jax
 import numpy as np
-import pydantic
 from jax.sharding import Mesh
 from jaxtyping import Float
 
 from lcrag.episodes import Chat, Completer, Completion, GenerationFailure, completion_of
 from lcrag.episodes.tags import THINK, opening, without_surrogates
-from lcrag.errors import UserError, excerpt, first_problem, typed
+from lcrag.errors import UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
-from lcrag.retries import BROKEN, LATER, Patience, TemporaryFailure, asked_seconds, try_later
+from lcrag.retries import Patience, ServiceRefusal, ServiceUnavailable, TemporaryFailure
 from lcrag.retrieval import Encoder
-from lcrag.retrieval.encoder import configured_encoder, read_encoder_config
-from lcrag.retrieval.remote import hide_addresses, http_client, shown_address
+from lcrag.retrieval.encoder import check_encoder, named_encoder
+from lcrag.retrieval.remote import HttpService
 from lcrag.sampling import Sampler, SamplingParameters, SlotSampler, continue_contexts
 from lcrag.sampling.choice import text_until_stop
 
 KEY = "OPENAI_API_KEY"
 LOCAL = "http://127.0.0.1:8000/v1"
-_MISTAKEN = (401, 403, 404)  # statuses that apply to every request: a wrong key or model name
 
 
 class RequestFailed(UserError):
@@ -169,18 +168,15 @@ class QuestionEncoder:
     """
 
     def __init__(self, folder: str | None):
-        self._folder = None if folder is None else resolved_folder(folder)
+        self._folder = folder
 
     def check(self) -> None:
-        """Raises a UserError if there is no encoder in the folder; called before sampling."""
-        if self._folder is None:
-            raise UserError("QuestionEncoder.folder names no encoder: give the folder of one with --gin.ENCODER")
-        read_encoder_config(self._folder / "config.json")
+        """Raises a UserError if the folder holds no encoder of a supported kind; called before sampling."""
+        check_encoder(self._folder, "QuestionEncoder.folder")
 
     @functools.cached_property
     def _encoder(self) -> Encoder:
-        self.check()
-        return configured_encoder(self._folder)
+        return named_encoder(self._folder, "QuestionEncoder.folder")
 
     @property
     def hashes(self) -> Mapping[str, str]:
@@ -195,32 +191,26 @@ class QuestionEncoder:
 # --- At an endpoint ---
 
 
-class ChatReply(NamedTuple):
-    """The reply of a chat model: its text, whether it was cut at the token limit, and its tokens, 0 if not reported."""
+def read_reply(response: httpx2.Response) -> Completion:
+    """Reads a chat completion, whose tokens are 0 if it does not count them.
 
-    text: str
-    cut: bool
-    tokens: int
-
-
-class _Message(pydantic.BaseModel):
-    content: str | None = None
-
-
-class _Choice(pydantic.BaseModel):
-    message: _Message
-    finish_reason: Any = None
-
-
-class _Usage(pydantic.BaseModel):
-    completion_tokens: float | None = None  # null from servers that do not count
-
-
-class _ChatAnswer(pydantic.BaseModel):
-    """What is read of a chat completion; the client passes on whatever an endpoint answers."""
-
-    choices: list[_Choice]
-    usage: _Usage | None = None
+    One without a text, and what is none, is a TemporaryFailure.
+    """
+    try:
+        answer = response.json()
+        choices = [(choice["message"].get("content"), choice.get("finish_reason")) for choice in answer["choices"]]
+        # Null or absent from servers that do not count.
+        tokens = int((answer.get("usage") or {}).get("completion_tokens") or 0)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+        raise TemporaryFailure("it is no chat completion", broken=True) from error
+    for text, reason in choices:
+        if isinstance(text, str):
+            return Completion(
+                text=without_surrogates(text), finish_reason="length" if reason == "length" else "eos", tokens=tokens
+            )
+    reasons = ", ".join(f"finish_reason {reason}" for _, reason in choices) or "no choices"
+    mend = "allow it more tokens, or choose another model"
+    raise TemporaryFailure(f"it answers without a text ({reasons}): {mend}", broken=True)
 
 
 def user_message(prompt: str) -> list[dict[str, str]]:
@@ -231,30 +221,19 @@ def user_message(prompt: str) -> list[dict[str, str]]:
 class ChatEndpoint:
     """Sends requests to a chat model; thread-safe.
 
-    The key is read from the environment (OPENAI_API_KEY), so no configuration or log contains it;
-    servers that need none receive a placeholder. `url` ends with `/v1`; `seconds` is the time limit of one request.
+    The key is read from the environment (OPENAI_API_KEY), so no configuration or log contains it. `url` ends with
+    `/v1`; `seconds` is the time limit of one request.
     """
 
     def __init__(self, model: str, url: str = LOCAL, *, attempts: int = 6, seconds: float = 120.0):
-        self._shown_url = shown_address(url)
-        self.name = f"{model} at {self._shown_url}"
-        self._model = model
-        hide_addresses()
-        try:
-            import openai
-        except ModuleNotFoundError as error:
-            raise UserError("a model behind an endpoint needs its client: pip install 'lcrag[endpoint]'") from error
-        self._patience = Patience(attempts=attempts, answer_seconds=seconds, longest_wait_seconds=8.0)
-        self._openai: Any = openai
-        self._client = self._openai.OpenAI(
-            base_url=url,
-            api_key=os.environ.get(KEY, "none"),
-            timeout=seconds,
-            max_retries=0,
-            http_client=http_client(openai.DefaultHttpxClient, url),
-        )
+        self._model, self._url = model, f"{url.rstrip('/')}/chat/completions"
+        patience = Patience(attempts=attempts, answer_seconds=seconds, longest_wait_seconds=8.0)
+        key = os.environ.get(KEY, "").strip()
+        headers = {"Authorization": f"Bearer {key}"} if key else None
+        self._service = HttpService(model, url, patience, connections=None, headers=headers)
+        self.name = self._service.name
 
-    def say(self, messages: Sequence[Mapping[str, str]], **settings: Any) -> ChatReply:
+    def say(self, messages: Sequence[Mapping[str, str]], **settings: Any) -> Completion:
         """Returns the model's next message in a chat; `settings` are those of the request, such as `max_tokens`.
 
         Raises:
@@ -262,53 +241,15 @@ class ChatEndpoint:
             attempt.
           UserError: The endpoint cannot be reached, or rejects the key or the model.
         """
-        openai = self._openai
-
-        def once() -> ChatReply:
-            try:
-                answer = self._client.chat.completions.create(model=self._model, messages=list(messages), **settings)
-                read = _ChatAnswer.model_validate(answer, from_attributes=True)
-            except openai.OpenAIError as error:
-                status = getattr(error, "status_code", 0)
-                if isinstance(error, openai.APIConnectionError) or status in LATER or status >= BROKEN:
-                    raise TemporaryFailure(str(error), wait_seconds=_wait_asked_by(error)) from error
-                raise
-            except pydantic.ValidationError as error:
-                raise TemporaryFailure(f"it is no chat completion: {first_problem(error)}") from error
-            except ValueError as error:  # no JSON
-                raise TemporaryFailure("it is no chat completion") from error
-            for choice in read.choices:
-                if choice.message.content is not None:
-                    tokens = int((read.usage and read.usage.completion_tokens) or 0)
-                    text = without_surrogates(choice.message.content)
-                    return ChatReply(text, choice.finish_reason == "length", tokens)
-            reasons = [f"finish_reason {choice.finish_reason}" for choice in read.choices]
-            raise TemporaryFailure(reasons[-1] if reasons else "it is no chat completion")
-
+        asked = {"model": self._model, "messages": list(messages), **settings}
         try:
-            return self._patience.call(once)
-        except TemporaryFailure as error:
-            failed = error.__cause__
-            if not isinstance(failed, openai.OpenAIError):
-                raise RequestFailed(
-                    f"{self.name} answers without a text ({error}): allow it more tokens, or choose another model"
-                ) from error
-        except openai.OpenAIError as error:
-            failed = error
-        status = getattr(failed, "status_code", None)
-        alone = isinstance(failed, openai.APITimeoutError) or (status is not None and status not in _MISTAKEN)
-        mend = "check its address, its key and its model"
-        if status in LATER:
-            mend = try_later(_wait_asked_by(failed))
-        raise (RequestFailed if alone else UserError)(
-            f"{self._shown_url} does not answer ({excerpt(failed)}): {mend}"
-        ) from failed
-
-
-def _wait_asked_by(error: Any) -> float:
-    """Returns the seconds that the answer of an error of OpenAI's client asks to wait; 0 without an answer."""
-    response = getattr(error, "response", None)
-    return 0.0 if response is None else asked_seconds(response.headers.get("retry-after", ""))
+            return self._service.request("POST", self._url, read_reply, json=asked)
+        except ServiceRefusal as error:
+            raise RequestFailed(str(error)) from error
+        except ServiceUnavailable as error:
+            if isinstance(error.__cause__, TemporaryFailure) and error.__cause__.busy:
+                raise RequestFailed(str(error)) from error
+            raise
 
 
 @gin.register
@@ -356,12 +297,11 @@ class EndpointCompleter:
                 )
             except RequestFailed as failed:
                 return GenerationFailure(str(failed))
-            cut = reply.cut
+            cut = reply.finish_reason == "length"
             if (said := without_thought(reply.text)) and said.strip():
                 text = text_until_stop(said.encode(), generation.stop)
                 stopped = any(text.endswith(stop) for stop in generation.stop)
-                reason: Any = "stop" if stopped else "length" if cut else "eos"
-                return Completion(text=text, finish_reason=reason, tokens=reply.tokens)
+                return dataclasses.replace(reply, text=text, finish_reason="stop" if stopped else reply.finish_reason)
         fault = f"cut after {generation.max_tokens} tokens: allow it more" if cut else "empty"
         return GenerationFailure(f"the answer of {self._endpoint.name} was {fault}")
 

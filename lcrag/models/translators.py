@@ -7,11 +7,9 @@ each `{"text"}` or `{"failure", "unavailable"}`.
 
 import itertools
 import re
-import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import cachetools
 import gin
 import pydantic
 
@@ -21,7 +19,7 @@ from lcrag.episodes import Completer, GenerationFailure, Translated, Translation
 from lcrag.errors import UserError, first_problem, typed
 from lcrag.models.completers import LOCAL, EndpointCompleter, complete_prompts
 from lcrag.retries import USUAL_PATIENCE, Patience, ServiceRefusal
-from lcrag.retrieval.remote import HttpService
+from lcrag.retrieval.remote import HttpService, LatestAnswers
 from lcrag.sampling import SamplingParameters
 
 _PROMPT = (
@@ -86,7 +84,7 @@ class ModelTranslator:
 
 @gin.register
 @typed
-class EndpointTranslator:
+class EndpointTranslator(ModelTranslator):
     """A `ModelTranslator` over a `ChatEndpoint`, whose arguments it takes."""
 
     def __init__(
@@ -99,10 +97,7 @@ class EndpointTranslator:
         max_tokens: int = 1024,
     ):
         completer = EndpointCompleter(model, url, concurrency=concurrency, attempts=attempts, seconds=seconds)
-        self._translator = ModelTranslator(completer, attempts=attempts, max_tokens=max_tokens)
-
-    def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        return self._translator(texts, source, target)
+        super().__init__(completer, attempts=attempts, max_tokens=max_tokens)
 
 
 @gin.register
@@ -188,21 +183,17 @@ class RememberedTranslator:
     def __init__(self, translator: Translator, texts: int = 1 << 16):
         if texts < 1:
             raise UserError("RememberedTranslator.texts is 0: set it to 1 or more")
-        self._translator, self._lock = translator, threading.Lock()
-        self._known: cachetools.LRUCache[tuple[str | None, str, str], str] = cachetools.LRUCache(texts)
+        self._translator = translator
+        self._known: LatestAnswers[tuple[str | None, str, str], str] = LatestAnswers(texts)
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
-        distinct = list(dict.fromkeys(texts))
-        with self._lock:
-            known = {text: self._known.get((source, target, text)) for text in distinct}
-        answers: dict[str, Translated] = {text: answer for text, answer in known.items() if answer is not None}
-        missing = [text for text in distinct if text not in answers]
+        known = self._known.known((source, target, text) for text in texts)
+        answers: dict[str, Translated] = {text: answer for (*_, text), answer in known.items()}
+        missing = [text for text in dict.fromkeys(texts) if text not in answers]
         if missing:
             answers |= zip(missing, self._translator(missing, source, target), strict=True)
-            with self._lock:
-                for text in missing:
-                    if isinstance(answer := answers[text], str):
-                        self._known[source, target, text] = answer
+            made = {(source, target, text): answers[text] for text in missing}
+            self._known.keep({key: answer for key, answer in made.items() if isinstance(answer, str)})
         return [answers[text] for text in texts]
 
 
@@ -258,22 +249,24 @@ class RemoteTranslator:
 
     def __init__(self, url: str, patience: Patience = USUAL_PATIENCE, texts: int = 64, connections: int = 8):
         self._url, self._texts = url.rstrip("/").removesuffix(PATH) + PATH, texts
-        called = "the translation service"
+        self._service = HttpService("the translation service", self._url, patience, connections)
         try:
-            self._ask(HttpService(called, self._url, patience.at_the_start()), [], None, "en")
+            self._ask([], None, "en", patience.at_the_start())
         except ServiceRefusal as error:
             raise UserError(f"{error}: it refuses even an empty request, so look into its log") from error
-        self._service = HttpService(called, self._url, patience, connections)
         self._executor = ThreadPoolExecutor(connections, thread_name_prefix="remote translation")
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
         """Translates texts; raises `ServiceRefusal` if the service refuses one of the requests."""
         parts = [list(texts[start : start + self._texts]) for start in range(0, len(texts), self._texts)]
-        answers = self._executor.map(lambda part: self._ask(self._service, part, source, target), parts)
+        answers = self._executor.map(lambda part: self._ask(part, source, target), parts)
         return list(itertools.chain.from_iterable(answers))
 
-    def _ask(self, service: HttpService, texts: list[str], source: str | None, target: str) -> list[Translated]:
-        response = service.request("POST", self._url, json={"texts": texts, "source": source, "target": target})
+    def _ask(
+        self, texts: list[str], source: str | None, target: str, patience: Patience | None = None
+    ) -> list[Translated]:
+        asked = {"texts": texts, "source": source, "target": target}
+        response = self._service.request("POST", self._url, patience=patience, json=asked)
         try:
             translations = TranslateAnswer.model_validate_json(response.content).translations
             if len(translations) != len(texts):
@@ -281,7 +274,7 @@ class RemoteTranslator:
         except ValueError as error:
             problem = first_problem(error) if isinstance(error, pydantic.ValidationError) else str(error)
             raise UserError(
-                f"{service.name} does not speak the /translate API ({problem}): check its address"
+                f"{self._service.name} does not speak the /translate API ({problem}): check its address"
             ) from error
         return [
             TranslationFailure(answer.failure or "", bool(answer.unavailable)) if answer.text is None else answer.text

@@ -3,9 +3,9 @@
 Public:
   Policy: A decoder with its parameters, tokenizer and devices.
   DecoderConfig, RopeScaling, Lora, read_config: The shape of a decoder, and reading it from a folder.
-  forward, forward_layers, hidden_states, logits, log_probabilities: The forward pass.
+  forward, hidden_states, logits, log_probabilities: The forward pass.
   unembed, unembed_log_probabilities: From hidden states to tokens.
-  KeyValueCache, BlockCache, empty_cache: The caches of sampling.
+  KeyValueCache, empty_cache: The caches of sampling.
   initialise, abstract_parameters, parameter_count, parameter_fingerprint, compute_parameters: Parameters.
   add_lora, merge_lora, split_trainable, join: Adapters.
   make_mesh, AnyMesh, check_mesh_sizes, param_shardings, logical_sharding, gathered, replicated: Sharding.
@@ -13,7 +13,7 @@ Public:
   Tokenizer, TokenIds, load_tokenizer, ChatTemplate, ChatPrompt: Tokenizers and conversations.
 """
 
-from lcrag.policy.attention import BlockCache, KeyValueCache, empty_cache
+from lcrag.policy.attention import KeyValueCache, empty_cache
 from lcrag.policy.config import (
     AnyMesh,
     DecoderConfig,
@@ -27,7 +27,6 @@ from lcrag.policy.config import (
 )
 from lcrag.policy.decoder import (
     forward,
-    forward_layers,
     hidden_states,
     log_probabilities,
     logits,

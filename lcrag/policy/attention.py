@@ -60,14 +60,12 @@ def rotation(
     elif scaling:
         frequencies = (frequencies / scaling.factor).astype(np.float32)
 
+    def in_a_loop(angles):  # without which XLA for CPUs computes them again in every layer for every head
+        both = jax.lax.map(lambda second: jnp.where(second, jnp.sin(angles), jnp.cos(angles)), jnp.array([False, True]))
+        return both[0], both[1]
+
     angles = positions[..., None].astype(jnp.float32) * frequencies
-    return jax.lax.platform_dependent(angles, cpu=_kept_turns, default=lambda each: (jnp.cos(each), jnp.sin(each)))
-
-
-def _kept_turns(angles: Float[Array, "*axes"]) -> tuple[Float[Array, "*axes"], Float[Array, "*axes"]]:
-    """Computes cosines and sines in a loop, without which XLA for CPUs does so again in every layer for every head."""
-    both = jax.lax.map(lambda second: jnp.where(second, jnp.sin(angles), jnp.cos(angles)), jnp.array([False, True]))
-    return both[0], both[1]
+    return jax.lax.platform_dependent(angles, cpu=in_a_loop, default=lambda each: (jnp.cos(each), jnp.sin(each)))
 
 
 def rotate(
@@ -87,29 +85,16 @@ Queries: TypeAlias = Float[Array, "slots time heads width"]
 Keys: TypeAlias = Float[Array, "slots time kv_heads width"]
 
 
-def _visible(
-    positions: Int[Array, "slots queries"], places: int, window: Window | None, wraps: bool
-) -> Bool[Array, "slots queries places"]:
-    """Returns which of a cache's places the queries at these positions see; the positions before them are stored."""
-    own, place = positions[..., None], jnp.arange(places)
-    if wraps:  # a place holds the latest position that falls on it
-        assert window is not None
-        ages = own % places - place
-        return jnp.where(ages < 0, ages + places, ages) <= jnp.minimum(own, window.size - 1)
-    visible = place <= own
-    return visible if window is None else visible & ~window.hides(own, place)
-
-
 def _attend_places(
     queries: Queries,
     positions: Positions,
-    product: str,
     keys: Float[Array, "slots kv_heads _ _"],
     values: Float[Array, "slots kv_heads places width"],
     window: Window | None,
     wraps: bool,
+    transposed: bool = False,
 ) -> Queries:
-    """Attends to the places of a cache; `product` is the einsum of grouped queries and keys.
+    """Attends to the places of a cache, in which the positions before the queries' are stored; see `KeyValueCache`.
 
     The queries of a key-value head are one matrix: with queries before heads, CPUs copy every product to transpose it.
     """
@@ -117,8 +102,16 @@ def _attend_places(
     # heads before time, so that a mesh that splits the heads of a group splits these rows
     grouped = queries.reshape(slots, time, kv_heads, -1, width).transpose(0, 2, 3, 1, 4)
     rows = grouped.reshape(slots, kv_heads, -1, width)
+    product = "skrd,skdp->skrp" if transposed else "skrd,skpd->skrp"
     scores = jnp.einsum(product, rows, keys, preferred_element_type=jnp.float32) * width**-0.5
-    visible = jnp.tile(_visible(positions, places, window, wraps), (1, heads // kv_heads, 1))[:, None]
+    own, place = positions[..., None], jnp.arange(places)
+    if wraps:  # a place holds the latest position that falls on it
+        assert window is not None
+        ages = own % places - place
+        visible = jnp.where(ages < 0, ages + places, ages) <= jnp.minimum(own, window.size - 1)
+    else:
+        visible = place <= own if window is None else (place <= own) & ~window.hides(own, place)
+    visible = jnp.tile(visible, (1, heads // kv_heads, 1))[:, None]
     weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
     out = jnp.einsum("skrp,skpd->skrd", weights, values).reshape(grouped.shape)
     return out.transpose(0, 3, 1, 2, 4).reshape(queries.shape)
@@ -132,11 +125,14 @@ class KeyValueCache(flax.struct.PyTreeNode):
     Attributes:
       wraps: Whether position p is stored at p modulo the number of places, which hold a sliding window and whatever
         is fed at once: what is overwritten, by padding too, lies before the windows of all that follows.
+      transposed: Whether the keys are [slots, kv_heads, width, places], of one layer while a block of tokens is
+        decoded. CPUs decode several times as fast as from slices of the other form, which are copied at every step.
     """
 
     keys: Any  # [*layers, slots, kv_heads, places, width]; while a program is lowered, descriptions of arrays
-    values: Any  # as `keys`
+    values: Any  # [*layers, slots, kv_heads, places, width]
     wraps: bool = flax.struct.field(pytree_node=False, default=False)
+    transposed: bool = flax.struct.field(pytree_node=False, default=False)
 
     def attend(
         self,
@@ -151,48 +147,18 @@ class KeyValueCache(flax.struct.PyTreeNode):
 
         Positions beyond the cache are dropped. `layer` is None if the cache is of one layer.
         """
-        places = self.keys.shape[-2]
-        slots, heads = jnp.arange(keys.shape[0])[:, None, None], jnp.arange(keys.shape[2])[None, None, :]
+        places, slots = self.values.shape[-2], jnp.arange(len(keys))[:, None]
         stored = positions % places if self.wraps else positions
-        at = (*(() if layer is None else (layer,)), slots, heads, stored[:, :, None])
+        at: tuple[Any, ...] = (slots[..., None], jnp.arange(keys.shape[2]), stored[..., None])
+        keys_at = at = at if layer is None else (layer, *at)
+        if self.transposed:
+            keys_at, at = (slots, slice(None), slice(None), stored), (slots, slice(None), stored)
         cache = self.replace(
-            keys=self.keys.at[at].set(keys, mode="drop", unique_indices=True),
+            keys=self.keys.at[keys_at].set(keys, mode="drop", unique_indices=True),
             values=self.values.at[at].set(values, mode="drop", unique_indices=True),
         )
-        held_keys, held_values = cache.keys, cache.values
-        if layer is not None:
-            held_keys, held_values = held_keys[layer], held_values[layer]
-        out = _attend_places(queries, positions, "skrd,skpd->skrp", held_keys, held_values, window, self.wraps)
-        return out, cache
-
-
-class BlockCache(flax.struct.PyTreeNode):
-    """One layer's keys and values while a block of tokens is decoded, with places as the keys' last axis.
-
-    On CPUs this is several times as fast as slices of a `KeyValueCache`, which are copied at every step.
-    """
-
-    keys: Any  # [slots, kv_heads, width, places]
-    values: Any  # [slots, kv_heads, places, width]
-    wraps: bool = flax.struct.field(pytree_node=False, default=False)  # see `KeyValueCache`
-
-    def attend(
-        self,
-        layer: None,
-        positions: Positions,
-        queries: Queries,
-        keys: Keys,
-        values: Keys,
-        window: Window | None = None,
-    ) -> tuple[Queries, "BlockCache"]:
-        """Stores each slot's new keys and values, and attends from each query to the positions up to its own."""
-        places = self.keys.shape[-1]
-        rows, stored = jnp.arange(len(keys))[:, None], positions % places if self.wraps else positions
-        cache = self.replace(
-            keys=self.keys.at[rows, :, :, stored].set(keys, mode="drop", unique_indices=True),
-            values=self.values.at[rows, :, stored].set(values, mode="drop", unique_indices=True),
-        )
-        out = _attend_places(queries, positions, "skrd,skdp->skrp", cache.keys, cache.values, window, self.wraps)
+        held_keys, held_values = (each if layer is None else each[layer] for each in (cache.keys, cache.values))
+        out = _attend_places(queries, positions, held_keys, held_values, window, self.wraps, self.transposed)
         return out, cache
 
 
@@ -200,7 +166,8 @@ class RowsCache(flax.struct.PyTreeNode):
     """One layer's cache of all slots while tokens are appended to some, for layers that are apart.
 
     The windows of these slots are copied after the new positions were stored, so that the copy follows the layers
-    before: CPUs make each layer's in the memory of the one before, and touch no new memory.
+    before, and each layer's is made in the memory of the one before: copies of all layers' windows before the first
+    layer would need as much memory as the caches of these slots.
     """
 
     keys: Float[Array, "slots kv_heads places width"]
@@ -239,7 +206,7 @@ class RowsCache(flax.struct.PyTreeNode):
         held_keys, held_values = taken(cache.keys), taken(cache.values)
         # A window that is shorter than the cache holds all of the slots' positions: none has wrapped around.
         wraps = self.wraps and self.window >= places
-        return _attend_places(queries, positions, "skrd,skpd->skrp", held_keys, held_values, window, wraps), cache
+        return _attend_places(queries, positions, held_keys, held_values, window, wraps), cache
 
 
 def by_share(function: Callable[..., Array], x: Array, rows: Int[Array, "shares rows"], *others: Array) -> Array:
@@ -305,15 +272,27 @@ def flash_attention(
     heads over tensor; both must divide. On other platforms than TPUs "splash" is interpreted: exact but slow.
     A `window` needs the tokens' `positions` in their texts, which splash takes to be consecutive.
     """
-    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
-    splash_here = functools.partial(_splash, interpret=platform != "tpu")
     if kernel == "xla":  # XLA partitions its own operations
         return _xla(queries, keys, values, segments, window, positions)
-    attends: dict[Kernel, Callable[..., Array]] = {"cudnn": _cudnn, "splash": splash_here}
-    arguments, attend = [queries, keys, values, segments], attends[kernel]
-    if window is not None:
-        arguments.append(jnp.asarray(window.applies))
-        attend = lambda *each: splash_here(*each[:4], window=Window(window.size, each[4]))  # noqa: E731
+    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    splashed = functools.partial(_splash, interpret=platform != "tpu")
+
+    def attend(queries, keys, values, segments, applies=None):
+        if kernel == "cudnn":  # takes segments as a 16-bit bias [batch, 1, time, time], and only rows of even length
+            time = queries.shape[1]
+            queries, keys, values = (_padded(each, time % 2) for each in (queries, keys, values))
+            mask = None
+            if segments is not None:
+                segments = _padded(segments, time % 2)
+                mask = segments[:, None, :, None] == segments[:, None, None, :]
+            options: Any = {"mask": mask, "is_causal": True, "implementation": "cudnn"}
+            return jax.nn.dot_product_attention(queries, keys, values, **options)[:, :time]
+        if window is None or window.size >= queries.shape[1]:
+            return splashed(queries, keys, values, segments)
+        kernels = functools.partial(splashed, before=window.size), splashed
+        return jax.lax.cond(applies, *kernels, queries, keys, values, segments)
+
+    arguments = [queries, keys, values, segments, *([] if window is None else [jnp.asarray(window.applies)])]
     if mesh is None:
         return attend(*arguments)
     heads, tokens = logical_spec("batch", None, "heads", None), logical_spec("batch", None)
@@ -372,7 +351,8 @@ def _attend_forward(queries, keys, values, visible):
     highest = scores.max(axis=-1, keepdims=True)
     weights = jnp.exp(scores - highest)
     total = weights.sum(axis=-1, keepdims=True)
-    out = (_weighted(weights, values) / total).astype(values.dtype)
+    weighted = jnp.einsum("bkns,bksd->bknd", _rows(weights).astype(values.dtype), values).reshape(queries.shape)
+    out = (weighted / total).astype(values.dtype)
     # Kept instead of the weights: the logarithm of each query's sum of exponentials.
     return out, (queries, keys, values, visible, highest + jnp.log(total), out)
 
@@ -407,32 +387,7 @@ def _scores(queries, keys, visible) -> Float[Array, "batch kv_heads group block 
     return jnp.where(visible, _products(queries, keys) * queries.shape[-1] ** -0.5, -jnp.inf)
 
 
-def _weighted(weights, values) -> Float[Array, "batch kv_heads group block width"]:
-    out = jnp.einsum("bkns,bksd->bknd", _rows(weights).astype(values.dtype), values)
-    return out.reshape(*weights.shape[:-1], values.shape[-1])
-
-
-def _cudnn(queries, keys, values, segments):
-    """Calls cuDNN, which takes segments as a 16-bit bias [batch, 1, time, time] and only rows of even length."""
-    time = queries.shape[1]
-    queries, keys, values = (_padded(each, time % 2) for each in (queries, keys, values))
-    mask = None
-    if segments is not None:
-        segments = _padded(segments, time % 2)
-        mask = segments[:, None, :, None] == segments[:, None, None, :]
-    out = jax.nn.dot_product_attention(queries, keys, values, mask=mask, is_causal=True, implementation="cudnn")
-    return out[:, :time]
-
-
-def _splash(queries, keys, values, segments, interpret: bool, window: Window | None = None):
-    time = queries.shape[1]
-    if window is not None and window.size < time:
-        kernels = (functools.partial(_splash_kernel, interpret=interpret, before=size) for size in (window.size, None))
-        return jax.lax.cond(window.applies, *kernels, queries, keys, values, segments)
-    return _splash_kernel(queries, keys, values, segments, interpret)
-
-
-def _splash_kernel(queries, keys, values, segments, interpret: bool, before: int | None = None):
+def _splash(queries, keys, values, segments, interpret: bool, before: int | None = None):
     """Attends within a window of `before` tokens, or to everything before; tiles that nothing attends to are skipped.
 
     Windows are counted along the row, in which the tokens of a text are consecutive.
@@ -480,12 +435,6 @@ class ChunkCache(flax.struct.PyTreeNode):
     new_keys: Float[Array, "layers rows kv_heads chunk width"]
     new_values: Float[Array, "layers rows kv_heads chunk width"]
     mesh: Mesh = flax.struct.field(pytree_node=False)  # devices that share the rows and heads
-
-    @classmethod
-    def of(cls, keys: Array, values: Array, chunk: int, mesh: Mesh) -> "ChunkCache":
-        """Begins with an empty chunk."""
-        empty = jnp.zeros((*keys.shape[:3], chunk, keys.shape[4]), keys.dtype)
-        return cls(keys, values, empty, empty, mesh)
 
     def attend(
         self,

@@ -11,7 +11,7 @@ table's gradient; with blocks of positions, gradients [V, width] of all blocks w
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import flax.linen as nn
@@ -24,7 +24,6 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from lcrag.policy.attention import (
     SAVED_NAME,
-    BlockCache,
     ChunkCache,
     KeyValueCache,
     RowsCache,
@@ -114,7 +113,7 @@ class Attention(nn.Module):
     mesh: Mesh | None = None
 
     @nn.compact
-    def __call__(self, x, cache: WholeCache | BlockCache | RowsCache | None, layer, is_local, places: Places):
+    def __call__(self, x, cache: WholeCache | RowsCache | None, layer, is_local, places: Places):
         config, (batch, time) = self.config, x.shape[:2]
         kv_heads = spread_kv_heads(config, self.mesh) if cache is None else cache.values.shape[-3]
 
@@ -232,7 +231,7 @@ def _embedded(config: DecoderConfig, embedding: Array, tokens: Int[Array, "batch
     return hidden * jnp.asarray(config.width**0.5, config.dtype) if config.gemma else hidden
 
 
-OfAllLayers = TypeVar("OfAllLayers", KeyValueCache, ChunkCache)
+AnyCache = TypeVar("AnyCache", bound=KeyValueCache | ChunkCache | tuple[KeyValueCache | RowsCache, ...])
 TRACING = threading.RLock()  # Flax modifies a class while it derives another, and lanes trace at the same time
 
 
@@ -241,39 +240,28 @@ def forward(
     params: Any,
     tokens: Int[Array, "batch time"],
     positions: Int[Array, "batch time"],
-    cache: OfAllLayers,
-) -> tuple[Float[Array, "batch time width"], OfAllLayers]:
-    """Computes final hidden states of new tokens that attend to the cache, and the extended cache."""
+    cache: AnyCache,
+) -> tuple[Float[Array, "batch time width"], AnyCache]:
+    """Computes final hidden states of new tokens that attend to the cache, and the extended cache.
+
+    With a cache for each layer, `params["layers"]` are the parameters of each, not stacked.
+    """
     with TRACING:
-        return Decoder(config).apply({"params": params}, tokens, positions, cache=cache)
-
-
-OneLayer = TypeVar("OneLayer", KeyValueCache, BlockCache, RowsCache)
+        if not isinstance(cache, tuple):
+            return Decoder(config).apply({"params": params}, tokens, positions, cache=cache)
+        places, extended = Places.of(config, positions), []
+        hidden = _embedded(config, params["embedding"], tokens)
+        for number, (layer, its_cache) in enumerate(zip(params["layers"], cache, strict=True)):
+            hidden, its_cache = _apply_layer(config, config.is_local(number), layer, hidden, its_cache, places)
+            extended.append(its_cache)
+        whole: Any = tuple(extended)
+        return Norm(config).apply({"params": params["final_norm"]}, hidden), whole
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1), inline=True)  # traced once for all layers, and then inlined
 def _apply_layer(config: DecoderConfig, is_local: bool, params, hidden, cache, places):
     (hidden, cache), _ = Block(config).apply({"params": params}, (hidden, cache), None, is_local, places)
     return hidden, cache
-
-
-def forward_layers(
-    config: DecoderConfig,
-    params: Any,
-    layers: Sequence[Any],
-    tokens: Int[Array, "batch time"],
-    positions: Int[Array, "batch time"],
-    caches: Sequence[OneLayer],
-) -> tuple[Float[Array, "batch time width"], tuple[OneLayer, ...]]:
-    """Computes `forward` with separate arrays for each layer: `layers` are their parameters, not stacked."""
-    places = Places.of(config, positions)
-    hidden, extended = _embedded(config, params["embedding"], tokens), []
-    with TRACING:
-        for number, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
-            hidden, cache = _apply_layer(config, config.is_local(number), layer, hidden, cache, places)
-            extended.append(cache)
-        hidden = Norm(config).apply({"params": params["final_norm"]}, hidden)
-    return hidden, tuple(extended)
 
 
 def hidden_states(
@@ -542,16 +530,8 @@ def _scores_backward(plan: _Plan, residuals, gradient):
     # Most losses do not depend on the entropy, and its gradient costs another pass over the logits.
     of_entropy = () if isinstance(of_entropies, SymbolicZero) else (entropies, of_entropies)
     rows, words, states = plan.spec("batch", None), plan.spec("vocabulary", "embed"), plan.spec("batch", None, None)
-    inputs = (
-        words,
-        states,
-        rows,
-        PartitionSpec(),
-        rows,
-        plan.spec("batch", "vocabulary"),
-        rows,
-        *(rows for _ in of_entropy),
-    )
+    of_kept = plan.spec("batch", "vocabulary")
+    inputs = words, states, rows, PartitionSpec(), rows, of_kept, rows, *(rows for _ in of_entropy)
     gradients = plan.on_devices(_local_gradients, inputs, (words, states))
     of_table, of_hidden = gradients(*kept, of_log_probabilities, *of_entropy)
     return of_table, of_hidden, None, jnp.zeros((), jnp.float32)

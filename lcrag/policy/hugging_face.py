@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import logging
+import math
 import os
 import pathlib
 import re
@@ -24,7 +25,7 @@ from flax import traverse_util
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
-from jaxtyping import Array
+from jaxtyping import Array, Bool
 
 from lcrag.errors import UserError
 from lcrag.files import (
@@ -59,7 +60,7 @@ class StoredTensor(NamedTuple):
     """A tensor in a file, as its header describes it."""
 
     file: pathlib.Path
-    name: str  # in the file
+    values: Any  # the library's slice, which reads on request
     shape: tuple[int, ...]
     code: str  # its safetensors dtype ("F32", "BF16", "I64", ...)
 
@@ -73,7 +74,6 @@ class TensorFolder:
 
     def __init__(self, folder: str | pathlib.Path):
         self.folder = pathlib.Path(folder)
-        self._handles: dict[pathlib.Path, Any] = {}
         single, index = self.folder / SINGLE_FILE, self.folder / INDEX_FILE
         if single.is_file():
             self.tensors = self._open(single)
@@ -107,10 +107,9 @@ class TensorFolder:
             handle = safetensors.safe_open(path, framework="numpy")
         except (OSError, safetensors.SafetensorError) as error:
             raise UserError(f"{path} cannot be read ({error}): fetch or write the file again") from error
-        self._handles[path] = handle
         parts = {name: handle.get_slice(name) for name in handle.keys()}
         return {
-            name: StoredTensor(path, name, tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()
+            name: StoredTensor(path, part, tuple(part.get_shape()), part.get_dtype()) for name, part in parts.items()
         }
 
     def check(self, shapes: Mapping[str, tuple[int, ...]], unused: str = "(?!)") -> None:
@@ -139,15 +138,9 @@ class TensorFolder:
                     " the checkpoint is of another model, or holds parts (adapters, heads) that are not supported"
                 )
 
-    def read(self, name: str, index: tuple[slice, ...] = ()) -> np.ndarray:
+    def read(self, name: str, index: tuple[slice, ...] = (slice(None),)) -> np.ndarray:
         """Reads the values of a tensor or of a part of it."""
-        tensor = self.tensors[name]
-        handle = self._handles[tensor.file]
-        return handle.get_slice(tensor.name)[index] if index else handle.get_tensor(tensor.name)
-
-
-def tensor_bytes(shape: Sequence[int], dtype: np.dtype) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return self.tensors[name].values[index]
 
 
 def write_shard(
@@ -162,7 +155,7 @@ def write_shard(
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     end = 0
     for name, shape in shapes.items():
-        begin, end = end, end + tensor_bytes(shape, dtype)
+        begin, end = end, end + math.prod(shape) * dtype.itemsize
         header[name] = {"dtype": code, "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # values begin at a multiple of eight bytes
@@ -187,8 +180,8 @@ def write_tensors(
     A process that does not write calls it all the same, to take part in gathering the values.
     """
     plan = huggingface_hub.split_state_dict_into_shards_factory(
-        {name: shape for name, shape in shapes.items()},
-        get_storage_size=lambda shape: tensor_bytes(shape, dtype),
+        dict(shapes),
+        get_storage_size=lambda shape: math.prod(shape) * dtype.itemsize,
         filename_pattern="model{suffix}.safetensors",
         max_shard_size=shard_bytes,
     )
@@ -501,22 +494,20 @@ class StoredParameter(NamedTuple):
     path: str  # such as "layers/mlp/up/kernel"
     layer: int | None  # None: the parameter is not stacked over layers
     shape: tuple[int, ...]  # of the tensor
-
-    @property
-    def transposed(self) -> bool:
-        return self.path.endswith("/kernel")
+    transposed: bool
 
 
 def stored_parameters(config: DecoderConfig) -> dict[str, StoredParameter]:
     """Maps the names of a checkpoint's tensors to parameters; the layers of a parameter are consecutive."""
     stored = {}
     for path, leaf in flat_parameters(abstract_parameters(config)).items():
-        stacked, turned = path.startswith("layers/"), path.endswith("/kernel")
+        stacked, transposed = path.startswith("layers/"), path.endswith("/kernel")
         module = path.removesuffix("/kernel").removesuffix("/scale").removesuffix("/bias")
         name = f"{(GEMMA_NAMES if config.gemma else NAMES)[module]}.{'bias' if path.endswith('/bias') else 'weight'}"
         shape = leaf.shape[1:] if stacked else leaf.shape
         for layer in range(leaf.shape[0]) if stacked else (None,):
-            stored[name.format(layer)] = StoredParameter(path, layer, shape[::-1] if turned else shape)
+            tensor = shape[::-1] if transposed else shape
+            stored[name.format(layer)] = StoredParameter(path, layer, tensor, transposed)
     return stored
 
 
@@ -567,12 +558,9 @@ def load_hugging_face(
         tensor = _read(tensors, name, place, sharding)
         if path not in flat:
             flat[path] = jnp.zeros(shapes[path].shape, wanted, device=sharding)
-        # reading must not run ahead of the devices, or the host's memory would fill
-        flat[path] = _writer(place.transposed, sharding)(flat[path], tensor, place.layer).block_until_ready()
-
-    checked = jax.device_get(_finite(replicated(mesh))(flat))
-    for name, place in stored.items():
-        if not checked[place.path].reshape(-1)[place.layer or 0]:
+        flat[path], finite = _writer(place.transposed, sharding)(flat[path], tensor, place.layer)
+        # this also waits: reading must not run ahead of the devices, or the host's memory would fill
+        if not jax.device_get(finite):
             raise UserError(
                 f"tensor {name} in {tensors.tensors[name].file} holds NaN or infinite values: the checkpoint is"
                 " damaged, fetch or write it again"
@@ -596,23 +584,18 @@ def _read(tensors: TensorFolder, name: str, place: StoredParameter, parameter: N
 
 
 @functools.cache
-def _finite(sharding: NamedSharding) -> Callable[[dict[str, Array]], dict[str, Array]]:
-    def finite(flat: dict[str, Array]) -> dict[str, Array]:  # bool[], or bool[layers]
-        axes = {path: range(path.startswith("layers/"), leaf.ndim) for path, leaf in flat.items()}
-        return {path: jnp.isfinite(leaf).all(tuple(axes[path])) for path, leaf in flat.items()}
-
-    return jax.jit(finite, out_shardings=sharding)
-
-
-@functools.cache
 def _writer(transposed: bool, sharding: NamedSharding):
-    """Compiles the function that writes a tensor into its parameter, in place: no value leaves its device."""
+    """Compiles the function that writes a tensor into its parameter, in place, and says whether its values are finite.
 
-    def write(parameter: Array, tensor: Array, layer: int | None) -> Array:
+    No value leaves its device.
+    """
+
+    def write(parameter: Array, tensor: Array, layer: int | None) -> tuple[Array, Bool[Array, ""]]:
         value = (tensor.T if transposed else tensor).astype(parameter.dtype)
-        return value if layer is None else jax.lax.dynamic_update_index_in_dim(parameter, value, layer, 0)
+        whole = value if layer is None else jax.lax.dynamic_update_index_in_dim(parameter, value, layer, 0)
+        return whole, jnp.isfinite(value).all()
 
-    return jax.jit(write, donate_argnums=0, out_shardings=sharding)
+    return jax.jit(write, donate_argnums=0, out_shardings=(sharding, replicated(sharding.mesh)))
 
 
 def stored_dtype(folder: str | pathlib.Path) -> ComputeDtype:
@@ -669,30 +652,36 @@ def save_hugging_face(
         staging.mkdir(parents=True)
 
     def value_of(name: str) -> np.ndarray:
-        return _host_tensor(flat[stored[name].path], stored[name], written)
+        """Returns the values of a tensor; with several processes, all gather them."""
+        place, leaf = stored[name], flat[stored[name].path]
+        if not isinstance(leaf, jax.Array):
+            value = leaf if place.layer is None else leaf[place.layer]
+            return (value.T if place.transposed else value).astype(written)
+        gathered = None if leaf.is_fully_addressable else replicated(leaf.sharding.mesh)
+        return jax.device_get(_cutter(place.transposed, written, gathered)(leaf, place.layer))
 
     try:
         write_tensors(staging, shapes, written, value_of, shard_bytes, writes)
         if writes:
             _write_settings(staging, config, written, tuple(eos_ids))
             save_tokenizer(staging)
-            TensorFolder(staging).check({name: place.shape for name, place in stored.items()})
+            TensorFolder(staging).check(shapes)
             write_manifest(staging, sorted(staging.rglob("*")))
-            _publish(staging, folder)
+            # The earlier model goes; of the staged files, those that readers open first come last.
+            for stale in (MANIFEST, SINGLE_FILE, INDEX_FILE, "model-*-of-*.safetensors"):
+                for earlier in folder.glob(stale):
+                    earlier.unlink(missing_ok=True)
+            shutil.rmtree(folder / NAMED_TEMPLATES, ignore_errors=True)
+            staged = (each for each in staging.rglob("*") if each.is_file())
+            for source in sorted(staged, key=lambda each: each.name in (SINGLE_FILE, INDEX_FILE)):
+                target = folder / source.relative_to(staging)
+                target.parent.mkdir(exist_ok=True)
+                os.replace(source, target)
     finally:
         if writes:
             shutil.rmtree(staging, ignore_errors=True)
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(f"saved {folder.name}")  # whose parent may differ between hosts
-
-
-def _host_tensor(leaf: Any, place: StoredParameter, dtype: np.dtype) -> np.ndarray:
-    """Returns the values of a checkpoint's tensor; with several processes, all gather them."""
-    if not isinstance(leaf, jax.Array):
-        value = leaf if place.layer is None else leaf[place.layer]
-        return (value.T if place.transposed else value).astype(dtype)
-    gathered = None if leaf.is_fully_addressable else replicated(leaf.sharding.mesh)
-    return jax.device_get(_cutter(place.transposed, dtype, gathered)(leaf, place.layer))
 
 
 @functools.cache
@@ -726,20 +715,3 @@ def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtyp
     write_json(staging / "config.json", config_to_hugging_face(config, dtype.name, original) | eos)
     if generation | eos:
         write_json(staging / "generation_config.json", generation | eos)
-
-
-def _publish(staging: pathlib.Path, folder: pathlib.Path) -> None:
-    """Moves the staged files into place; the file that readers open first comes last."""
-    for stale in (
-        folder / MANIFEST,
-        folder / SINGLE_FILE,
-        folder / INDEX_FILE,
-        *folder.glob("model-*-of-*.safetensors"),
-    ):
-        stale.unlink(missing_ok=True)
-    shutil.rmtree(folder / NAMED_TEMPLATES, ignore_errors=True)  # of the model replaced
-    staged = (path for path in staging.rglob("*") if path.is_file())
-    for path in sorted(staged, key=lambda path: path.name in (SINGLE_FILE, INDEX_FILE)):
-        target = folder / path.relative_to(staging)
-        target.parent.mkdir(exist_ok=True)
-        os.replace(path, target)

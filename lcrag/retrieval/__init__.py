@@ -1,10 +1,9 @@
 """Retrieval: corpora, encoders, ScaNN indexes and the collections of several languages.
 
 Public: `Passage`, `Hit`; `Corpus`; `Encoder`, `EncoderSettings`, `BertConfig`, `XlmRobertaConfig`,
-`initialise_encoder`, `load_encoder`, `save_encoder`; `Pair`, `ContrastiveConfig`, `train_encoder`; `build_collection`,
-`IndexSettings`, `load_collections`, `Collections`; the interface `SearchableCollections` of local and remote
-collections (`lcrag.retrieval.remote`), and `NoCollections`. `lcrag.retrieval.service` serves collections over HTTP.
-JAX, Arrow and ScaNN are imported at first use.
+`initialise_encoder`, `load_encoder`, `save_encoder`; `build_collection`, `IndexSettings`, `load_collections`,
+`Collections`; the interface `SearchableCollections` of local and remote collections (`lcrag.retrieval.remote`), and
+`NoCollections`. `lcrag.retrieval.service` serves collections over HTTP. JAX, Arrow and ScaNN are imported at first use.
 """
 
 import importlib
@@ -14,7 +13,6 @@ from lcrag.retrieval.passages import Hit, NoCollections, Passage, SearchableColl
 
 if TYPE_CHECKING:
     from lcrag.retrieval.collections import Collections, Corpus, IndexSettings, build_collection, load_collections
-    from lcrag.retrieval.contrastive import ContrastiveConfig, Pair, train_encoder
     from lcrag.retrieval.encoder import (
         BertConfig,
         Encoder,
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "collections": ("Collections", "Corpus", "IndexSettings", "build_collection", "load_collections"),
-    "contrastive": ("ContrastiveConfig", "Pair", "train_encoder"),
     "encoder": (
         "BertConfig",
         "XlmRobertaConfig",

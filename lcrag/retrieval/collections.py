@@ -31,6 +31,7 @@ from typing import Any, Literal, TypeAlias
 import gin
 import numpy as np
 import pyarrow as pa
+import pydantic
 from jaxtyping import Float, Int
 
 from lcrag.errors import UserError, typed
@@ -395,11 +396,9 @@ def read_meta(folder: str | pathlib.Path) -> CollectionMeta:
     """Reads the `meta.json` of the collection in `folder`; an unreadable one is a UserError."""
     path = readable_folder(folder) / META
     try:
-        values = json.loads(path.read_text())
-        # Earlier versions wrote further fields, such as checksums.
-        known = {field.name: values[field.name] for field in dataclasses.fields(CollectionMeta) if field.name in values}
-        return CollectionMeta(**{**known, "index": IndexFacts(**values["index"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        # Further fields of earlier versions, such as checksums, are ignored.
+        return pydantic.TypeAdapter(CollectionMeta).validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: build the collection again") from error
 
 
@@ -618,7 +617,9 @@ def load_collections(
     chosen = list(dict.fromkeys(languages or present))
 
     # A machine without the memory would swap for hours, or kill the process without a word.
-    needed_bytes, available_bytes = sum(collection_bytes(root / language) for language in chosen), memory_bytes()
+    folders = [readable_folder(root / language) for language in chosen]
+    needed_bytes = sum(index_bytes(folder, read_meta(folder).index) for folder in folders)
+    available_bytes = memory_bytes()
     needed, available = (f"{number / 2**30:.1f}" for number in (needed_bytes, available_bytes))
     if needed_bytes > available_bytes:
         raise UserError(
@@ -631,7 +632,7 @@ def load_collections(
     _ACTIVITY.info("opening the indexes of %s", root)
     opened_encoder = load_encoder(root / ENCODER, devices=devices) if encoder is None else encoder
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        opened = pool.map(lambda language: Collection(root / language, opened_encoder), chosen)
+        opened = pool.map(lambda folder: Collection(folder, opened_encoder), folders)
         return Collections(opened_encoder, dict(zip(chosen, opened, strict=True)))
 
 
@@ -657,11 +658,6 @@ def kept_collections(
                 if not (root / language).exists():
                     build_collection(passages(language), encoder, root, language=language)
     return load_collections(root, encoder)
-
-
-def collection_bytes(folder: str | pathlib.Path) -> int:
-    """Returns the bytes of memory that the index of a collection needs once open; passages stay on disk."""
-    return index_bytes(readable_folder(folder), read_meta(folder).index)
 
 
 def memory_bytes() -> int:

@@ -13,7 +13,7 @@ import pathlib
 import re
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import flax.linen as nn
 import gin
@@ -79,6 +79,11 @@ class DenseConfig:
     out_features: pydantic.PositiveInt
     bias: bool = True
     activation_function: str = "Tanh"  # a name in `DENSE_ACTIVATIONS`, in files with PyTorch's module before it
+
+    def __post_init__(self) -> None:
+        if self.activation not in DENSE_ACTIVATIONS:
+            known = ", ".join(DENSE_ACTIVATIONS)
+            raise UserError(f"activation_function {self.activation} is not supported: there are {known}")
 
     @property
     def activation(self) -> str:
@@ -160,6 +165,7 @@ class XlmRobertaConfig(BertConfig):
 
 
 EncoderConfig: TypeAlias = BertConfig | StaticConfig
+Config = TypeVar("Config", BertConfig, DenseConfig)
 _CONFIGS: dict[str, type[BertConfig]] = {config.model_type: config for config in (BertConfig, XlmRobertaConfig)}
 
 
@@ -174,11 +180,15 @@ def read_encoder_config(path: pathlib.Path) -> BertConfig:
     for name, value in _FIXED.items():
         if values.get(name, value) != value:
             raise UserError(f"{path}: {name} {values[name]!r} is not supported: only {value!r} is")
+    return _validated(_CONFIGS[model_type], values, path)
+
+
+def _validated(kind: type[Config], values: dict[str, Any], path: pathlib.Path) -> Config:
+    """Returns the configuration of a file's values, strictly: neither "3" nor true is a number of layers."""
     try:
-        # Strictly: neither "3" nor true is a number of layers.
-        return pydantic.TypeAdapter(_CONFIGS[model_type]).validate_json(json.dumps(values), strict=True)
+        return pydantic.TypeAdapter(kind).validate_json(json.dumps(values), strict=True)
     except pydantic.ValidationError as error:
-        raise UserError(f"{path} is not a readable encoder configuration: {first_problem(error)}") from error
+        raise UserError(f"{path} is not a readable configuration: {first_problem(error)}") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
 
@@ -245,10 +255,16 @@ class Bert(nn.Module):
 
 
 def initialise(config: EncoderConfig, key: jax.Array) -> dict[str, Any]:
-    """Returns random float32 parameters of the body; layers are stacked on a leading axis."""
+    """Returns random float32 parameters; layers of the body are stacked on a leading axis."""
     if isinstance(config, StaticConfig):
-        return {"word_embeddings": {"embedding": jax.random.normal(key, (config.vocab_size, config.hidden_size))}}
-    return jax.jit(Bert(config).init)(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
+        params = {"word_embeddings": {"embedding": jax.random.normal(key, (config.vocab_size, config.hidden_size))}}
+    else:
+        params = jax.jit(Bert(config).init)(key, jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))["params"]
+    for number, dense in enumerate(config.dense):
+        kernel = 0.02 * jax.random.normal(key, (dense.in_features, dense.out_features))
+        bias = {"bias": jnp.zeros(dense.out_features)} if dense.bias else {}
+        params[f"dense_{number}"] = {"kernel": kernel} | bias
+    return params
 
 
 _LAYER_PARTS = {
@@ -268,88 +284,65 @@ STATIC_TABLE = "embedding.weight"
 _UNUSED = r"(bert\.|roberta\.)?(pooler\..*|embeddings\.(position|token_type)_ids)|(cls|lm_head|classifier)\..*"
 
 
-def _names(config: EncoderConfig) -> dict[str, tuple[tuple[str, ...], int | None]]:
-    """Returns Hugging Face tensor name -> (path in our parameters, layer)."""
+def _stored(config: EncoderConfig) -> list[dict[str, tuple[tuple[str, ...], int | None]]]:
+    """Returns tensor name -> (path in our parameters, layer): of the body's folder, then of each dense layer's.
+
+    Names are those of Hugging Face and sentence-transformers.
+    """
     names: dict[str, tuple[tuple[str, ...], int | None]] = {}
     if isinstance(config, StaticConfig):
-        return {STATIC_TABLE: (("word_embeddings", "embedding"), None)}
-    for table in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
-        names[f"embeddings.{table}.weight"] = ((table, "embedding"), None)
-    names["embeddings.LayerNorm.weight"] = (("embeddings_norm", "scale"), None)
-    names["embeddings.LayerNorm.bias"] = (("embeddings_norm", "bias"), None)
+        names[STATIC_TABLE] = ("word_embeddings", "embedding"), None
+    else:
+        for table in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
+            names[f"embeddings.{table}.weight"] = (table, "embedding"), None
+        names["embeddings.LayerNorm.weight"] = ("embeddings_norm", "scale"), None
+        names["embeddings.LayerNorm.bias"] = ("embeddings_norm", "bias"), None
     for layer in range(config.num_hidden_layers):
         for part, ours in _LAYER_PARTS.items():
             prefix = f"encoder.layer.{layer}.{part}"
-            names[f"{prefix}.weight"] = (("layers", ours, "scale" if part.endswith("LayerNorm") else "kernel"), layer)
-            names[f"{prefix}.bias"] = (("layers", ours, "bias"), layer)
-    return names
+            weight = "scale" if part.endswith("LayerNorm") else "kernel"
+            names[f"{prefix}.weight"] = ("layers", ours, weight), layer
+            names[f"{prefix}.bias"] = ("layers", ours, "bias"), layer
+    stored = [names]
+    for number, dense in enumerate(config.dense):
+        parts = {"linear.weight": "kernel"} | ({"linear.bias": "bias"} if dense.bias else {})
+        stored.append({name: ((f"dense_{number}", part), None) for name, part in parts.items()})
+    return stored
 
 
-def to_tensors(config: EncoderConfig, params: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Returns the body's parameters under their Hugging Face names; dense kernels are transposed to [out, in]."""
+def to_tensors(config: EncoderConfig, params: dict[str, Any]) -> list[dict[str, np.ndarray]]:
+    """Returns the parameters by their stored names, for each folder; kernels are transposed to [out, in]."""
     flat = traverse_util.flatten_dict(jax.device_get(params))
-    tensors = {}
-    for name, (path, layer) in _names(config).items():
-        value = flat[path] if layer is None else flat[path][layer]
-        tensors[name] = np.ascontiguousarray(value.T if path[-1] == "kernel" else value)
-    return tensors
+    folders: list[dict[str, np.ndarray]] = []
+    for names in _stored(config):
+        folders.append({})
+        for name, (path, layer) in names.items():
+            value = flat[path] if layer is None else flat[path][layer]
+            folders[-1][name] = np.ascontiguousarray(value.T if path[-1] == "kernel" else value)
+    return folders
 
 
-def dense_tensors(params: dict[str, Any], number: int) -> dict[str, np.ndarray]:
-    """Returns the parameters of a dense layer after the pooling, as sentence-transformers stores them."""
-    layer = jax.device_get(params[f"dense_{number}"])
-    weight = {"linear.weight": np.ascontiguousarray(layer["kernel"].T)}
-    return weight | ({"linear.bias": layer["bias"]} if "bias" in layer else {})
-
-
-def read_dense(folders: Sequence[pathlib.Path], width: int) -> tuple[tuple[DenseConfig, ...], dict[str, Any]]:
-    """Reads the dense layers after a pooling of `width` numbers, and their parameters."""
-    configs: list[DenseConfig] = []
-    params: dict[str, Any] = {}
-    for number, folder in enumerate(folders):
-        path = folder / "config.json"
-        try:
-            config = pydantic.TypeAdapter(DenseConfig).validate_json(json.dumps(read_json_object(path)), strict=True)
-        except pydantic.ValidationError as error:
-            raise UserError(f"{path} is not a readable dense layer: {first_problem(error)}") from error
-        if config.activation not in DENSE_ACTIVATIONS:
-            known = ", ".join(DENSE_ACTIVATIONS)
-            raise UserError(f"{path}: activation_function {config.activation} is not supported: there are {known}")
-        if config.in_features != width:
-            raise UserError(f"{path} takes {config.in_features} numbers, but what is before it gives {width}")
-        shapes: dict[str, tuple[int, ...]] = {"linear.weight": (config.out_features, config.in_features)}
-        tensors = TensorFolder(folder)
-        tensors.check(shapes | ({"linear.bias": (config.out_features,)} if config.bias else {}))
-        layer = {"kernel": tensors.read("linear.weight").T.astype(np.float32)}
-        if config.bias:
-            layer["bias"] = tensors.read("linear.bias").astype(np.float32)
-        params[f"dense_{number}"] = layer
-        configs.append(config)
-        width = config.out_features
-    return tuple(configs), params
-
-
-def read_tensors(config: EncoderConfig, folder: TensorFolder) -> dict[str, Any]:
-    """Reads float32 parameters from a model folder, one tensor at a time: the inverse of `to_tensors`.
+def read_tensors(config: EncoderConfig, folders: Sequence[TensorFolder]) -> dict[str, Any]:
+    """Reads float32 parameters from the folders of the modules, one tensor at a time: the inverse of `to_tensors`.
 
     A tensor that is missing, has a wrong shape or dtype, or belongs to another model is a UserError.
     """
     abstract = traverse_util.flatten_dict(jax.eval_shape(lambda key: initialise(config, key), jax.random.key(0)))
-    names = _names(config)
-    # Stored names may have a prefix, or end as in TensorFlow's old checkpoints.
-    prefix = next((p for p in _PREFIXES if f"{p}embeddings.word_embeddings.weight" in folder.tensors), "")
-    stored, shapes = {}, {}
-    for name, (path, _) in names.items():
-        old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
-        stored[name] = prefix + (old if prefix + old in folder.tensors else name)
-        shape = abstract[path].shape[1:] if path[0] == "layers" else abstract[path].shape
-        shapes[stored[name]] = shape[::-1] if path[-1] == "kernel" else shape
-    folder.check(shapes, _UNUSED)
     flat = {path: np.empty(leaf.shape, np.float32) for path, leaf in abstract.items()}
-    for name, (path, layer) in names.items():
-        value = folder.read(stored[name])
-        target = flat[path] if layer is None else flat[path][layer]
-        target[...] = value.T if path[-1] == "kernel" else value
+    for names, folder in zip(_stored(config), folders, strict=True):
+        # Stored names may have a prefix, or end as in TensorFlow's old checkpoints.
+        prefix = next((p for p in _PREFIXES if f"{p}embeddings.word_embeddings.weight" in folder.tensors), "")
+        stored, shapes = {}, {}
+        for name, (path, _) in names.items():
+            old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+            stored[name] = prefix + (old if prefix + old in folder.tensors else name)
+            shape = abstract[path].shape[1:] if path[0] == "layers" else abstract[path].shape
+            shapes[stored[name]] = shape[::-1] if path[-1] == "kernel" else shape
+        folder.check(shapes, _UNUSED)
+        for name, (path, layer) in names.items():
+            value = folder.read(stored[name])
+            target = flat[path] if layer is None else flat[path][layer]
+            target[...] = value.T if path[-1] == "kernel" else value
     return traverse_util.unflatten_dict(flat)
 
 
@@ -427,13 +420,16 @@ def batches(
 ) -> Iterator[tuple[list[int], tuple[int, int]]]:
     """Yields batches of texts of similar length: their indices, and the shape [rows, tokens] to pad them to.
 
-    The number of tokens is one of `bucket_tokens`, that of rows a multiple of `devices`. A longer text in a batch makes
-    all its rows longer, so each batch takes the number of rows that costs least for each token of its texts.
+    The number of tokens is one of a few, on processors 16, 20, 24, 28, 32, 40, 48 and so on, that of rows a multiple of
+    `devices`. A longer text in a batch makes all its rows longer, so each batch takes the number of rows that costs
+    least for each token of its texts.
     """
     order = sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True)
     start = 0
     while start < len(order):
-        tokens = bucket_tokens(lengths[order[start]], longest_tokens, shapes)
+        longest = max(lengths[order[start]], shapes.shortest)
+        step = (1 << (longest - 1).bit_length() - 1) // shapes.per_octave
+        tokens = min(-(-longest // step) * step, longest_tokens)
         best: tuple[float, list[int], int] | None = None
         for per_device in shapes.rows:
             rows = -(-per_device // devices) * devices
@@ -446,14 +442,6 @@ def batches(
         _, chunk, rows = best or (0.0, order[start : start + devices], devices)
         yield chunk, (rows, tokens)
         start += len(chunk)
-
-
-def bucket_tokens(needed: int, longest_tokens: int, shapes: BatchShapes) -> int:
-    """Returns the number of tokens to which a text is padded: on processors 16, 20, 24, 28, 32, 40, 48 and so on."""
-    if needed <= shapes.shortest:
-        return min(shapes.shortest, longest_tokens)
-    step = (1 << (needed - 1).bit_length() - 1) // shapes.per_octave
-    return min(-(-needed // step) * step, longest_tokens)
 
 
 def pad_rows(
@@ -598,11 +586,8 @@ class Encoder:
             for part in (_fields(self.config), dataclasses.asdict(self.settings)):
                 digest.update(json.dumps(part, sort_keys=True).encode())
             digest.update(self.tokenizer.to_str().encode())
-            for name, tensor in sorted(to_tensors(self.config, self.params).items()):
-                digest.update(name.encode())
-                digest.update(np.ascontiguousarray(tensor, np.float32).data)
-            for number in range(len(self.config.dense)):
-                for name, tensor in sorted(dense_tensors(self.params, number).items()):
+            for tensors in to_tensors(self.config, self.params):
+                for name, tensor in sorted(tensors.items()):
                     digest.update(name.encode())
                     digest.update(np.ascontiguousarray(tensor, np.float32).data)
             self._fingerprint = digest.hexdigest()[:16]
@@ -624,19 +609,13 @@ def initialise_encoder(
 # --- Folders: Hugging Face checkpoints, laid out as `sentence-transformers` expects them ---
 
 MODULES_FILE = "modules.json"
+MODULES = ("Transformer", "Pooling", "StaticEmbedding", "Dense", "Normalize")
 POOLING_FILE = "1_Pooling/config.json"
 BODY_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
 TOKENIZER_FILE = "tokenizer_config.json"
 _TOKENIZER = "tokenizer.json"
-LIBRARY = "sentence_transformers.models"
 DENSE_MODULES = {"Identity": "linear"}  # where PyTorch defines an activation that is not among its activations
-MODULES = [
-    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
-    {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-    {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
-]
-MODULE_KINDS = ("Transformer", "StaticEmbedding", "Pooling", "Dense", "Normalize")
 # Names of the prompts of queries and passages in PROMPTS_FILE, in order of precedence.
 _PROMPT_NAMES = {"query": ("query",), "passage": ("passage", "document", "corpus")}
 # A tokenizer without a limit has 1e30.
@@ -664,39 +643,35 @@ def save_encoder(
         "pooling_mode_cls_token": settings.pooling == "cls",
     }
     config: EncoderConfig = encoder.config
-    modules: list[dict[str, Any]] = MODULES[:2]
-    body: dict[str, Any] = {}
-    if isinstance(config, StaticConfig):
-        modules = [MODULES[0] | {"type": f"{LIBRARY}.StaticEmbedding"}]
-    else:
-        kind = {"architectures": [config.architecture], "model_type": config.model_type, "torch_dtype": dtype}
-        body = {"config.json": kind | _fields(dataclasses.replace(config, dense=())), POOLING_FILE: pooling}
-    places = [f"{len(modules) + number}_Dense" for number in range(len(config.dense))]
-    for place, dense in zip(places, config.dense, strict=True):
-        module = f"torch.nn.modules.{DENSE_MODULES.get(dense.activation, 'activation')}.{dense.activation}"
-        body[f"{place}/config.json"] = dataclasses.asdict(dense) | {"activation_function": module}
-    added = [(place, "Dense") for place in places] + [(f"{len(modules) + len(places)}_Normalize", "Normalize")]
-    for place, kind_of_module in added:
-        number = len(modules)
-        modules = [*modules, {"idx": number, "name": str(number), "path": place, "type": f"{LIBRARY}.{kind_of_module}"}]
-    files: dict[str, Any] = body | {
-        _TOKENIZER: json.loads(encoder.tokenizer.to_str()),
-        TOKENIZER_FILE: tokenizer | {"pad_token": encoder.tokenizer.id_to_token(encoder.config.padding_id)},
-        MODULES_FILE: modules,
+    kinds = ["StaticEmbedding"] if isinstance(config, StaticConfig) else ["Transformer", "Pooling"]
+    kinds += ["Dense"] * len(config.dense) + ["Normalize"]
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds[1:], start=1))]
+    files: dict[str, Any] = {
+        MODULES_FILE: [
+            {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for number, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+        ],
         BODY_FILE: {"max_seq_length": settings.max_tokens, "do_lower_case": False},
         PROMPTS_FILE: {"prompts": prompts},
+        _TOKENIZER: json.loads(encoder.tokenizer.to_str()),
+        TOKENIZER_FILE: tokenizer | {"pad_token": encoder.tokenizer.id_to_token(config.padding_id)},
     }
+    if isinstance(config, BertConfig):
+        kind = {"architectures": [config.architecture], "model_type": config.model_type, "torch_dtype": dtype}
+        files |= {"config.json": kind | _fields(dataclasses.replace(config, dense=())), POOLING_FILE: pooling}
+    weights = ["", *(path for path in paths if path.endswith("_Dense"))]
+    for path, dense in zip(weights[1:], config.dense, strict=True):
+        module = f"torch.nn.modules.{DENSE_MODULES.get(dense.activation, 'activation')}.{dense.activation}"
+        files[f"{path}/config.json"] = dataclasses.asdict(dense) | {"activation_function": module}
     with replacing_folder(folder) as temporary:
-        tensors = {name: value.astype(stored) for name, value in to_tensors(encoder.config, encoder.params).items()}
-        safetensors.numpy.save_file(tensors, temporary / SINGLE_FILE, metadata={"format": "pt"})
         for name, value in files.items():
             (temporary / name).parent.mkdir(exist_ok=True)
             (temporary / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
-        for number in range(len(config.dense)):
-            tensors = {n: value.astype(stored) for n, value in dense_tensors(encoder.params, number).items()}
-            safetensors.numpy.save_file(tensors, temporary / places[number] / SINGLE_FILE, metadata={"format": "pt"})
-        for path in temporary.rglob(SINGLE_FILE):
-            path.chmod(0o644)  # the library restricts it to its owner
+        for path, tensors in zip(weights, to_tensors(config, encoder.params), strict=True):
+            file = temporary / path / SINGLE_FILE
+            rounded = {name: value.astype(stored) for name, value in tensors.items()}
+            safetensors.numpy.save_file(rounded, file, metadata={"format": "pt"})
+            file.chmod(0o644)  # the library restricts it to its owner
         write_manifest(temporary, sorted(temporary.rglob("*")))
 
 
@@ -721,7 +696,9 @@ def load_encoder(
     if not folder.is_dir():
         raise UserError(f"no encoder at {folder}: there is no such folder")
     check_manifest(folder)
-    body, pooling_file, is_static, dense_folders = _read_modules(folder)
+    modules = _read_modules(folder)
+    is_static = "StaticEmbedding" in modules
+    [body] = modules.get("StaticEmbedding") or modules.get("Transformer") or [folder]
     config: EncoderConfig
     tensors = None
     if is_static:
@@ -734,15 +711,21 @@ def load_encoder(
         config, pooling = StaticConfig(vocab_size=table[0], hidden_size=table[1]), "mean"
     else:
         config = read_encoder_config(body / "config.json")
-    dense, dense_params = read_dense(dense_folders, config.hidden_size)
-    config = dataclasses.replace(config, dense=dense)
+    dense_folders, width = modules.get("Dense", []), config.hidden_size
+    for dense_folder in dense_folders:
+        path = dense_folder / "config.json"
+        dense = _validated(DenseConfig, read_json_object(path), path)
+        if dense.in_features != width:
+            raise UserError(f"{path} takes {dense.in_features} numbers, but what is before it gives {width}")
+        config, width = dataclasses.replace(config, dense=(*config.dense, dense)), dense.out_features
     usual, guessed = EncoderSettings(), []
 
+    pooling_file = modules["Pooling"][0] / "config.json" if "Pooling" in modules else None
+    pooled = {} if pooling_file is None else read_json_object(pooling_file)
     if pooling is None and pooling_file is not None:
-        values = read_json_object(pooling_file)
-        modes = values.get("pooling_mode")
+        modes = pooled.get("pooling_mode")
         if modes is None:  # older versions have a flag for each mode; the library's default is the mean
-            flags = [name for name, value in values.items() if name.startswith("pooling_mode_") and value]
+            flags = [name for name, value in pooled.items() if name.startswith("pooling_mode_") and value]
             modes = [re.sub(r"^pooling_mode_|_tokens?$", "", flag) for flag in flags] or ["mean"]
         modes = [str(mode) for mode in (modes if isinstance(modes, list) else [modes])]
         if len(modes) != 1 or modes[0] not in ("mean", "cls"):
@@ -774,8 +757,7 @@ def load_encoder(
             guessed.append(f"{kind}_prefix")
     if is_e5:  # the default is what its model card says
         guessed = []
-    leaves_out_prompts = pooling_file is not None and read_json_object(pooling_file).get("include_prompt") is False
-    if leaves_out_prompts and any(prefixes.values()):
+    if pooled.get("include_prompt") is False and any(prefixes.values()):
         raise UserError(
             f"{pooling_file} leaves the prefix out of the pooling (include_prompt), which is not supported: give empty"
             " prefixes, or choose another encoder"
@@ -811,7 +793,7 @@ def load_encoder(
         passage_prefix=prefixes["passage"] or "",
         max_tokens=max_tokens,
     )
-    params = read_tensors(config, tensors or TensorFolder(body)) | dense_params
+    params = read_tensors(config, [tensors or TensorFolder(body), *map(TensorFolder, dense_folders)])
     encoder = Encoder(config, settings, params, tokenizer, devices)
     level, note = logging.INFO, ""
     if guessed:
@@ -822,44 +804,49 @@ def load_encoder(
     return encoder
 
 
-def _read_modules(
-    folder: pathlib.Path,
-) -> tuple[pathlib.Path, pathlib.Path | None, bool, tuple[pathlib.Path, ...]]:
-    """Finds an encoder's body, file of the pooling, whether it is static, and its dense layers.
+def _read_modules(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
+    """Returns the folders of an encoder's modules by their kind, in order.
 
-    Without `modules.json` the body is the folder.
+    Without `modules.json` the body is the folder, and the pooling where `sentence-transformers` has it.
     """
     path = folder / MODULES_FILE
     if not path.is_file():
-        customary = folder / POOLING_FILE
-        return folder, customary if customary.is_file() else None, False, ()
+        pooling = {"Pooling": [(folder / POOLING_FILE).parent]} if (folder / POOLING_FILE).is_file() else {}
+        return {"Transformer": [folder], **pooling}
     try:
         modules = [(module["type"].rsplit(".", 1)[-1], module["path"]) for module in json.loads(path.read_text())]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is not a readable list of modules: {error}") from error
-    for kind, place in modules:
-        if kind not in MODULE_KINDS:
-            raise UserError(f"{path} lists a {kind} module, which is not supported: choose another encoder")
-        if pathlib.Path(place).is_absolute() or ".." in pathlib.Path(place).parts:
-            raise UserError(f"{path} names {place}, which is outside of it: fetch the encoder again")
     kinds = [kind for kind, _ in modules]
+    if unknown := [kind for kind in kinds if kind not in MODULES]:
+        raise UserError(f"{path} lists a module {unknown[0]}, which is not supported: choose another encoder")
     if not re.fullmatch("((Transformer )?(Pooling )?|StaticEmbedding )(Dense )*(Normalize )?", " ".join([*kinds, ""])):
         raise UserError(
             f"{path} lists {', '.join(kinds)} in this order, which is not supported: choose another encoder"
         )
-    paths = dict(modules)
-    pooling = folder / paths["Pooling"] / "config.json" if "Pooling" in paths else None
-    is_static = "StaticEmbedding" in paths
-    body = folder / paths.get("StaticEmbedding" if is_static else "Transformer", "")
-    return body, pooling, is_static, tuple(folder / place for kind, place in modules if kind == "Dense")
+    folders: dict[str, list[pathlib.Path]] = {}
+    for kind, place in modules:
+        if pathlib.Path(place).is_absolute() or ".." in pathlib.Path(place).parts:
+            raise UserError(f"{path} names {place}, which is outside of it: fetch the encoder again")
+        folders.setdefault(kind, []).append(folder / place)
+    return folders
+
+
+def check_encoder(folder: str | None, binding: str) -> None:
+    """Raises a UserError if a folder holds no encoder of a supported kind; reads no weights."""
+    path = encoder_folder(folder, binding)
+    modules = _read_modules(path)
+    if "StaticEmbedding" not in modules:
+        [body] = modules.get("Transformer") or [path]
+        read_encoder_config(body / "config.json")
 
 
 # With gin's bindings; `load_encoder` itself also reads encoders whose settings must be those that were stored.
 configured_encoder = gin.external_configurable(typed(load_encoder), "load_encoder", module="lcrag.retrieval")
 
 
-def named_encoder(folder: str | None, binding: str) -> Encoder:
-    """Returns the configured encoder in a folder, which is the value of `binding`; nothing is downloaded."""
+def encoder_folder(folder: str | None, binding: str) -> pathlib.Path:
+    """Returns the folder of an encoder, which is the value of `binding`; nothing is downloaded or read."""
     if folder is None:
         raise UserError(
             f"{binding} names no encoder: give the folder of one that you have with --gin.ENCODER='\"e5-base-v2\"'"
@@ -871,4 +858,11 @@ def named_encoder(folder: str | None, binding: str) -> Encoder:
             f"{binding} names the encoder {folder}, but there is no such folder: download it, and name its folder with"
             " --gin.ENCODER"
         )
-    return configured_encoder(path)
+    if not any((path / name).is_file() for name in ("config.json", MODULES_FILE)):
+        raise UserError(f"{binding} names {folder}, which holds no encoder: neither config.json nor {MODULES_FILE}")
+    return path
+
+
+def named_encoder(folder: str | None, binding: str) -> Encoder:
+    """Returns the configured encoder in a folder, which is the value of `binding`."""
+    return configured_encoder(encoder_folder(folder, binding))

@@ -31,6 +31,21 @@ def passage_text(passage: Passage) -> str:
     return f"{passage.title} {passage.text}".strip()
 
 
+def contents_of(passage: Passage) -> str:
+    """Joins title and text: the title in double quotes on the first line."""
+    return f'"{passage.title.replace(chr(10), " ")}"\n{passage.text}'
+
+
+def title_and_text(contents: str) -> tuple[str, str]:
+    """Splits contents into title and text; quotes around the title are optional, and a single line is text."""
+    head, newline, text = contents.partition("\n")
+    if not newline:
+        return "", contents
+    bare = head.strip()
+    quoted = len(bare) > 1 and bare.startswith('"') and bare.endswith('"')
+    return bare[1:-1] if quoted else head, text
+
+
 @runtime_checkable
 class SearchableCollections(Protocol):
     """The collections of several languages, local (`Collections`) or remote (`RemoteCollections`); thread-safe."""

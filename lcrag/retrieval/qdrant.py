@@ -16,7 +16,7 @@ import numpy as np
 
 from lcrag.errors import UserError, excerpt, typed
 from lcrag.files import readable_folder
-from lcrag.retries import LATER, USUAL_PATIENCE, Patience, ServiceRefusal, ServiceUnavailable, try_later
+from lcrag.retries import LATER, USUAL_PATIENCE, Patience, ServiceRefusal, TemporaryFailure
 from lcrag.retrieval.collections import VECTORS, Corpus, read_meta
 from lcrag.retrieval.encoder import Encoder, named_encoder
 from lcrag.retrieval.passages import Hit
@@ -48,13 +48,8 @@ class Qdrant:
         replicas: int = 1,
         patience: Patience = USUAL_PATIENCE,
     ):
-        self.name, self.prefix, self._shards, self._replicas = (
-            f"Qdrant at {shown_address(url)}",
-            prefix,
-            shards,
-            replicas,
-        )
-        self._patience = patience
+        self.name, self.prefix = f"Qdrant at {shown_address(url)}", prefix
+        self._shards, self._replicas, self._patience = shards, replicas, patience
         try:
             import qdrant_client
             from qdrant_client.common.client_exceptions import QdrantException
@@ -128,30 +123,26 @@ class Qdrant:
 
     def call(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Calls the client; a failure that may pass is retried. Errors are those of `HttpService.request`."""
-        patience, exceptions = self._patience, self._exceptions
+        exceptions = self._exceptions
 
-        def may_pass(error: BaseException) -> bool:
-            if isinstance(error, exceptions.UnexpectedResponse):
-                return error.status_code in _LATER
-            return isinstance(error, exceptions.ResponseHandlingException | self._asks_to_wait)
+        def once() -> Any:
+            try:
+                return getattr(self._client, method)(*arguments, **options)
+            except exceptions.ResponseHandlingException as error:
+                raise TemporaryFailure(excerpt(error)) from error
+            except self._asks_to_wait as error:
+                waiting = getattr(error, "retry_after_s", 0)
+                raise TemporaryFailure(excerpt(error), busy=True, wait_seconds=waiting) from error
+            except exceptions.UnexpectedResponse as error:
+                reason = f"status {error.status_code}: {excerpt(error.reason_phrase)}"
+                if error.status_code in _LATER:
+                    raise TemporaryFailure(reason, busy=True) from error
+                if error.status_code in (401, 403):
+                    mend = "name the key's environment variable in Qdrant.key_variable"
+                    raise UserError(f"{self.name} rejects the request ({reason}): {mend}") from error
+                raise ServiceRefusal(f"{self.name} refuses ({reason})") from error
 
-        try:
-            return patience.call(lambda: getattr(self._client, method)(*arguments, **options), may_pass)
-        except exceptions.ResponseHandlingException as error:
-            raise ServiceUnavailable(
-                f"{self.name} does not answer after {patience.attempts} attempts ({excerpt(error)}): start it, or"
-                " correct Qdrant.url"
-            ) from error
-        except self._asks_to_wait as error:
-            seconds = getattr(error, "retry_after_s", 0)
-            raise ServiceUnavailable(f"{self.name}: {try_later(seconds)} ({excerpt(error)})") from error
-        except exceptions.UnexpectedResponse as error:
-            reason = f"{self.name} answers with status {error.status_code}: {excerpt(error.reason_phrase)}"
-            if error.status_code in _LATER:
-                raise ServiceUnavailable(f"{reason}: {try_later(0)}") from error
-            if error.status_code in (401, 403):
-                raise UserError(f"{reason}: name the key's environment variable in Qdrant.key_variable") from error
-            raise ServiceRefusal(reason) from error
+        return self._patience.ask(self.name, once)
 
 
 class QdrantBackend:

@@ -15,7 +15,7 @@ import re
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -31,12 +31,10 @@ from lcrag.retries import (
     USUAL_PATIENCE,
     Patience,
     ServiceRefusal,
-    ServiceUnavailable,
     TemporaryFailure,
     asked_seconds,
-    try_later,
 )
-from lcrag.retrieval.passages import Hit, Passage
+from lcrag.retrieval.passages import Hit, contents_of, title_and_text
 
 # Header of answers with the digest of the searched content; see `digest`.
 CONTENT_HEADER = "lcrag-content"
@@ -44,6 +42,8 @@ CONTENT_HEADER = "lcrag-content"
 LanguageCode: TypeAlias = Annotated[str, pydantic.Field(max_length=35)]
 Pair: TypeAlias = tuple[str, str]  # query, language
 Client = TypeVar("Client")
+Key = TypeVar("Key", bound=Hashable)
+Answer = TypeVar("Answer")
 # Not retried: the address or the key is wrong, or a proxy wants one.
 _MISCONFIGURED = frozenset({401, 403, 404, 405, 407})
 # Google's answer to a wrong key, with status 400.
@@ -101,20 +101,6 @@ class _Scored(pydantic.BaseModel):
 
 class _Answer(pydantic.BaseModel):
     result: list[list[_Scored | _Document]]
-
-
-def contents_of(passage: Passage) -> str:
-    """Joins title and text: the title in double quotes on the first line."""
-    return f'"{passage.title.replace(chr(10), " ")}"\n{passage.text}'
-
-
-def title_and_text(contents: str) -> tuple[str, str]:
-    """Splits contents into title and text; quotes around the title are optional, and a single line is text."""
-    head, newline, text = contents.partition("\n")
-    if not newline:
-        return "", contents
-    quoted = len(head) > 1 and head.startswith('"') and head.endswith('"')
-    return head[1:-1] if quoted else head, text
 
 
 def answer_of(results: Sequence[Sequence[Hit]], return_scores: bool) -> dict[str, Any]:
@@ -216,11 +202,6 @@ def http_client(make: Callable[..., Client], url: str, **settings: Any) -> Clien
         raise UserError(f"there can be no client of {shown_address(url)}: {excerpt(error)}") from error
 
 
-def hide_addresses() -> None:
-    """Keeps the HTTP client from logging addresses, which may hold passwords and keys."""
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
-
-
 def key_from(variable: str) -> str:
     """Reads a key from an environment variable, since a configuration is stored with every result."""
     if not re.fullmatch(r"[A-Z][A-Z0-9_]*", variable):
@@ -239,36 +220,54 @@ class HttpService:
     `called` and the address, without a password, are its name in messages: "the search engine at http://HOST".
     """
 
-    def __init__(self, called: str, url: str, patience: Patience, connections: int = 8):
+    def __init__(
+        self,
+        called: str,
+        url: str,
+        patience: Patience,
+        connections: int | None = 8,
+        headers: Mapping[str, str] | None = None,
+    ):
         self.name, self._patience = f"{called} at {shown_address(url)}", patience
         self._client = http_client(
             httpx2.Client,
             url,
+            headers=headers,
             timeout=httpx2.Timeout(patience.answer_seconds, connect=patience.connect_seconds),
             limits=httpx2.Limits(max_connections=connections),
         )
-        hide_addresses()
+        # The client logs addresses, which may hold passwords and keys.
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
 
-    def request(self, method: str, url: str, **content: Any) -> httpx2.Response:
-        """Returns the successful answer to a request with `params` or `json`, after retries.
+    def request(
+        self,
+        method: str,
+        url: str,
+        read: Callable[[httpx2.Response], Any] = lambda response: response,
+        patience: Patience | None = None,
+        **content: Any,
+    ) -> Any:
+        """Returns what `read` makes of the successful answer to a request with `params` or `json`, after retries.
+
+        The attempt fails if `read` raises a `TemporaryFailure`. `patience` is that of this request alone.
 
         Raises:
-          UserError: The service is unreachable after all attempts, or its address or key is wrong.
+          ServiceUnavailable: The service is unreachable, or too busy, in all attempts.
+          UserError: Its address or key is wrong.
           ServiceRefusal: The service refuses this request.
         """
-        attempts = 0
 
-        def once() -> httpx2.Response:
-            nonlocal attempts
-            attempts += 1
+        def once() -> Any:
             try:
                 response = self._client.request(method, url, **content)
             except (httpx2.UnsupportedProtocol, httpx2.InvalidURL):
                 raise UserError(f"{self.name} is not an address: write http://HOST:PORT") from None
             except (httpx2.TransportError, httpx2.DecodingError) as error:
-                raise TemporaryFailure(f"{type(error).__name__}: {error}".removesuffix(": ")) from error
+                # A host that has accepted the request, and does not answer in time, is there.
+                busy = isinstance(error, httpx2.ReadTimeout)
+                raise TemporaryFailure(f"{type(error).__name__}: {error}".removesuffix(": "), busy=busy) from error
             if response.is_success:
-                return response
+                return read(response)
             # The reason is `detail`, `error` or `error.message` of the JSON answer, else its text.
             try:
                 detail = response.json()
@@ -287,15 +286,25 @@ class HttpService:
                 raise UserError(f"{self.name} rejects the request ({reason}): check its address and key")
             raise ServiceRefusal(f"{self.name} refuses ({reason})")
 
-        try:
-            return self._patience.call(once)
-        except TemporaryFailure as error:
-            if error.broken:
-                raise ServiceRefusal(f"{self.name} failed {attempts} times: {error}") from error
-            mend = try_later(error.wait_seconds) if error.busy else "start it, or correct its address"
-            raise ServiceUnavailable(
-                f"{self.name} does not answer after {attempts} attempts ({error}): {mend}"
-            ) from error
+        return (patience or self._patience).ask(self.name, once)
+
+
+class LatestAnswers(cachetools.LRUCache[Key, Answer]):
+    """The latest `size` answers to distinct requests; thread-safe."""
+
+    def __init__(self, size: int):
+        super().__init__(size)
+        self._lock = threading.Lock()
+
+    def known(self, requests: Iterable[Key]) -> dict[Key, Answer]:
+        """Returns the answers to those of some requests that are remembered."""
+        with self._lock:
+            return {request: self[request] for request in requests if request in self}
+
+    def keep(self, answers: Mapping[Key, Answer]) -> None:
+        """Remembers answers."""
+        with self._lock:
+            self.update(answers)
 
 
 # --- Collections at a service ---
@@ -326,8 +335,7 @@ class RemoteCollections:
 
     def __init__(self, backend: Backend, cached_searches: int = 1 << 16):
         self._backend = backend
-        self._cache: cachetools.LRUCache[tuple[Pair, int], list[Hit]] = cachetools.LRUCache(cached_searches)
-        self._lock = threading.Lock()
+        self._cache: LatestAnswers[tuple[Pair, int], list[Hit]] = LatestAnswers(cached_searches)
         self._executor = ThreadPoolExecutor(backend.connections, thread_name_prefix="remote search")
 
     @property
@@ -350,14 +358,12 @@ class RemoteCollections:
         if k < 1 or (most is not None and k > most):
             upto = " or more" if most is None else f" to {most}"
             raise UserError(f"a search for {k} passages: ask this service for 1{upto}")
-        results: dict[Pair, list[Hit]] = {}
+        asked = list(dict.fromkeys(zip(queries, languages, strict=True)))
+        results = {pair: hits for (pair, _), hits in self._cache.known((pair, k) for pair in asked).items()}
         missing_of: dict[str, list[Pair]] = {}
-        with self._lock:
-            for pair in dict.fromkeys(zip(queries, languages, strict=True)):
-                if (pair, k) in self._cache:
-                    results[pair] = self._cache[pair, k]
-                else:
-                    missing_of.setdefault(pair[1] if self._backend.one_language else "", []).append(pair)
+        for pair in asked:
+            if pair not in results:
+                missing_of.setdefault(pair[1] if self._backend.one_language else "", []).append(pair)
         size = self._backend.max_queries
         requests = [
             pairs[start : start + size] for pairs in missing_of.values() for start in range(0, len(pairs), size)
@@ -365,8 +371,7 @@ class RemoteCollections:
 
         def fetch(request: Sequence[Pair]) -> Mapping[Pair, list[Hit]]:
             answered = dict(zip(request, self._backend.fetch(request, k), strict=True))
-            with self._lock:
-                self._cache.update({(pair, k): hits for pair, hits in answered.items()})
+            self._cache.keep({(pair, k): hits for pair, hits in answered.items()})
             return answered
 
         for answered in self._executor.map(fetch, requests):
@@ -387,8 +392,7 @@ class LcragService:
         self._service = HttpService("the retrieval service", self._url, patience, self.connections)
         name = self._service.name
         try:
-            first = HttpService("the retrieval service", self._url, patience.at_the_start())
-            response = first.request("GET", f"{self._url}/collections")
+            response = self._service.request("GET", f"{self._url}/collections", patience=patience.at_the_start())
             self._described = Description.model_validate_json(response.content)
         except ServiceRefusal as error:
             raise UserError(f"{error}: it cannot list its collections: look at its log") from error

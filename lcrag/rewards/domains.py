@@ -37,7 +37,6 @@ white space; in scripts without spaces each character is a word. Letters are com
 """
 
 import collections
-import dataclasses
 import functools
 import html
 import itertools
@@ -48,7 +47,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import pydantic
@@ -378,97 +377,71 @@ _SENTENCE = regex.compile(rf"(?V1)\p{{Sentence_Terminal}}+(?:\s|$|(?<={SENTENCE_
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+\S", re.MULTILINE)
 
 
-class _Constraint(pydantic.BaseModel):
+class Constraint(pydantic.BaseModel):
+    """What an instruction asks for: its kind, and the fields that `KINDS` has for it."""
+
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
-
-class _Range(_Constraint):
-    """At least `least`, and at most `most` where it is given."""
-
+    kind: str
+    words: Annotated[tuple[_Text, ...], pydantic.Field(min_length=1)] = ()
+    word: _Text = ""
+    text: _Text = ""
     least: _Count = 0
     most: _Count | None = None
 
+    @pydantic.model_validator(mode="after")
+    def _check(self) -> "Constraint":
+        if self.kind not in KINDS:
+            raise ValueError(f"there is no kind {self.kind!r}: use {', '.join(KINDS)}")
+        fields, given = set(KINDS[self.kind][0].split()), self.model_fields_set - {"kind"}
+        if missing := fields - given - {"least", "most"}:
+            raise ValueError(f"{self.kind} needs {missing.pop()}")
+        if given - fields:
+            raise ValueError(f"{self.kind} has no {min(given - fields)}")
+        return self
+
+    def satisfied(self, text: str) -> bool:
+        """Whether a text has what is asked for."""
+        return KINDS[self.kind][1](self, text)
+
     def holds(self, count: int) -> bool:
+        """Whether a count is at least `least`, and at most `most` where it is given."""
         return self.least <= count and (self.most is None or count <= self.most)
-
-
-class Keywords(_Constraint):
-    """All words occur, or none does."""
-
-    kind: Literal["include", "exclude"]
-    words: Annotated[list[_Text], pydantic.Field(min_length=1)]
-
-    def satisfied(self, text: str) -> bool:
-        occur = [folded(word) in folded(text) for word in self.words]
-        return all(occur) if self.kind == "include" else not any(occur)
-
-
-class Frequency(_Range):
-    """A word occurs within a range of times."""
-
-    kind: Literal["frequency"]
-    word: _Text
-
-    def satisfied(self, text: str) -> bool:
-        return self.holds(folded(text).count(folded(self.word)))
-
-
-class Count(_Range):
-    """The number of words, sentences, paragraphs or list items is within a range.
-
-    Text after the last end mark counts as a sentence; blank lines separate paragraphs; lines that begin with a bullet
-    or a number are list items.
-    """
-
-    kind: Literal["words", "sentences", "paragraphs", "bullets"]
-
-    def satisfied(self, text: str) -> bool:
-        return self.holds(_COUNTS[self.kind](text))
-
-
-class Affix(_Constraint):
-    """The answer begins or ends with a text."""
-
-    kind: Literal["starts_with", "ends_with"]
-    text: _Text
-
-    def satisfied(self, text: str) -> bool:
-        text, affix = folded(text).strip(), folded(self.text)
-        return text.startswith(affix) if self.kind == "starts_with" else text.endswith(affix)
-
-
-class Form(_Constraint):
-    """The answer is JSON, without commas, in capitals, in small letters, in double quotes, or has a title."""
-
-    kind: Literal["json", "no_commas", "capitals", "small_letters", "quoted", "title"]
-
-    def satisfied(self, text: str) -> bool:
-        return _FORMS[self.kind](text.strip())
 
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(re.sub(r"^```(?:json)?\s*|\s*```$", "", text))
+        json.loads(re.sub(r"^```(?:json)?\s*|\s*```$", "", text.strip()))
     except ValueError:
         return False
     return True
 
 
-_COUNTS = {
-    "words": lambda text: len(segmented(text).split()),
-    "sentences": lambda text: sum(bool(part.strip()) for part in _SENTENCE.split(text)),
-    "paragraphs": lambda text: sum(bool(part.strip()) for part in re.split(r"\n\s*\n", text)),
-    "bullets": lambda text: len(_BULLET.findall(text)),
+# Kind -> its fields, and whether a text satisfies it. Text after the last end mark counts as a sentence; blank lines
+# separate paragraphs; lines that begin with a bullet or a number are list items.
+KINDS: Mapping[str, tuple[str, Callable[[Constraint, str], bool]]] = {
+    "include": ("words", lambda asked, text: all(folded(word) in folded(text) for word in asked.words)),
+    "exclude": ("words", lambda asked, text: not any(folded(word) in folded(text) for word in asked.words)),
+    "frequency": ("word least most", lambda asked, text: asked.holds(folded(text).count(folded(asked.word)))),
+    "words": ("least most", lambda asked, text: asked.holds(len(segmented(text).split()))),
+    "sentences": ("least most", lambda asked, text: asked.holds(_filled(_SENTENCE.split(text)))),
+    "paragraphs": ("least most", lambda asked, text: asked.holds(_filled(re.split(r"\n\s*\n", text)))),
+    "bullets": ("least most", lambda asked, text: asked.holds(len(_BULLET.findall(text)))),
+    "starts_with": ("text", lambda asked, text: folded(text).strip().startswith(folded(asked.text))),
+    "ends_with": ("text", lambda asked, text: folded(text).strip().endswith(folded(asked.text))),
+    "json": ("", lambda asked, text: _is_json(text)),
+    "no_commas": ("", lambda asked, text: not set(COMMAS) & set(text)),
+    "capitals": ("", lambda asked, text: text == text.upper()),
+    "small_letters": ("", lambda asked, text: text == text.lower()),
+    "quoted": ("", lambda asked, text: re.fullmatch(r'\s*["“„«].*["”“»]\s*', text, re.DOTALL) is not None),
+    "title": ("", lambda asked, text: re.search(r"<<[^<>\n]+>>", text) is not None),
 }
-_FORMS = {
-    "json": _is_json,
-    "no_commas": lambda text: not set(COMMAS) & set(text),
-    "capitals": lambda text: text == text.upper(),
-    "small_letters": lambda text: text == text.lower(),
-    "quoted": lambda text: len(text) > 1 and text[0] in '"“„«' and text[-1] in '"”“»',
-    "title": lambda text: re.search(r"<<[^<>\n]+>>", text) is not None,
-}
-Constraint: TypeAlias = Annotated[Keywords | Frequency | Count | Affix | Form, pydantic.Field(discriminator="kind")]
+
+
+def _filled(parts: Sequence[str]) -> int:
+    return sum(bool(part.strip()) for part in parts)
+
+
 _CONSTRAINTS: pydantic.TypeAdapter[list[Constraint]] = pydantic.TypeAdapter(list[Constraint])
 
 
@@ -480,7 +453,8 @@ def read_constraints(objects: Any, question: str) -> list[Constraint]:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "constraints"
         raise UserError(
-            f"the constraint {place} of question {question} is wrong ({first['msg']}): correct it"
+            f"the constraint {place} of question {question} is wrong ({first['msg'].removeprefix('Value error, ')}):"
+            " correct it"
         ) from error
     if not constraints:
         raise UserError(f"question {question} has no constraints: add at least one to extra.constraints")
@@ -489,7 +463,6 @@ def read_constraints(objects: Any, question: str) -> list[Constraint]:
 
 # --- Written texts ---
 
-Scores: TypeAlias = Float[np.ndarray, " texts"]
 # (prompts, number of the attempt from 0) -> one answer per prompt, None where the judge fails.
 Judge: TypeAlias = Callable[[Sequence[str], int], Sequence[str | None]]
 
@@ -528,83 +501,75 @@ FLUENCY = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Written:
-    """A text written by a policy."""
-
-    question: str  # the instruction, the article, or the text to translate
-    text: str  # the policy's; may be empty
-    golds: tuple[str, ...] = ()  # references
-    language: str = "en"  # the required one
-    constraints: Any = None  # those of an instruction; see `lcrag.rewards.domains`
-
-
-def summarisation(written: Sequence[Written], judge: Judge | None = None, retries: int = RETRIES) -> Scores:
+def summarisation(episodes: Episodes, judge: Judge | None = None, retries: int = RETRIES) -> Values:
     """Returns the judge's scores in [0, 1], or chrF against the best reference where there is no judge.
 
     A summary scores 0 without either if it is empty, repeats itself, is copied from the article (over 90 % of its
     20-character pieces), or is shorter than a fifth or longer than three times every reference.
     Where the judge gives no score, it is asked `retries` times more; without a score the result is NaN.
     """
-    original = [copied_share(each.text, each.question) <= MAX_COPIED for each in written]
-    return _graded(SUMMARISATION, written, original, judge, retries)
+    pairs = zip(episodes.answers, episodes.questions, strict=True)
+    original = [copied_share(text or "", article) <= MAX_COPIED for text, article in pairs]
+    return _graded(SUMMARISATION, episodes, original, judge, retries)
 
 
-def translation(written: Sequence[Written], judge: Judge | None = None, retries: int = RETRIES) -> Scores:
+def translation(episodes: Episodes, judge: Judge | None = None, retries: int = RETRIES) -> Values:
     """Scores translations like `summarisation`; one counts as copied if its chrF against the source exceeds 0.9."""
-    original = [chrf(each.text, [each.question]) <= MAX_ECHO for each in written]
-    return _graded(TRANSLATION, written, original, judge, retries)
+    pairs = zip(episodes.answers, episodes.questions, strict=True)
+    original = [chrf(text or "", [source]) <= MAX_ECHO for text, source in pairs]
+    return _graded(TRANSLATION, episodes, original, judge, retries)
 
 
-def instruction_following(written: Sequence[Written], judge: Judge | None = None, retries: int = RETRIES) -> Scores:
+def instruction_following(episodes: Episodes, judge: Judge | None = None, retries: int = RETRIES) -> Values:
     """Returns the share of satisfied constraints, 0 for a text that is not fluent (Translate-R1, section 4.5).
 
     A text is not fluent if it is empty or repeats itself, or if the judge (if there is one) scores it below 0.5. A text
     that satisfies no constraint is not judged.
     """
-    scores = np.zeros(len(written))
-    for place, each in enumerate(written):
-        constraints = read_constraints(each.constraints, repr(each.question[:60]))
-        if not is_degenerate(each.text):
-            scores[place] = sum(constraint.satisfied(each.text) for constraint in constraints) / len(constraints)
+    scores = np.zeros(len(episodes.answers))
+    for place, (answer, known) in enumerate(zip(episodes.answers, episodes.known, strict=True)):
+        constraints = read_constraints(known.get("constraints"), repr(episodes.questions[place][:60]))
+        if not is_degenerate(text := answer or ""):
+            scores[place] = sum(constraint.satisfied(text) for constraint in constraints) / len(constraints)
     if judge is None:
         return scores
-    fluency = _judged(FLUENCY, written, scores > 0, judge, retries)
+    fluency = _judged(FLUENCY, episodes, scores > 0, judge, retries)
     return scores * np.where(np.isnan(fluency), np.nan, fluency >= MIN_FLUENCY)
 
 
-def _graded(
-    prompt: str, written: Sequence[Written], original: Sequence[bool], judge: Judge | None, retries: int
-) -> Scores:
+def _graded(prompt: str, episodes: Episodes, original: Sequence[bool], judge: Judge | None, retries: int) -> Values:
+    texts = [answer or "" for answer in episodes.answers]
     acceptable = [
-        new
-        and not is_degenerate(each.text)
-        and any(MIN_LENGTH <= length_ratio(each.text, gold) <= MAX_LENGTH for gold in each.golds)
-        for each, new in zip(written, original, strict=True)
+        new and not is_degenerate(text) and any(MIN_LENGTH <= length_ratio(text, gold) <= MAX_LENGTH for gold in golds)
+        for text, golds, new in zip(texts, episodes.golds, original, strict=True)
     ]
     if judge is not None:
-        return _judged(prompt, written, np.array(acceptable, bool), judge, retries)
-    return np.array(
-        [chrf(each.text, each.golds) if good else 0.0 for each, good in zip(written, acceptable, strict=True)]
-    )
+        return _judged(prompt, episodes, np.array(acceptable, bool), judge, retries)
+    rows = zip(texts, episodes.golds, acceptable, strict=True)
+    return np.array([chrf(text, golds) if good else 0.0 for text, golds, good in rows])
 
 
 def _judged(
-    prompt: str, written: Sequence[Written], asked: Bool[np.ndarray, " texts"], judge: Judge, retries: int
-) -> Scores:
+    prompt: str, episodes: Episodes, asked: Bool[np.ndarray, " episodes"], judge: Judge, retries: int
+) -> Values:
     """Returns the judge's scores: 0 where it is not asked, NaN where it gives none."""
     prompts = []
-    for text in (written[place] for place in np.flatnonzero(asked).tolist()):
+    for place in np.flatnonzero(asked).tolist():
         # Escaped fields can neither close a tag nor contain a score.
-        fields = {"question": text.question, "answer": text.text, "reference": next(iter(text.golds), "")}
+        reference = next(iter(episodes.golds[place]), "")
+        fields = {
+            "question": episodes.questions[place],
+            "answer": episodes.answers[place] or "",
+            "reference": reference,
+        }
         escaped = {name: html.escape(field, False) for name, field in fields.items()}
-        prompts.append(prompt.format(language=text.language, **escaped))
-    scores = np.zeros(len(written))
+        prompts.append(prompt.format(language=episodes.languages[place], **escaped))
+    scores = np.zeros(len(asked))
     scores[asked] = judged(judge, prompts, retries)
     return scores
 
 
-def judged(judge: Judge, prompts: Sequence[str], retries: int = RETRIES) -> Scores:
+def judged(judge: Judge, prompts: Sequence[str], retries: int = RETRIES) -> Float[np.ndarray, " prompts"]:
     """Asks a judge all prompts together; returns the last `<score>` from 0 to 10 of each answer, scaled to [0, 1].
 
     Prompts without a score are asked again, at most `retries` times; NaN where all attempts fail.
@@ -655,13 +620,9 @@ def _grams(text: str, size: int) -> collections.Counter[str]:
     return collections.Counter(text[place : place + size] for place in range(len(text) - size + 1))
 
 
-Scorer: TypeAlias = Callable[[Sequence[Written], Judge | None, int], Scores]
-
-SCORERS: Mapping[str, Scorer] = {
-    "mathematics": lambda written, *_: mathematics([each.text for each in written], [each.golds for each in written]),
-    "multiple_choice": lambda written, *_: multiple_choice(
-        [each.text for each in written], [each.golds for each in written]
-    ),
+SCORERS: Mapping[str, Callable[[Episodes, Judge | None, int], Values]] = {
+    "mathematics": lambda episodes, *_: mathematics(episodes.answers, episodes.golds),
+    "multiple_choice": lambda episodes, *_: multiple_choice(episodes.answers, episodes.golds),
     "instruction_following": instruction_following,
     "summarisation": summarisation,
     "translation": translation,
@@ -694,17 +655,7 @@ def domain_reward(judge: Judge | None = None, retries: int = RETRIES, stand_in: 
         scores = np.zeros(len(episodes.answers))
         for domain in dict.fromkeys(domains):
             places = [place for place, other in enumerate(domains) if other == domain]
-            written = [
-                Written(
-                    question=episodes.questions[place],
-                    text=episodes.answers[place] or "",
-                    golds=tuple(episodes.golds[place]),
-                    language=episodes.languages[place],
-                    constraints=episodes.known[place].get("constraints"),
-                )
-                for place in places
-            ]
-            scores[places] = SCORERS[domain](written, judge, retries)
+            scores[places] = SCORERS[domain](episodes.at(places), judge, retries)
         return scores
 
     def check(name: str, known: Mapping[str, Any]) -> None:
@@ -712,7 +663,7 @@ def domain_reward(judge: Judge | None = None, retries: int = RETRIES, stand_in: 
         if domain in JUDGED and judge is None and not stand_in:
             raise UserError(
                 f"the question {name} is of the domain {domain}, which a judge scores, and domain_reward.judge is not"
-                " set: add --gin_file=judge/endpoint.gin or judge/local.gin, or set domain_reward.stand_in to True"
+                " set: add --gin_file=translate_r1/judge.gin, or set domain_reward.stand_in to True"
             )
         if domain == "instruction_following":
             read_constraints(known.get("constraints"), name)

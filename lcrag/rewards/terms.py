@@ -51,8 +51,8 @@ class Episodes:
 
 Reward: TypeAlias = Callable[[Episodes], dict[str, Values]]
 Adjustment: TypeAlias = Callable[[Episodes, Values], tuple[Values, dict[str, Values]]]
-# (name of a question, its `Question.extra`) -> None; raises a UserError if the question cannot be scored.
-Check: TypeAlias = Callable[[str, Mapping[str, Any]], None]
+# (name of a question, its `Question.extra`) -> anything; raises a UserError if the question cannot be scored.
+Check: TypeAlias = Callable[[str, Mapping[str, Any]], object]
 # (size of the largest group) -> None; raises a UserError if that is too small for an adjustment.
 GroupCheck: TypeAlias = Callable[[int], None]
 

@@ -237,11 +237,22 @@ def normalised_codes(texts: Iterable[str | None], normalisation: str = "lcrl") -
             continue
         new, end = tables.phrases[phrase], place + len(phrase)
         if len(new) == len(phrase):
-            final[place:end] = [_replaced(ord(character), replacements(normalisation)) for character in new]
+            final[place:end] = [_replaced(character, replacements(normalisation)) for character in new]
         else:
             hard.append(place)
 
-    result = _collapsed(final, tables.cjk)
+    # Drops deleted characters, repeated spaces, spaces at the ends of texts and those between CJK characters.
+    if (deleted := final == _GONE).any():
+        final = final[~deleted]
+    spaces = np.flatnonzero(final == SPACE)
+    runs = np.diff(spaces, prepend=-2) > 1  # where a run of spaces begins, which keeps its last
+    preceding = np.maximum.accumulate(np.where(runs, spaces, 0)) - 1
+    left, right = np.where(preceding < 0, SEPARATOR, final[preceding]).astype(np.uint32), final[spaces + 1]
+    between = tables.cjk.take(np.minimum(left, _LIMIT)) & tables.cjk.take(np.minimum(right, _LIMIT))
+    kept = np.ones(len(final), bool)
+    kept[spaces] = (right != SPACE) & (right != SEPARATOR) & (left != SEPARATOR) & ~between
+    result = final[kept]
+
     if not hard:
         return result
     ends, found = np.flatnonzero(codes == SEPARATOR), lines_of(result)
@@ -300,7 +311,7 @@ def _tables(normalisation: str) -> _Tables:
         return found | ord(signs.get(code, form))
 
     folded = np.array([*map(fold, range(_LIMIT)), _HARD], np.uint32)
-    final = [_replaced(ord(single.get(code, chr(code))[0]), replaced) for code in range(_LIMIT)]
+    final = [_replaced(single.get(ord(character), character)[0], replaced) for character in characters]
     return _Tables(
         folded,
         np.array(final, np.uint32)[folded & 0xFFFF],
@@ -312,29 +323,9 @@ def _tables(normalisation: str) -> _Tables:
     )
 
 
-def _replaced(code: int, replacements: Mapping[int, str | None]) -> int:
-    if code == SEPARATOR:
-        return SEPARATOR
-    new = " " if chr(code).isspace() else replacements.get(code, chr(code))
-    return _GONE if new is None else ord(new)
-
-
-def _collapsed(
-    codes: UInt32[np.ndarray, " codes"], cjk: Bool[np.ndarray, " code_points"]
-) -> UInt32[np.ndarray, " kept"]:
-    """Drops deleted characters, repeated spaces, spaces at the ends of texts and those between CJK characters."""
-    deleted = codes == _GONE
-    if deleted.any():
-        codes = codes[~deleted]
-    spaces = np.flatnonzero(codes == SPACE)
-    begins = np.diff(spaces, prepend=-2) > 1  # of a run of spaces, which keeps its last
-    before = np.maximum.accumulate(np.where(begins, spaces, 0)) - 1
-    left, right = np.where(before < 0, SEPARATOR, codes[before]).astype(np.uint32), codes[spaces + 1]
-
-    between = cjk.take(np.minimum(left, _LIMIT)) & cjk.take(np.minimum(right, _LIMIT))
-    kept = np.ones(len(codes), bool)
-    kept[spaces] = (right != SPACE) & (right != SEPARATOR) & (left != SEPARATOR) & ~between
-    return codes[kept]
+def _replaced(character: str, replacements: Mapping[int, str | None]) -> int:
+    new = " " if character.isspace() else replacements.get(ord(character), character)
+    return SEPARATOR if character == "\n" else _GONE if new is None else ord(new)
 
 
 # --- Shared units ---
@@ -409,27 +400,32 @@ def gram_units(
       short: Whether a text of one or two characters counts as one 3-gram; otherwise it has none.
     """
     ends = np.flatnonzero(codes == SEPARATOR)
-    members, bits = _members(sizes)
-    digits, base = _digits(codes, words_apart, 1 << bits)
-    breaks = np.flatnonzero(digits == 0) if words_apart else ends
-    lengths = np.diff(breaks, prepend=-1) - 1
-    numbers = np.zeros_like(digits)
-    grams = numbers[:-2]
-    np.multiply(digits[:-2], base, out=grams)
-    grams += digits[1:-1]
-    grams *= base
-    grams += digits[2:]
-    last = breaks - 1
-    single = last[lengths == 1]
-    numbers[single] = digits[single] * base * base
+    lengths, (members, bits) = np.diff(ends, prepend=-1), _members(sizes)
+    # Digits number the characters that occur from 1; what separates texts or words is 0, also at both ends.
+    index, present = codes.astype(np.intp), np.zeros(int(codes.max(initial=SPACE)) + 1, bool)
+    present[index] = True
+    present[[SEPARATOR, SPACE] if words_apart else SEPARATOR] = False
+    characters = np.flatnonzero(present)
+    base = len(characters) + 1
+    table = np.zeros(len(present), _dtype(base**GRAM_LENGTH << bits))
+    table[characters] = np.arange(1, base)
+    digits = np.zeros(len(codes) + GRAM_LENGTH, table.dtype)
+    table.take(index, out=digits[1:-2])
+    before, first, second, third = (digits[place : place + len(codes)] for place in range(4))
+    in_second = second > 0
+    chosen = in_second & (third > 0)
+    if short:
+        chosen |= before == 0
+    chosen &= first > 0
+    numbers = first * base
+    numbers += second
+    numbers *= base
+    numbers += third * in_second
     numbers <<= bits
-    numbers |= np.repeat(members.astype(digits.dtype), np.diff(ends, prepend=-1))
-    numbers[breaks] = numbers[last[lengths > short]] = 0
-    numbers[last[lengths > 1 + short] - 1] = 0
-    each = np.where(lengths < GRAM_LENGTH, np.minimum(lengths, 1) * short, lengths - GRAM_LENGTH + 1)
-    if words_apart:
-        each = np.bincount(np.searchsorted(ends, breaks), each, len(ends)).astype(np.int64)
-    return Units(numbers, bits, sizes, each, np.diff(ends[np.cumsum(sizes) - 1], prepend=-1))
+    numbers |= np.repeat(members.astype(numbers.dtype), lengths)
+    numbers *= chosen
+    counts = np.add.reduceat(chosen, ends - lengths + 1, dtype=np.int64)
+    return Units(numbers, bits, sizes, counts, np.add.reduceat(lengths, np.cumsum(sizes) - sizes))
 
 
 def word_units(texts: Sequence[str], sizes: Int[np.ndarray, " groups"]) -> Units:
@@ -472,25 +468,6 @@ def _members(sizes: Int[np.ndarray, " groups"]) -> tuple[Int[np.ndarray, " texts
     """Returns the number of each text in its group, and the bits that hold it."""
     members = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return members, int(sizes.max(initial=1) - 1).bit_length()
-
-
-def _digits(
-    codes: UInt32[np.ndarray, " codes"], words_apart: bool, factor: int
-) -> tuple[UInt[np.ndarray, " codes"], int]:
-    """Numbers the characters that occur from 1, separators 0.
-
-    Returns:
-      (a number of each code point, in a dtype that holds `factor` numbers of grams; the base of gram numbers).
-    """
-    index = codes.astype(np.intp)
-    present = np.zeros(int(codes.max(initial=SPACE)) + 1, bool)
-    present[index] = True
-    present[[SEPARATOR, SPACE] if words_apart else SEPARATOR] = False
-    characters = np.flatnonzero(present)
-    base = len(characters) + 1
-    table = np.zeros(len(present), _dtype(base**GRAM_LENGTH * factor))
-    table[characters] = np.arange(1, base)
-    return table.take(index), base
 
 
 def _dtype(numbers: int) -> type[np.uint32 | np.uint64]:

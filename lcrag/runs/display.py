@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import shutil
 import sys
 import threading
@@ -99,10 +100,12 @@ class CompilationWatch:
 
         monitoring.unregister_event_duration_listener(self._record)
 
-    def current(self) -> tuple[str, float] | None:
-        """Returns (program, seconds) of the longest running compilation, or None."""
-        running = sorted(self._running.values(), key=lambda compilation: compilation[1])
-        return (running[0][0], time.monotonic() - running[0][1]) if running else None
+    def current(self) -> str:
+        """Names the longest running compilation, if it has taken a second."""
+        running = list(self._running.values())  # a copy: other threads begin and end compilations
+        program, began = min(running, key=lambda each: each[1], default=("", math.inf))
+        taken = time.monotonic() - began
+        return f"compiling {program} for {hours_and_minutes(taken)}" if taken >= SECONDS_UNTIL_COMPILING_SHOWS else ""
 
     def _record(self, event: str, seconds: float, **about: Any) -> None:
         thread = threading.get_ident()
@@ -145,10 +148,9 @@ class Activity(logging.Handler):
             self._shown = False
 
     def _show(self) -> None:
-        running = self.compilations.current() if self.compilations else None
         text, now = self._text, time.monotonic()
-        if running is not None and running[1] >= SECONDS_UNTIL_COMPILING_SHOWS:
-            text = f"compiling {running[0]} for {hours_and_minutes(running[1])}"
+        if self.compilations is not None:
+            text = self.compilations.current() or text
         if _displays:
             self.clear()
             self._printed = now
@@ -196,7 +198,7 @@ class ProgressDisplay:
         self._console, self.compilations = console, CompilationWatch()
         self._started = self.printed = time.monotonic()
         self._metrics: Mapping[str, float] = {}
-        self._first_reward: float | None = None  # that of the first step of this process
+        self._first_reward: Mapping[str, float] = {}  # that of the first step of this process
         self._estimated = self._started, 0.0  # when the time left was estimated, in seconds; 0: not yet
         self._phase = self._note = ""
         self._count_tokens, self._rate = tokens, 0.0
@@ -216,10 +218,9 @@ class ProgressDisplay:
             worked = max(0.0, now - self._started - self.compilations.seconds)
             self._estimated = now, worked / new * (self._total - done)
         if metrics is not None:
-            self._metrics = dict(metrics)
-            if "reward/total" in metrics:
-                self._first_reward = metrics["reward/total"] if self._first_reward is None else self._first_reward
-                self._metrics["reward/first"] = self._first_reward
+            first = {"reward/first": metrics["reward/total"]} if "reward/total" in metrics else {}
+            self._first_reward = self._first_reward or first
+            self._metrics = {**metrics, **self._first_reward}
             if not self._console.is_terminal:
                 parts = [f"{label} {text}" for label, text in _summary(self._metrics).items()]
                 self.say("; ".join(filter(None, [self._count(), *parts, self._left()])))
@@ -252,9 +253,7 @@ class ProgressDisplay:
                 self._counted = now, self._count_tokens()
                 self._rate = max(0, self._counted[1] - counted) / (now - then)
             yield f"{self._rate:,.0f} tokens/s" if self._rate else ""
-        running = self.compilations.current()
-        if running is not None and running[1] >= SECONDS_UNTIL_COMPILING_SHOWS:
-            yield f"compiling {running[0]} for {hours_and_minutes(running[1])}"
+        yield self.compilations.current()
 
     def _left(self) -> str:
         """Returns the time left, which only a further step estimates again: it never rises while one runs."""

@@ -330,8 +330,7 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
         if folder is None or self._path is None:
             return
         records = {record["step"]: record for record in read_metrics(folder) if record["step"] <= after_step}
-        kept = [records[step] for step in sorted(records)]
-        write_text(self._path, "".join(map(json_line, kept)))
+        write_text(self._path, "".join(json_line(records[step]) for step in sorted(records)))
         self._file = self._closed_at_end.enter_context(self._path.open("a", encoding="utf-8"))
         settings = settings or Trackers()
         if TENSORBOARD in settings.names:
@@ -340,14 +339,11 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
             self._trackers.append(WandbRun(folder, settings))
         for tracker in self._trackers:
             self._closed_at_end.callback(tracker.close)
-        self._last_step = kept[-1]["step"] if kept else -1
 
     def write(self, step: int, values: Mapping[str, Any]) -> None:
         """Appends the record of a step, `{"step": step, name: number, ...}`; non-finite numbers become null."""
         if self._path is None:
             return
-        if step <= self._last_step:
-            raise ValueError(f"step {step} is already written; the last one is {self._last_step}")
         numbers = {name: value if isinstance(value, int) else float(value) for name, value in values.items()}
         with naming(self._path):
             self._file.write(json_line({"step": step, **numbers}))
@@ -355,7 +351,6 @@ class MetricsLog(contextlib.AbstractContextManager["MetricsLog"]):
             os.fsync(self._file.fileno())  # before a checkpoint of this step is complete
         for tracker in self._trackers:
             tracker.write(step, {name: float(value) for name, value in numbers.items()})
-        self._last_step = step
 
     def __exit__(self, *exception: object) -> None:
         self._closed_at_end.close()
@@ -451,6 +446,9 @@ class Reference(str):
 class Macro(str):
     """A value `%NAME` of a recorded configuration, as the macro's name."""
 
+    def __repr__(self) -> str:
+        return f"%{self}"
+
 
 class _PlainValues(config_parser.ParserDelegate):
     """Reads references and macros as plain data: what they name may no longer exist."""
@@ -463,6 +461,8 @@ class _PlainValues(config_parser.ParserDelegate):
 
 
 _REFERRED = re.compile(r"[@%](?:\w+/)*(\w+)")
+_REFERENCE = re.compile(r"@([\w/.]+)")
+_TEXT = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")  # of a Python literal: "@" names nothing there
 
 
 def parse_statements(config: str, place: str = "config.gin") -> dict[str, Any]:
@@ -510,18 +510,7 @@ def read_configured(path: Path) -> Mapping[str, Any]:
 
 def statements(config: str) -> dict[str, str]:
     """Returns every statement of an operative configuration: name -> value, both as gin writes them."""
-
-    def written(value: Any) -> str:
-        if isinstance(value, Macro):
-            return f"%{value}"
-        if isinstance(value, dict):
-            return "{" + ", ".join(f"{written(key)}: {written(item)}" for key, item in value.items()) + "}"
-        if isinstance(value, list | tuple):
-            items = ", ".join(map(written, value))
-            return f"[{items}]" if isinstance(value, list) else f"({items}{',' if len(value) == 1 else ''})"
-        return repr(value)
-
-    return {key: written(value) for key, value in parse_statements(config).items()}
+    return {key: repr(value) for key, value in parse_statements(config).items()}
 
 
 def statements_for(config: str, name: str) -> list[str]:
@@ -583,15 +572,6 @@ def check_named(*functions: str) -> dict[str, list[tuple[str, Any]]]:
     if re.search("^import ", config, re.MULTILINE):
         return {}  # the code of others may call any configurable
 
-    def references(value: Any) -> Iterator[str]:
-        if isinstance(value, Reference):
-            yield value.strip("@()")
-        elif isinstance(value, dict):
-            yield from references((*value.keys(), *value.values()))
-        elif isinstance(value, tuple):
-            for item in value:
-                yield from references(item)
-
     bound = [(*_split(key), value) for key, value in _values(config, "the configuration").items()]
     named: dict[str, list[tuple[str, Any]]] = {name: [] for name in (*functions, *CALLED)}
     called_in: dict[str, set[str]] = {name: {""} for name in named}  # the scopes of each name's references
@@ -601,7 +581,8 @@ def check_named(*functions: str) -> dict[str, list[tuple[str, Any]]]:
     ) != unread:
         for _, name, parameter, value in (each for each in unread if each not in left):
             named[name].append((parameter, value))
-            for scope, other, _ in (_split(f"{reference}.") for reference in references(value)):
+            references = _REFERENCE.findall(_TEXT.sub("", repr(value)))
+            for scope, other, _ in (_split(f"{reference}.") for reference in references):
                 scopes |= set(scope.split("/"))
                 named.setdefault(other, [])
                 called_in.setdefault(other, set()).add(scope)

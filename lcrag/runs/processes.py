@@ -29,7 +29,6 @@ OPTIONS = {
     "--heartbeat_seconds": "silence after which a process counts as lost, and the others end; 100",
 }
 LEAVE_SECONDS = 10.0  # how long a process that ends early waits for the others, before it leaves them
-MESSAGE_BYTES = 2000  # largest error message that is sent to the other processes
 
 
 def find_processes(options: Mapping[str, str]) -> dict[str, Any] | None:
@@ -134,11 +133,9 @@ def writer_does(work: Callable[[], None]) -> None:
             failure = error
     message = "" if failure is None else str(failure) or type(failure).__name__
     if has_joined():
-        import numpy as np
-        from jax.experimental import multihost_utils
+        from lcrag.collectives import allgather_bytes  # here, because it imports JAX
 
-        encoded = np.frombuffer(message.encode()[:MESSAGE_BYTES].ljust(MESSAGE_BYTES, b"\0"), np.uint8)
-        message = multihost_utils.broadcast_one_to_all(encoded).tobytes().rstrip(b"\0").decode(errors="ignore")
+        message = allgather_bytes("the writer's message", message.encode())[0].decode()
     if failure is not None:
         raise failure
     if message:
@@ -256,6 +253,25 @@ def stopped_by_signals(end: Callable[[int], None] | None = None) -> Iterator[Non
     holds the signal, and at once after a Ctrl-C that follows another signal.
     """
     _ending.clear()
+
+    def watch(reader: socket.socket, end: Callable[[int], None]) -> None:
+        """Calls `end` for the signals whose numbers come from `reader`."""
+        first, ended = 0, False
+        with reader:
+            while not ended:
+                if not select.select([reader], [], [], PATIENCE_SECONDS if first else None)[0]:
+                    if not _ending.is_set() and _noting[-1:] == [noted]:
+                        end(first)
+                    continue
+                numbers = reader.recv(64)
+                ended = not numbers
+                for number in numbers:
+                    # Others, such as a server, may handle signals in the meantime.
+                    if getattr(signal.getsignal(number), "__self__", None) in _noting:
+                        if first and number == signal.SIGINT:
+                            end(number)
+                        first = first or number
+
     with contextlib.ExitStack() as entered:
         noted = entered.enter_context(NotedSignals())
         if end is not None and _in_main():
@@ -263,28 +279,9 @@ def stopped_by_signals(end: Callable[[int], None] | None = None) -> Iterator[Non
             reader, writer = socket.socketpair()
             entered.enter_context(writer).setblocking(False)
             entered.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False))
-            threading.Thread(target=_watch, args=(reader, noted, end), name="signals", daemon=True).start()
+            threading.Thread(target=watch, args=(reader, end), name="signals", daemon=True).start()
         yield
         noted.raise_noted()
-
-
-def _watch(reader: socket.socket, noted: NotedSignals, end: Callable[[int], None]) -> None:
-    """Calls `end` for the signals whose numbers come from `reader`; see `stopped_by_signals`."""
-    first, ended = 0, False
-    with reader:
-        while not ended:
-            if not select.select([reader], [], [], PATIENCE_SECONDS if first else None)[0]:
-                if not _ending.is_set() and _noting[-1:] == [noted]:
-                    end(first)
-                continue
-            numbers = reader.recv(64)
-            ended = not numbers
-            for number in numbers:
-                # Others, such as a server, may handle signals in the meantime.
-                if getattr(signal.getsignal(number), "__self__", None) in _noting:
-                    if first and number == signal.SIGINT:
-                        end(number)
-                    first = first or number
 
 
 def end_process(status: int) -> None:

@@ -25,13 +25,11 @@ from jaxtyping import Array, Bool, Float, Int, Shaped, UInt
 
 from lcrag.policy import (
     AnyMesh,
-    BlockCache,
     DecoderConfig,
     KeyValueCache,
     compute_parameters,
     empty_cache,
     forward,
-    forward_layers,
     gathered,
     logical_sharding,
     merge_lora,
@@ -250,8 +248,26 @@ def append(
     complete = (present == 0) | dropping.reshape(-1)  # the cache holds the whole context
     fed = jnp.where(complete[:, None], new, shifted)
     last = jnp.take_along_axis(tokens, counts[..., None] - 1, axis=2).reshape(-1)
+
+    first, chunk = present - ~complete, fed.shape[1]
+    positions = first[:, None] + jnp.arange(chunk)
+    if not isinstance(slots.cache, KeyValueCache):
+        parts = tuple(RowsCache(each.keys, each.values, rows, window, each.wraps) for each in slots.cache)
+        _, parts = forward(config, params, fed, positions, parts)
+        cache: Cache = tuple(KeyValueCache(each.keys, each.values, each.wraps) for each in parts)
+    elif mesh is not None and has_chunk_kernel(config, mesh, chunk, window):
+        held = windows_of(slots.cache, rows, window)
+        assert isinstance(held, KeyValueCache)
+        empty = jnp.zeros((*held.keys.shape[:3], chunk, held.keys.shape[4]), held.keys.dtype)
+        _, grown = forward(config, params, fed, positions, ChunkCache(held.keys, held.values, empty, empty, mesh))
+        starts, _ = starts_within(window, first, chunk, wraps=False)
+        columns = zip((slots.cache.keys, slots.cache.values), grown.columns(first, starts), strict=True)
+        cache = KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
+    else:
+        _, seen = forward(config, params, fed, positions, windows_of(slots.cache, rows, window))
+        cache = with_new_columns(slots.cache, seen, rows, first, chunk)
     return slots._replace(
-        cache=appended(config, window, params, slots.cache, rows, fed, present - ~complete, mesh),
+        cache=cache,
         pending=with_per_slot(slots.pending, rows, last),
         lengths=with_per_slot(slots.lengths, rows, (lengths + counts).reshape(-1)),
         running=with_per_slot(slots.running, rows, jnp.zeros(rows.size, bool)),
@@ -318,8 +334,8 @@ def decode(
     # A token's random number depends on (seed, episode, position) only, so that no choice of slots, rows, windows or
     # blocks, and no order of the episodes, changes a token.
     keys = streams(slots.parameters.seed, slots.parameters.episode)
-    kept = with_transposed_keys if transposes_keys else in_place
-    cache = kept(config, window, params, everyone.cache, rows, shares)
+    # The loop carries only the places that the longest running slot needs.
+    carried = windows_of(everyone.cache, rows, window, transposes_keys)
 
     def goes_on(carry: tuple[Slots, DecodeReport]) -> Bool[Array, ""]:
         slots, report = carry
@@ -331,7 +347,7 @@ def decode(
         running, parameters = slots.running, slots.parameters
         # an empty slot must attend to something, or its softmax is 0 / 0
         places = jnp.maximum(slots.lengths - 1, 0)
-        hidden, fed = cache.feed(slots.cache, slots.pending[:, None], places[:, None])
+        hidden, fed = forward(config, params, slots.pending[:, None], places[:, None], slots.cache)
         scaling = parameters.temperature, parameters.top_p, parameters.unscaled_scores
         draws = uniforms(keys, slots.lengths)
         tokens, scores = sample_token(unembed(config, params, hidden[:, 0]), draws, *scaling)
@@ -369,8 +385,12 @@ def decode(
         reasons=jnp.full(count, CONTINUES, jnp.int32),
         steps=jnp.zeros((), jnp.int32),
     )
-    slots, report = jax.lax.while_loop(goes_on, step, (slots._replace(cache=cache.start), nothing))
-    slots = slots._replace(cache=cache.end(slots.cache, jnp.maximum(first, 0), block))
+    slots, report = jax.lax.while_loop(goes_on, step, (slots._replace(cache=carried), nothing))
+    whole = rows is None and jax.tree.map(jnp.shape, carried) == jax.tree.map(jnp.shape, everyone.cache)
+    if not whole:  # else the loop has updated it in place
+        written = jnp.tile(jnp.arange(count // shares), (shares, 1)) if rows is None else rows
+        cache = with_new_columns(everyone.cache, slots.cache, written, jnp.maximum(first, 0), block)
+        slots = slots._replace(cache=cache)
     if rows is not None:
         put = functools.partial(jax.tree.map, lambda x, new: with_per_slot(x, rows, new))
         slots = Slots(slots.cache, *put(tuple(everyone[1:]), tuple(slots[1:])))
@@ -443,7 +463,7 @@ def compiled_functions(form: SamplerForm, slots: int, context: int, block: int) 
     return CompiledFunctions(form, block)
 
 
-# --- The cache in the decode loop ---
+# --- Parts of the caches ---
 
 
 def per_slot(x: Shaped[Array, "slots *rest"], rows: Int[Array, "shares rows"]) -> Shaped[Array, "chosen *rest"]:
@@ -465,43 +485,29 @@ def by_layer(function: Callable[..., KeyValueCache], *caches: Cache) -> Cache:
     return jax.tree.map(function, *caches, is_leaf=lambda node: isinstance(node, KeyValueCache))
 
 
-def windows_of(cache: Cache, rows: Rows, window: int) -> Cache:
-    """Selects the first places of the slots in `rows`, or of all slots if `rows` is None."""
+def windows_of(cache: Cache, rows: Rows, window: int, transposed: bool = False) -> Cache:
+    """Copies the first places of the slots in `rows`, or of all slots if `rows` is None; see `KeyValueCache`."""
+
+    def taken(x: Float[Array, "*layers slots heads places width"]) -> Float[Array, "*layers chosen heads window width"]:
+        if rows is None:
+            return x[..., :window, :]
+        *layers, _, heads, places, width = x.shape
+        axis = len(layers)
+
+        def of_share(mine: Array, rows: Array) -> Array:
+            return mine.at[..., rows, :, :window, :].get(mode="clip")  # padding reads some slot, without a check
+
+        shared = x.reshape(*layers, rows.shape[0], -1, *x.shape[-3:])
+        chosen = jax.vmap(of_share, in_axes=(axis, 0), out_axes=axis)(shared, rows)
+        return chosen.reshape(*layers, -1, heads, min(window, places), width)
 
     def selected(cache: KeyValueCache) -> KeyValueCache:
-        keys, values = (_window_of(x, rows, window) for x in (cache.keys, cache.values))
+        keys, values = taken(cache.keys), taken(cache.values)
         # A window that is shorter than the cache holds all of the slots that are computed: none has wrapped around.
-        return KeyValueCache(keys, values, cache.wraps and window >= cache.keys.shape[-2])
+        wraps = cache.wraps and window >= cache.keys.shape[-2]
+        return KeyValueCache(keys.swapaxes(-2, -1) if transposed else keys, values, wraps, transposed)
 
     return by_layer(selected, cache)
-
-
-def _window_of(
-    x: Float[Array, "*layers slots heads places width"], rows: Rows, window: int
-) -> Float[Array, "*layers chosen heads window width"]:
-    if rows is None:
-        return x[..., :window, :]
-    *layers, _, heads, places, width = x.shape
-    shared = x.reshape(*layers, rows.shape[0], -1, *x.shape[-3:])
-    axis = len(layers)
-
-    def of_share(mine: Array, rows: Array) -> Array:
-        return mine.at[..., rows, :, :window, :].get(mode="clip")  # padding reads some slot, without a check
-
-    taken = jax.vmap(of_share, in_axes=(axis, 0), out_axes=axis)(shared, rows)
-    return taken.reshape(*layers, -1, heads, min(window, places), width)
-
-
-def numbered(rows: Rows, slots: int, shares: int) -> Int[Array, "shares rows"]:
-    """Returns `rows`, or those of all slots if it is None."""
-    return jnp.tile(jnp.arange(slots // shares), (shares, 1)) if rows is None else rows
-
-
-def columns_of(
-    x: Float[Array, "chosen heads _ _"], starts: Int[Array, "chosen"], count: int, axis: int = -2
-) -> Float[Array, "chosen heads _ _"]:
-    """Selects `count` positions of each row, from its own start on; `axis` is that of the positions."""
-    return jax.vmap(lambda x, start: jax.lax.dynamic_slice_in_dim(x, start, count, axis))(x, starts)
 
 
 def with_columns(
@@ -533,12 +539,15 @@ def with_new_columns(
     """
 
     def written(cache: KeyValueCache, seen: KeyValueCache) -> KeyValueCache:
-        starts, places = starts_within(seen.keys.shape[-2], first, count, seen.wraps)
+        starts, places = starts_within(seen.values.shape[-2], first, count, seen.wraps)
 
-        def columns(new: Float[Array, "*layers chosen heads window width"]):
-            return jax.vmap(columns)(new) if new.ndim > 4 else columns_of(new, starts, places)
+        def columns(new: Float[Array, "*layers chosen heads _ _"], axis: int = -2):
+            if new.ndim > 4:
+                return jax.vmap(columns)(new)
+            return jax.vmap(lambda x, start: jax.lax.dynamic_slice_in_dim(x, start, places, axis))(new, starts)
 
-        keys, values = (columns(each) for each in (seen.keys, seen.values))
+        keys = columns(seen.keys, axis=-1).swapaxes(2, 3) if seen.transposed else columns(seen.keys)
+        values = columns(seen.values)
         return cache.replace(
             keys=with_columns(cache.keys, rows, starts, keys), values=with_columns(cache.values, rows, starts, values)
         )
@@ -552,99 +561,3 @@ def starts_within(
     """Returns starts and a count of places within the window that include the `count` positions from `first` on."""
     count = window if wraps else min(count, window)
     return jnp.minimum(first, window - count), count
-
-
-class DecodeCache(NamedTuple):
-    """A decode loop's cache, `in_place` or `with_transposed_keys`, and the functions that the loop applies to it."""
-
-    start: Any  # initial carry of the loop
-    # (cache, tokens [slots, time], positions [slots, time]) -> (hidden states, the new cache)
-    feed: Callable[..., tuple[Float[Array, "slots time width"], Any]]
-    # (cache, first [slots], count) -> all slots' cache, after up to `count` tokens were fed to each from `first` on
-    end: Callable[..., Cache]
-
-
-def extended(config: DecoderConfig, params, tokens, positions, cache: Cache) -> tuple[Array, Cache]:
-    """Computes final hidden states of new tokens and the extended cache, for either form of the cache."""
-    if isinstance(cache, KeyValueCache):
-        return forward(config, params, tokens, positions, cache)
-    return forward_layers(config, params, params["layers"], tokens, positions, cache)
-
-
-def appended(
-    config: DecoderConfig,
-    window: int,
-    params,
-    cache: Cache,
-    rows: Int[Array, "shares rows"],
-    tokens: Int[Array, "chosen chunk"],
-    first: Int[Array, "chosen"],
-    mesh: Mesh | None,
-) -> Cache:
-    """Returns the cache of all slots after a chunk of tokens was fed to some from their first positions on."""
-    chunk = tokens.shape[1]
-    positions = first[:, None] + jnp.arange(chunk)
-    if not isinstance(cache, KeyValueCache):
-        parts = tuple(RowsCache(each.keys, each.values, rows, window, each.wraps) for each in cache)
-        _, parts = forward_layers(config, params, params["layers"], tokens, positions, parts)
-        return tuple(KeyValueCache(each.keys, each.values, each.wraps) for each in parts)
-    held = windows_of(cache, rows, window)
-    assert isinstance(held, KeyValueCache)
-    if mesh is None or not has_chunk_kernel(config, mesh, chunk, window):
-        _, seen = extended(config, params, tokens, positions, held)
-        return with_new_columns(cache, seen, rows, first, chunk)
-    _, grown = forward(config, params, tokens, positions, ChunkCache.of(held.keys, held.values, chunk, mesh))
-    assert isinstance(grown, ChunkCache)
-    starts, _ = starts_within(window, first, chunk, wraps=False)
-    columns = zip((cache.keys, cache.values), grown.columns(first, starts), strict=True)
-    return KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
-
-
-def in_place(config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int) -> DecodeCache:
-    """Keeps the form of the cache: all layers in one array, the carry of a scan over layers, or each in its own.
-
-    `window` is the number of positions that the loop reads: only those that the longest running slot needs are carried.
-    `cache` has all slots and all positions, `rows` are the slots to compute, of `shares` shares.
-    """
-
-    def feed(seen: Cache, tokens, positions):
-        return extended(config, params, tokens, positions, seen)
-
-    def end(seen: Cache, first: Int[Array, "slots"], count: int) -> Cache:
-        if rows is None and jax.tree.map(jnp.shape, seen) == jax.tree.map(jnp.shape, cache):
-            return seen  # the loop has updated it in place
-        return with_new_columns(cache, seen, numbered(rows, len(first), shares), first, count)
-
-    return DecodeCache(windows_of(cache, rows, window), feed, end)
-
-
-def with_transposed_keys(
-    config: DecoderConfig, window: int, params, cache: Cache, rows: Rows, shares: int
-) -> DecodeCache:
-    """Like `in_place`, but copies the windows of layers that are apart, once for the whole block, and transposes keys.
-
-    Attention is then several times as fast on CPUs; see `BlockCache`.
-    """
-    held = windows_of(cache, rows, window)
-    assert not isinstance(held, KeyValueCache) and not isinstance(cache, KeyValueCache)
-    seen = [BlockCache(each.keys.swapaxes(2, 3), each.values, each.wraps) for each in held]
-
-    def feed(caches: Sequence[BlockCache], tokens, positions):
-        hidden, fed = forward_layers(config, params, params["layers"], tokens, positions, caches)
-        return hidden, list(fed)
-
-    def end(caches: Sequence[BlockCache], first: Int[Array, "slots"], count: int) -> Cache:
-        written = numbered(rows, len(first), shares)
-
-        def put(whole: KeyValueCache, part: BlockCache) -> KeyValueCache:
-            starts, new = starts_within(part.keys.shape[-1], first, count, part.wraps)
-            keys = columns_of(part.keys, starts, new, axis=-1).swapaxes(2, 3)
-            values = columns_of(part.values, starts, new)
-            return whole.replace(
-                keys=with_columns(whole.keys, written, starts, keys),
-                values=with_columns(whole.values, written, starts, values),
-            )
-
-        return tuple(put(*layer) for layer in zip(cache, caches, strict=True))
-
-    return DecodeCache(seen, feed, end)

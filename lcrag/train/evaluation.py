@@ -21,7 +21,7 @@ from lcrag.data.questions import LCRL_LANGUAGES, Question, limited, overlap, rec
 from lcrag.episodes import EpisodeRecord, episode_json
 from lcrag.episodes.record import record_of
 from lcrag.episodes.tags import ANSWER, SEARCH, TOOL_CALL, closing, opening
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, UserError, typed
 from lcrag.evaluation import (
     Answered,
     Row,
@@ -43,11 +43,11 @@ from lcrag.policy.config import computation_of
 from lcrag.rewards import Reward
 from lcrag.rewards.text import is_visible
 from lcrag.runs import is_writer, read_configured, write_json_lines
-from lcrag.runs.display import make_console, progress_display
+from lcrag.runs.display import progress_display
 from lcrag.runs.folder import CONFIG, RUN, read_provenance, stored
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
-from lcrag.train.rollout import Rollouts, in_order
+from lcrag.train.rollout import Rollouts
 from lcrag.train.steps import CALLS, check_rewarded
 
 # --- The evaluation ---
@@ -82,12 +82,12 @@ class Evaluation:
     split: str = "held_out"  # name of the split in the rows
     # Name of a way of decoding -> its temperature; 0 is greedy.
     temperatures: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})
-    max_tokens: int | None = None  # of a generation; None: as in training
+    max_tokens: Count | None = None  # of a generation; None: as in training
     top_p: float | None = None  # None: as in training
     # Settings in place of those of training, of whichever program the method has, where it has them: {"passages": 5}.
     program_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     before: bool = True  # whether a training also evaluates the policy that it starts from
-    runs: int = 1  # inference runs with different random numbers; greedy decoding has one
+    runs: Count = 1  # inference runs with different random numbers; greedy decoding has one
     analysis: SampleAnalysis | None = None  # of the answers of several inference runs
     # Name of another policy of the same shape to compare with -> its folder.
     references: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -102,8 +102,6 @@ class Evaluation:
     def __post_init__(self):
         if self.limit is not None:
             object.__setattr__(self, "questions", limited(self.questions, self.limit, seed=0))
-        if self.runs < 1 or (self.max_tokens is not None and self.max_tokens < 1):
-            raise UserError("Evaluation.runs and Evaluation.max_tokens must be at least 1")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"Evaluation.top_p is {self.top_p}: set it above 0 and to at most 1, or to None")
         if any(temperature < 0 for temperature in self.temperatures.values()):
@@ -169,28 +167,25 @@ class Evaluation:
         folder: pathlib.Path,
         label: str,
         rollouts: Rollouts,
-        params: PyTree | None = None,
+        params: PyTree,
         *,
         seed: int,
+        console: Console,
         name: str | None = None,
-        console: Console | None = None,
     ) -> list[Row]:
-        """Evaluates all questions with every decoding, with some parameters, or those that the lanes have.
+        """Evaluates all questions with every decoding, with some parameters.
 
-        With parameters, each answer is saved as it comes in `answers/<label>_<decoding>_saved.jsonl`, by other
-        processes with lanes of their own in files that end with their number. The same evaluation, in as many
-        processes, continues from there; the files are removed at the end.
+        Each answer is saved as it comes in `answers/<label>_<decoding>_saved.jsonl`, by other processes with lanes of
+        their own in files that end with their number. The same evaluation, in as many processes, continues from there;
+        the files are removed at the end.
 
         Writes `answers/<label>_<decoding>.jsonl` and, in the format of training, `episodes/<label>_<decoding>.jsonl`
         (later inference runs with the suffix `_run_2`, ...), and adds the rows to `evaluation.json`. The seed of a
         later run's rows is the text "<seed>, run 2", that of rows over several runs "<seed>, runs 1 to 5". The policy
         of the rows is called `name`, by default as that of `rollouts`.
         """
-        identity = ""
-        if params is not None:
-            rollouts.set_params(params)
-            identity = f"{parameter_fingerprint(params)} {records_fingerprint(self.questions)}"
-        console = console or make_console()
+        rollouts.set_params(params)
+        identity = f"{parameter_fingerprint(params)} {records_fingerprint(self.questions)}"
         when = {BEFORE: "before training", AFTER: "after training"}.get(label, label)
         asked = f"{len(self.questions):,} question{'s' if len(self.questions) > 1 else ''}"
         console.print(f"evaluating {when}: {asked}, {' and '.join(self.temperatures)}", highlight=False, soft_wrap=True)
@@ -207,7 +202,7 @@ class Evaluation:
                     rollouts,
                     method,
                     console,
-                    saved[-1] if identity else None,
+                    saved[-1],
                     identity,
                     temperature=temperature,
                     seed=seed + number * SEED_OFFSET,
@@ -248,7 +243,7 @@ class Evaluation:
         rollouts: Rollouts,
         title: str,
         console: Console,
-        path: pathlib.Path | None,
+        path: pathlib.Path,
         identity: str,
         **decoding: Any,
     ) -> tuple[list[Answered], Iterable[dict[str, Any]], float]:
@@ -257,7 +252,7 @@ class Evaluation:
         `path` has the answers so far of the evaluation with this identity; those of another one are dropped.
         """
         program, journal = self.program(rollouts), None
-        if path is not None and (is_writer() or rollouts.lane_count > 1):  # otherwise all have the same answers
+        if is_writer() or rollouts.lane_count > 1:  # otherwise all have the same answers
             path.parent.mkdir(parents=True, exist_ok=True)
             header, journal = {"of": f"{identity} {decoding}"}, Journal(path)
             if journal.rows and journal.rows[0] != header:  # answers of another evaluation
@@ -280,32 +275,32 @@ class Evaluation:
             done = f"{len(known)} of {len(self.questions)} answers are saved"
             console.print(f"{title}: {done}, and the others are asked", highlight=False, soft_wrap=True)
         programs = [(q, program(q), n) for n, q in enumerate(self.questions) if n not in known]
-        rollout = rollouts.begin_unscored(programs, **decoding)
-        total, tokens = len(self.questions), rollouts.written_tokens
+        total, tokens, finished = len(self.questions), rollouts.written_tokens, itertools.count(len(known) + 1)
         show = progress_display(
             title, total, first=len(known), unit="question", tokens=tokens, transient=True, console=console
         )
         with show as display:
             before = time.monotonic()
-            for finished, record in enumerate(rollout.finished, start=len(known) + 1):
+
+            def keep(record: EpisodeRecord) -> None:
+                nonlocal before
                 if journal is not None:
                     now = time.monotonic()
                     journal.append(
                         [{"number": record.episode, "seconds": now - before, "episode": episode_json(record)}]
                     )
                     before = now
-                display.update(finished)
-            lanes = rollouts.join(rollout)
-        asked = {episode.record.episode: episode.record for episode in in_order(lanes)}
-        records = [(known | asked)[n] for n in range(total)]
-        seconds += max((lane.seconds["rollout"] for lane in lanes), default=0.0)
-        rewards: list[dict[str, float]] = [{} for _ in records]
-        if self.reward is None:
-            check_scored(records, np.array([math.nan if record.failure else 0.0 for record in records]))
-        else:
-            values = reward_values(self.reward, records, np.arange(len(records), dtype=np.int32))
-            check_scored(records, values["total"])
-            rewards = [{name: float(term[n]) for name, term in values.items()} for n in range(len(records))]
+                display.update(next(finished))
+
+            episodes, taken = rollouts.join(rollouts.answer(programs, keep, **decoding))
+        known |= {episode.record.episode: episode.record for episode in episodes}
+        records, seconds = [known[n] for n in range(total)], seconds + taken["seconds/rollout"]
+        scores: dict[str, np.ndarray] = {}
+        if self.reward is not None:
+            scores, _ = reward_values(self.reward, records, np.arange(len(records), dtype=np.int32))
+        failures = np.array([math.nan if record.failure else 0.0 for record in records])
+        check_scored(records, scores.get("total", failures))
+        rewards = [{name: float(term[n]) for name, term in scores.items()} for n in range(total)]
         answered = [_answered(*parts) for parts in zip(records, rewards, strict=True)]
         rows = (episode_json(record, rewards=earned) for record, earned in zip(records, rewards, strict=True))
         return answered, rows, seconds

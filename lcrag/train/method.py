@@ -9,14 +9,14 @@ from typing import Any, Literal, TypeAlias
 
 import gin
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from lcrag.collectives import compare_across_processes
 from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled
 from lcrag.episodes import EpisodeRecord, Program, episode_json
 from lcrag.episodes.programs import answer_language, check_settings, program_name, program_settings, with_settings
 from lcrag.episodes.searches import CollectionChoice, every_collection
-from lcrag.errors import UserError, excerpt, typed
+from lcrag.errors import Count, NotNegative, UserError, excerpt, typed
 from lcrag.learning import Trajectory, group_advantages
 from lcrag.rewards import Episodes, Reward, TermSum
 from lcrag.rewards.terms import Values, called, checked_values
@@ -26,14 +26,14 @@ from lcrag.rewards.terms import Values, called, checked_values
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Episode:
-    """A finished episode with what learning needs."""
+    """A finished episode with its rewards and advantage, which are computed from those of its group."""
 
     record: EpisodeRecord  # tokens, texts and outcome
     group: str  # name of the group whose rewards form its baseline
     rewards: Mapping[str, float]  # by term, "total" included; NaN for an episode that could not be scored
     turn_rewards: Mapping[int, float] | None = None  # of the policy's turns, numbered from 0; None: there are none
     advantage: float = 0.0  # of all its tokens; 0 for an episode that could not be scored
-    kept: bool = True  # whether the update learns from it; see `kept_for_update`
+    kept: bool = True  # whether the update learns from it; see `lcrag.train.rollout.StepSampler`
 
     @property
     def scored(self) -> bool:
@@ -66,7 +66,7 @@ def at_last_tokens(record: EpisodeRecord, rewards: Mapping[int, float]) -> Float
     return values
 
 
-def values_of(episodes: Sequence[Episode], term: str) -> Float[np.ndarray, "episodes"]:
+def values_of(episodes: Sequence[Episode], term: str = "total") -> Float[np.ndarray, "episodes"]:
     """Returns a reward term of all episodes; NaN where an episode has no such term."""
     return np.array([episode.rewards.get(term, np.nan) for episode in episodes], float)
 
@@ -77,39 +77,26 @@ def numbered(groups: Sequence[str]) -> Int[np.ndarray, "episodes"]:
     return np.array([numbers[group] for group in groups], np.int32)
 
 
-def group_ids(episodes: Sequence[Episode]) -> Int[np.ndarray, "episodes"]:
-    """Returns the number of each episode's group."""
-    return numbered([episode.group for episode in episodes])
+def grouped(episodes: Sequence[Episode]) -> list[list[Episode]]:
+    """Divides episodes into their groups, in the order in which these first appear."""
+    groups: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(episode.group, []).append(episode)
+    return list(groups.values())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GroupStatistics:
-    """Statistics of the groups of a step over their scored episodes."""
+def spread_of(group: Sequence[Episode]) -> float:
+    """Returns the largest minus the smallest reward of a group; 0 if none of its episodes is scored."""
+    totals = values_of([episode for episode in group if episode.scored])
+    return float(np.ptp(totals)) if len(totals) else 0.0
 
-    place: Int[np.ndarray, "episodes"]  # index of each episode's group
-    sizes: Int[np.ndarray, "groups"]  # episodes, scored or not
-    scored: Int[np.ndarray, "groups"]
-    spread: Float[np.ndarray, "groups"]  # largest minus smallest reward
-    std: Float[np.ndarray, "groups"]
 
-    @classmethod
-    def of(cls, episodes: Sequence[Episode]) -> "GroupStatistics":
-        """Computes the statistics."""
-        _, place, sizes = np.unique(group_ids(episodes), return_inverse=True, return_counts=True)
-        totals = values_of(episodes, "total")
-        groups = [totals[(place == group) & ~np.isnan(totals)] for group in range(len(sizes))]
-        with np.errstate(invalid="ignore"):  # rewards near the largest number; their update is skipped
-            spread = np.array([np.ptp(rewards) if len(rewards) else 0.0 for rewards in groups])
-            std = np.array([np.std(rewards, ddof=1) if len(rewards) > 1 else 0.0 for rewards in groups])
-        return cls(place=place, sizes=sizes, scored=np.array(list(map(len, groups))), spread=spread, std=std)
+def without_variance(group: Sequence[Episode]) -> bool:
+    """Whether all rewards of a group are equal, and its advantages therefore 0.
 
-    @property
-    def without_variance(self) -> Bool[np.ndarray, "episodes"]:
-        """Whether all rewards of each episode's group are equal, and its advantage therefore 0.
-
-        False in a group of one, whose baseline is computed by a critic.
-        """
-        return ((self.spread == 0) & (self.sizes > 1))[self.place]
+    False for a group of one, whose baseline is computed by a critic.
+    """
+    return len(group) > 1 and spread_of(group) == 0
 
 
 def check_scored(records: Sequence[EpisodeRecord], totals: Float[np.ndarray, "episodes"]) -> None:
@@ -120,27 +107,17 @@ def check_scored(records: Sequence[EpisodeRecord], totals: Float[np.ndarray, "ep
         raise UserError(f"no episode of this rollout can be scored ({reason}): check what the method asks")
 
 
-def kept_for_update(episodes: Sequence[Episode], *, dynamic_sampling: bool) -> Bool[np.ndarray, "episodes"]:
-    """Returns which episodes enter the update; episodes without a score never do.
-
-    With dynamic sampling, groups without variance are left out, unless no group has any.
-    """
-    scored = np.array([episode.scored for episode in episodes], bool)
-    without_variance = GroupStatistics.of(episodes).without_variance
-    return scored if not dynamic_sampling or without_variance.all() else scored & ~without_variance
-
-
-def extremes(episodes: Sequence[Episode], max_groups: int) -> list[int]:
-    """Returns the indices of the episodes with the highest and the lowest reward of each group; the first of ties.
+def extremes(episodes: Sequence[Episode], max_groups: int) -> list[Episode]:
+    """Returns the episodes with the highest and the lowest reward of each group; the first of ties.
 
     Of all groups of the step, these are the `max_groups` with the largest differences of rewards.
     """
-    groups, totals = GroupStatistics.of(episodes), values_of(episodes, "total")
-    chosen: set[int] = set()
-    for group in np.argsort(-groups.spread, kind="stable")[:max_groups]:
-        members = np.flatnonzero((groups.place == group) & ~np.isnan(totals))
-        chosen.update(members[[totals[members].argmax(), totals[members].argmin()]].tolist() if len(members) else ())
-    return sorted(chosen)
+    chosen: set[Episode] = set()
+    for group in sorted(grouped(episodes), key=lambda group: -spread_of(group))[:max_groups]:
+        scored = [episode for episode in group if episode.scored]
+        totals = values_of(scored)
+        chosen.update([scored[totals.argmax()], scored[totals.argmin()]] if scored else ())
+    return [episode for episode in episodes if episode in chosen]
 
 
 # --- The method ---
@@ -168,17 +145,13 @@ class Method:
     # Episodes relative to whose rewards an advantage is computed. "coupled": all episodes of its coupled prompts;
     # "prompt": the samples of its own prompt, as in plain GRPO.
     advantage_group: Literal["coupled", "prompt"] = "coupled"
-    samples: int = 1  # episodes per prompt; see `with_advantage_group`
+    samples: Count = 1  # episodes per prompt; see `with_advantage_group`
     normalise_std: bool = True  # whether to divide advantages by the standard deviation of the group's rewards
     # Minimum of that standard deviation. The papers use none (0), and rewards that differ by very little then give
     # advantages as large as any others.
-    min_std: float = 0.0
+    min_std: NotNegative = 0.0
 
     def __post_init__(self):
-        if self.samples < 1:
-            raise UserError(f"Method.samples is {self.samples}: it must be 1 or more")
-        if self.min_std < 0:
-            raise UserError(f"Method.min_std is {self.min_std:g}: it must be 0 or more")
         if self.min_std and not self.normalise_std:
             raise UserError(f"Method.min_std is {self.min_std:g}, which needs Method.normalise_std: set it to 0")
         check_settings(self.program)
@@ -289,49 +262,55 @@ class Method:
         """
         alone = self.coupling == "independent" or self.advantage_group == "prompt"
         groups = [record.question.coupling + (f"/{record.question.language}" if alone else "") for record in records]
-        ids = numbered(groups)
-        values = reward_values(self.reward, records, ids, step)
-        turns: dict[int, Mapping[int, float]] | None = None
-        if isinstance(self.reward, TermSum) and self.reward.turn_rewards is not None:
-            places = [place for place, record in enumerate(records) if record.failure is None]
-            rewarded = _rewardable([records[place] for place in places], ids[places], step)
-            earned = called("of single turns", self.reward.turn_rewards, rewarded)
-            for number, each in enumerate(earned):
-                checked_values("of single turns", [sum(each.values())], rewarded.at([number]))
-            turns = dict(zip(places, earned, strict=True))
+        values, turns = reward_values(self.reward, records, numbered(groups), step, by_turn=True)
         return [
             Episode(
                 record=record,
                 group=groups[place],
                 rewards={name: float(term[place]) for name, term in values.items()},
-                turn_rewards=None if turns is None else turns.get(place, {}),
+                turn_rewards=None if turns is None else turns[place],
             )
             for place, record in enumerate(records)
         ]
 
     def set_advantages(self, episodes: Sequence[Episode]) -> None:
         """Computes the advantages of all episodes of a rollout, each relative to its group."""
-        totals = values_of(episodes, "total").astype(np.float32)
+        totals, groups = values_of(episodes).astype(np.float32), numbered([episode.group for episode in episodes])
         check_scored([episode.record for episode in episodes], totals)
-        advantages = np.asarray(
-            group_advantages(totals, group_ids(episodes), normalise_std=self.normalise_std, min_std=self.min_std)
-        )
-        for episode, advantage in zip(episodes, advantages, strict=True):
+        advantages = group_advantages(totals, groups, normalise_std=self.normalise_std, min_std=self.min_std)
+        for episode, advantage in zip(episodes, np.asarray(advantages), strict=True):
             episode.advantage = float(advantage)
 
 
 def reward_values(
-    reward: Reward, records: Sequence[EpisodeRecord], ids: Int[np.ndarray, "episodes"], step: int = 0
-) -> dict[str, Float[np.ndarray, "episodes"]]:
-    """Returns every term of a reward by its name, "total" included.
+    reward: Reward,
+    records: Sequence[EpisodeRecord],
+    ids: Int[np.ndarray, "episodes"],
+    step: int = 0,
+    *,
+    by_turn: bool = False,
+) -> tuple[dict[str, Float[np.ndarray, "episodes"]], list[Mapping[int, float]] | None]:
+    """Returns every term of a reward by its name, "total" included, and `by_turn` the rewards of single turns, if any.
 
     The reward is called without the failed episodes (`EpisodeRecord.failure`), whose values are NaN, and may return NaN
     for others that it cannot score. Several processes that run the same episodes must score them equally.
     """
+    of_turns = reward.turn_rewards if by_turn and isinstance(reward, TermSum) else None
+    turns: list[Mapping[int, float]] | None = None if of_turns is None else [{} for _ in records]
     places = [place for place, record in enumerate(records) if record.failure is None]
     if not places:
-        return {"total": np.full(len(records), np.nan)}
-    rewarded = _rewardable([records[place] for place in places], ids[places], step)
+        return {"total": np.full(len(records), np.nan)}, turns
+    finished = [records[place] for place in places]
+    rewarded = Episodes(
+        answers=[record.outcome.answer for record in finished],
+        golds=[record.question.answers for record in finished],
+        group_ids=ids[places],
+        languages=[answer_language(record.question) for record in finished],
+        questions=[record.question.text for record in finished],
+        extra=[record.outcome.extra for record in finished],
+        known=[record.question.extra for record in finished],
+        step=step,
+    )
 
     def terms_of() -> dict[str, Values]:
         if isinstance(reward, TermSum):
@@ -350,18 +329,9 @@ def reward_values(
     values = {name: np.full(len(records), np.nan) for name in scored}
     for name, term in scored.items():
         values[name][places] = term
-    return values
-
-
-def _rewardable(records: Sequence[EpisodeRecord], ids: Int[np.ndarray, "episodes"], step: int) -> Episodes:
-    """Returns the view of finished episodes that rewards receive."""
-    return Episodes(
-        answers=[record.outcome.answer for record in records],
-        golds=[record.question.answers for record in records],
-        group_ids=ids,
-        languages=[answer_language(record.question) for record in records],
-        questions=[record.question.text for record in records],
-        extra=[record.outcome.extra for record in records],
-        known=[record.question.extra for record in records],
-        step=step,
-    )
+    if turns is None or of_turns is None:
+        return values, None
+    for number, (place, earned) in enumerate(zip(places, called("of single turns", of_turns, rewarded), strict=True)):
+        checked_values("of single turns", [sum(earned.values())], rewarded.at([number]))
+        turns[place] = earned
+    return values, turns

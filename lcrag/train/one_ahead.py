@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from concurrent import futures
 from types import TracebackType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from lcrag.learning.learners import Learner
 from lcrag.policy import compute_parameters, join, split_trainable
 from lcrag.runs import processes
 from lcrag.train.method import Episode
-from lcrag.train.rollout import LaneResult, Rollout, Rollouts, StepSampler
+from lcrag.train.rollout import Rollouts, StepSampler
 
 BEHAVIOUR = "behaviour"  # entry of a checkpoint: the parameters that sample the step after it
 
@@ -37,7 +38,7 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         _, self._frozen = split_trainable(self._config, rollouts.policy.params)
         self._behaviour = self._copied()
         self._thread = futures.ThreadPoolExecutor(1, thread_name_prefix="rollout")
-        self._sampling: futures.Future[list[list[LaneResult]] | Rollout] | None = None
+        self._sampling: futures.Future[Any] | None = None
         self._waited, self._idle_since = {"sampler": 0.0, "trainer": 0.0}, 0.0
 
     @property
@@ -55,7 +56,7 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
     def begin(self, step: int, sampler: StepSampler) -> None:
         """Begins to sample a step with the present parameters; the first of a call with those of its start."""
 
-        def work() -> list[list[LaneResult]] | Rollout:
+        def work() -> Any:
             self._waited["sampler"] += time.monotonic() - self._idle_since
             try:
                 return sampler.sample(step) if jax.process_count() == 1 else sampler.begin(step)
@@ -69,15 +70,15 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         self._rollouts.set_params(join(self._behaviour, self._frozen), max(0, step - 1))
         self._sampling = self._thread.submit(work)
 
-    def take(self, step: int, sampler: StepSampler) -> list[list[LaneResult]]:
-        """Waits for the episodes of the step that was begun; raises the exception that ended sampling."""
+    def take(self, step: int, sampler: StepSampler) -> tuple[list[Episode], list[dict[str, float]]]:
+        """Waits for the step that was begun; returns what `StepSampler.sample` does, or raises what ended sampling."""
         assert self._sampling is not None
         started = time.monotonic()
         while not futures.wait([self._sampling], WAIT_SECONDS).done:
             processes.raise_stopped()
         self._waited["trainer"] += time.monotonic() - started
         sampled = self._sampling.result()
-        return sampler.sample(step, sampled) if isinstance(sampled, Rollout) else sampled
+        return sampled if jax.process_count() == 1 else sampler.sample(step, sampled)
 
     def metrics(self, step: int, episodes: Sequence[Episode], seconds: float) -> dict[str, float]:
         """Returns the metrics of a step that took so many seconds.

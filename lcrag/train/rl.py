@@ -4,32 +4,36 @@ A step draws questions, each in all its languages. The policy answers them in ep
 its method's program allows (`lcrag.train.rollout`); a reward scores the episodes; the advantage of an episode is its
 reward relative to its group (`lcrag.train.method`), or comes from a critic; and the policy is updated with the clipped
 policy-gradient loss (`lcrag.learning`). Everything a run uses is an argument of `train`, bound in gin/wiring.gin.
+
+An episode is an `EpisodeRecord`, the tokens and texts that the runner leaves; an `Episode`, which adds its rewards and
+advantage; a `Trajectory`, what learning reads of it; and a part of a `Batch`, arrays of few shapes. Rewards read the
+columns of many records, `lcrag.rewards.Episodes`.
 """
 
 import contextlib
 import functools
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import gin
 import jax
 
 from lcrag.data.questions import Question, groups_of_step, share_of
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, UserError, check_arguments, typed
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner, frozen_fingerprint
 from lcrag.policy import Policy, save_policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import open_run, operative_config, provenance
-from lcrag.runs.display import make_console, progress_display
+from lcrag.runs.display import ProgressDisplay, make_console, progress_display
 from lcrag.runs.folder import Trackers
 from lcrag.train.evaluation import AFTER, Evaluation, report_run, was_finished
-from lcrag.train.method import Method, extremes
+from lcrag.train.method import Episode, Method, extremes
 from lcrag.train.one_ahead import OneAhead
-from lcrag.train.rollout import LaneResult, Lanes, Rollouts, StepSampler, episodes_of
+from lcrag.train.rollout import Lanes, Rollouts, StepSampler
 from lcrag.train.steps import (
     Notices,
     StepCheckpoints,
@@ -40,6 +44,29 @@ from lcrag.train.steps import (
     step_metrics,
 )
 
+Sampled: TypeAlias = tuple[list[Episode], list[dict[str, float]]]  # of a step; see `StepSampler.sample`
+
+
+def training_step(
+    step: int,
+    sample: Callable[[int], Sampled],
+    learner: Learner,
+    measure: Callable[..., dict[str, Any]],
+    display: ProgressDisplay,
+) -> tuple[list[Episode], dict[str, Any]]:
+    """Makes a step with a partial `sample_in_turn` or `sample_ahead`, and `step_metrics`; returns episodes, metrics."""
+    # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
+    started = time.monotonic()
+    episodes, rollouts = sample(step)
+
+    # --- Update: one gradient step for each mini-batch of the episodes that have a learning signal.
+    display.phase("update")
+    updating = time.monotonic()
+    trajectories = [episode.trajectory() for episode in episodes if episode.kept]
+    metrics = learner.learn(trajectories)
+    seconds = time.monotonic() - updating
+    return episodes, metrics | measure(episodes, rollouts, trajectories, update_seconds=seconds, started=started)
+
 
 @gin.configurable
 @typed
@@ -47,7 +74,7 @@ def train(
     output_dir: pathlib.Path,
     *,
     seed: int,  # of the order of the questions and of sampling
-    steps: int,  # each is a rollout and its updates
+    steps: Count,  # each is a rollout and its updates
     policy: Policy,  # the initial one; its parameters are donated
     questions: Sequence[Question],
     collections: SearchableCollections,
@@ -63,16 +90,18 @@ def train(
     questions_per_step: int | None = None,
     prompts_per_step: int | None = None,
     question_share: float = 1.0,  # a question is used in all its languages; a smaller share is a subset of a larger one
-    updates_per_rollout: int = 1,  # mini-batches of a rollout, one update each
-    passes_per_rollout: int = 1,
-    max_rollouts: int = 1,  # of a step; above 1, groups with equal rewards are replaced (DAPO's dynamic sampling)
-    staleness: int = 0,  # 1: a step is sampled while the update before it runs; needs `objective.importance_cap`
-    max_consecutive_skips: int = 5,  # non-finite updates in a row after which the run stops
-    checkpoint_every: int = 50,  # the last step is always saved
-    episodes_every: int = 10,  # steps between those of which every episode is written
+    updates_per_rollout: Count = 1,  # mini-batches of a rollout, one update each
+    passes_per_rollout: Count = 1,
+    max_rollouts: Count = 1,  # of a step; above 1, groups with equal rewards are replaced (DAPO's dynamic sampling)
+    # 0: sampling and learning in turn; 1: a step is sampled while the update before it runs, which needs
+    # `objective.importance_cap`.
+    staleness: Literal[0, 1] = 0,
+    max_consecutive_skips: Count = 5,  # non-finite updates in a row after which the run stops
+    checkpoint_every: Count = 50,  # the last step is always saved
+    episodes_every: Count = 10,  # steps between those of which every episode is written
     extreme_groups: int = 64,  # of other steps, the best and worst episode of so many groups, which differ most
     evaluation: Evaluation | None = None,  # on held-out questions, before and after
-    evaluate_every: int | None = None,  # steps between further evaluations, labelled "after step <n>"
+    evaluate_every: Count | None = None,  # steps between further evaluations, labelled "after step <n>"
 ) -> None:
     """Trains a policy to search; the same call continues an interrupted run.
 
@@ -133,10 +162,16 @@ def train(
         )
         notices = Notices(display.say)
         sampler = StepSampler(rollouts, draw, max_rollouts, episodes_per_rollout * max_rollouts, display)
-        if ahead is not None and first < steps:
-            entered.enter_context(ahead)
-            ahead.begin(first, sampler)
+        sample: Callable[[int], Sampled] = functools.partial(sample_in_turn, sampler, learner, saved)
+        if ahead is not None:
+            sample = functools.partial(sample_ahead, sampler, ahead, saved, steps)
+        measure = functools.partial(
+            step_metrics, policy, method, collections.languages, max_rollouts=max_rollouts, passes=passes_per_rollout
+        )
         if first < steps:
+            if ahead is not None:
+                entered.enter_context(ahead)
+                ahead.begin(first, sampler)
             display.say(f"training: steps {first:,} to {steps - 1:,} of {episodes_per_rollout:,} episodes")
 
         for step in range(first, steps):
@@ -148,33 +183,10 @@ def train(
                     with saved.interruptible():
                         evaluation.run(run.path, label, rollouts, learner.params, seed=seed, console=console)
 
-            # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
-            started = time.monotonic()
-            if ahead is None:
-                sampled = sample_in_turn(step, sampler, learner, saved)
-            else:
-                sampled = sample_ahead(step, sampler, ahead, saved, steps)
-            episodes = episodes_of(sampled)
-
-            # --- Update: one gradient step for each mini-batch of the episodes that have a learning signal.
-            display.phase("update")
-            updating = time.monotonic()
-            trajectories = [episode.trajectory() for episode in episodes if episode.kept]
-            metrics: dict[str, Any] = learner.learn(trajectories)
-            update_seconds = time.monotonic() - updating
+            # --- Sample and learn.
+            episodes, metrics = training_step(step, sample, learner, measure, display)
 
             # --- Log.
-            metrics |= step_metrics(
-                policy,
-                method,
-                collections.languages,
-                rollouts=sampled,
-                max_rollouts=max_rollouts,
-                trajectories=trajectories,
-                passes=passes_per_rollout,
-                update_seconds=update_seconds,
-                started=started,
-            )
             if ahead is not None:
                 metrics |= ahead.metrics(step, episodes, metrics["seconds/step"])
             log.write(step, metrics)
@@ -182,11 +194,11 @@ def train(
             notices(step, metrics, episodes)
             last = step == steps - 1
             diverging = metrics["update/non_finite_in_a_row"] >= max_consecutive_skips
-            if diverging or last or step % episodes_every == 0:
-                run.write_episodes(step, (episode.json(advantage=critic is None) for episode in episodes))
-            elif extreme_groups:
-                chosen = (episodes[place] for place in extremes(episodes, extreme_groups))
-                run.write_episodes(step, (episode.json(advantage=critic is None) for episode in chosen), extremes=True)
+            whole = diverging or last or step % episodes_every == 0
+            if whole or extreme_groups:
+                shown = episodes if whole else extremes(episodes, extreme_groups)
+                rows = (episode.json(advantage=critic is None) for episode in shown)
+                run.write_episodes(step, rows, extremes=not whole)
             check_finite(metrics, step, max_consecutive_skips, run.path / "episodes" / f"step_{step}.jsonl")
 
             # --- Checkpoint; a signal that arrived during the update ends the run here.
@@ -203,16 +215,14 @@ def train(
 # --- Sampling, in turn with the updates or one step ahead of them ---
 
 
-def sample_in_turn(step: int, sampler: StepSampler, learner: Learner, saved: StepCheckpoints) -> list[list[LaneResult]]:
+def sample_in_turn(sampler: StepSampler, learner: Learner, saved: StepCheckpoints, step: int) -> Sampled:
     """Samples a step with the parameters of the update before it."""
     with saved.interruptible():
         sampler.rollouts.set_params(learner.params, learner.policy_version)
         return sampler.sample(step)
 
 
-def sample_ahead(
-    step: int, sampler: StepSampler, ahead: OneAhead, saved: StepCheckpoints, steps: int
-) -> list[list[LaneResult]]:
+def sample_ahead(sampler: StepSampler, ahead: OneAhead, saved: StepCheckpoints, steps: int, step: int) -> Sampled:
     """Returns a step that was sampled during the update before it, and begins the next, before this step's update."""
     with saved.interruptible():
         sampled = ahead.take(step, sampler)
@@ -245,22 +255,17 @@ MAY_CHANGE = (
 
 def check_settings(given: Mapping[str, Any], temperature: float) -> None:
     """Raises a UserError if arguments of `train`, by name, do not go together; `temperature` is the runner's."""
+    check_arguments("train", train, given.items())
     max_rollouts, staleness, evaluate_every = given["max_rollouts"], given["staleness"], given["evaluate_every"]
-    counts = ("steps", "max_rollouts", "updates_per_rollout", "passes_per_rollout", "checkpoint_every")
-    for name in (*counts, "episodes_every", "max_consecutive_skips", "evaluate_every"):
-        if given[name] is not None and given[name] < 1:
-            raise UserError(f"train.{name} is {given[name]}: it must be 1 or more")
     if max_rollouts > 1 and given["critic"] is not None:
         raise UserError(
             f"train.max_rollouts is {max_rollouts}, so groups whose rewards are equal would be dropped, but a critic"
             " learns from them: set it to 1, or train.critic to None"
         )
-    if staleness not in (0, 1):
-        raise UserError(f"train.staleness is {staleness}: 0 samples and learns in turn, 1 samples one step ahead")
     if staleness and given["objective"].importance_cap is None:
         raise UserError(
             f"train.staleness is {staleness}, so episodes are of an older policy than the one that learns from them,"
-            " which only a correction makes right: add --gin_file=objective/importance_correction.gin, or set it to 0"
+            " which only a correction makes right: add --gin.PolicyGradient.importance_cap=2.0, or set it to 0"
         )
     if staleness and jax.process_count() > 1 and given["lanes"].count == 1:
         raise UserError(

@@ -9,12 +9,11 @@ import dataclasses
 import functools
 import itertools
 import pickle
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, TypeAlias
 
 import gin
 import jax
@@ -25,16 +24,14 @@ from lcrag.collectives import allgather_bytes, is_collective, without_collective
 from lcrag.data.questions import Coupled, Question, fault_of
 from lcrag.episodes import EpisodeRecord, Programs, Runner
 from lcrag.episodes.runner import WAIT_SECONDS, Abandoned
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, UserError, typed
 from lcrag.policy import Policy
 from lcrag.policy.parameters import hand_over, lane_config, lane_meshes
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs.display import ProgressDisplay
 from lcrag.runs.processes import raise_stopped
-from lcrag.sampling import Sampler, SamplerStatistics, SlotSampler
-from lcrag.train.method import Episode, GroupStatistics, Method, ProgramOf, kept_for_update
-
-PHASES = ("rollout", "retrieval_wait", "rewards")
+from lcrag.sampling import Sampler, SlotSampler
+from lcrag.train.method import Episode, Method, ProgramOf, grouped, without_variance
 
 
 @gin.register
@@ -50,15 +47,13 @@ class Lanes:
 
     sampler: Sampler  # the lanes share its slots
     runner: Callable[..., Runner]  # makes a lane's runner from its sampler, tokenizer, search and seed: `@Runner`
-    count: int = 1
-    tensor: int = 1  # devices of a lane over which its parameters are sharded; slots are divided among the others
+    count: Count = 1
+    tensor: Count = 1  # devices of a lane over which its parameters are sharded; slots are divided among the others
     # Devices that sample, with one lane only; None: the policy's. Parameters are copied to others directly, not through
     # the host.
     mesh: Mesh | None = None
 
     def __post_init__(self):
-        if self.count < 1 or self.tensor < 1:
-            raise UserError(f"Lanes.count is {self.count} and Lanes.tensor {self.tensor}: each must be 1 or more")
         if self.mesh is not None and (self.count > 1 or jax.process_count() > 1):
             raise UserError(
                 f"Lanes.mesh gives sampling devices of its own, which takes one lane of one process, but Lanes.count is"
@@ -80,24 +75,9 @@ class Lanes:
         )
 
 
-@dataclasses.dataclass(kw_only=True)
-class LaneResult:
-    """What one lane sampled and scored, and what that took."""
-
-    lane: int  # index among the lanes of all processes
-    episodes: list[Episode]  # by number
-    seconds: dict[str, float]  # of each of `PHASES`; "retrieval_wait" is part of "rollout"
-    statistics: SamplerStatistics  # increase of the sampler's counters; `compiled_shapes` counts from the start
-
-
-@dataclasses.dataclass
-class Rollout:
-    """A rollout on this process's lanes; nothing is sampled before `finished` is read."""
-
-    total: int  # number of this process's episodes
-    finished: Iterator[EpisodeRecord] = iter(())  # samples and scores, and yields each record as its episode finishes
-    lanes: list[LaneResult] = dataclasses.field(default_factory=list)  # complete once `finished` is exhausted
-    failure: Exception | None = None  # what ended sampling on several lanes, until `Rollouts.join` raises it
+# What a lane sampled and scored, and what that took: the seconds of its phases ("seconds/rollout") and the increase of
+# its sampler's counters.
+LaneResult: TypeAlias = tuple[list[Episode], dict[str, float]]
 
 
 class Rollouts:
@@ -172,116 +152,129 @@ class Rollouts:
         if self._abandoned.is_set():
             raise Abandoned
 
-    def begin(self, groups: Sequence[Coupled], first_number: int, *, step: int) -> Rollout:
-        """Returns the rollout of groups to learn from.
+    def sample(
+        self, groups: Sequence[Coupled], first_number: int, *, step: int, display: ProgressDisplay
+    ) -> list[LaneResult] | Exception:
+        """Samples and scores this process's share of groups to learn from, for `join`.
 
-        With several lanes it does not communicate with other processes and may run on any thread. An episode's number
-        selects its random stream; `step` is the one that learns from the episodes.
+        With several lanes it does not communicate with other processes and may run on any thread; it then returns the
+        exception that ended sampling. An episode's number selects its random stream; `step` is the one that learns from
+        the episodes.
         """
         numbers = itertools.count(first_number)
         programs = [
             [(question, self.program(question), next(numbers)) for question in self.method.prompts([group])]
             for group in groups
         ]
-        score = functools.partial(self.method.score, step=step)
-        return self._begin(groups, programs, score)
+        shares = self._shares(groups, programs)
+        total, finished = sum(map(len, shares.values())), itertools.count(1)
+        display.phase("rollout", 0, total)
 
-    def begin_unscored(self, programs: Programs, **settings: Any) -> Rollout:
-        """Returns the rollout of programs that are not learned from, the same in every process, numbered differently.
+        def show(record: EpisodeRecord) -> None:
+            """Shows how many episodes have finished; rewards are computed after the last one."""
+            if (number := next(finished)) < total:
+                display.phase("rollout", number, total)
+            else:
+                display.phase("rewards")
 
-        `settings` replace fields of the runner, such as `temperature`.
+        return self._run(shares, functools.partial(self.method.score, step=step), show)
+
+    def answer(
+        self, programs: Programs, finished: Callable[[EpisodeRecord], None], **settings: Any
+    ) -> list[LaneResult] | Exception:
+        """Samples programs that are not learned from, the same in every process, numbered differently; for `join`.
+
+        `finished` is called with the record of every episode of this process; `settings` replace fields of the runner,
+        such as `temperature`.
         """
-        groups = [(question,) for question, _, _ in programs]
+        shares = self._shares([(question,) for question, _, _ in programs], [[program] for program in programs])
         unscored = lambda records: [Episode(record=record, group="", rewards={}) for record in records]  # noqa: E731
-        return self._begin(groups, [[program] for program in programs], unscored, **settings)
+        return self._run(shares, unscored, finished, **settings)
 
-    def _begin(
-        self,
-        groups: Sequence[Coupled],
-        programs: Sequence[Programs],
-        score: Callable[[Sequence[EpisodeRecord]], list[Episode]],
-        **settings: Any,
-    ) -> Rollout:
-        """Returns the rollout of this process's share of the groups; `programs` are those of each group."""
+    def _shares(self, groups: Sequence[Coupled], programs: Sequence[Programs]) -> dict[int, list[Any]]:
+        """Returns the programs of each of this process's lanes; `programs` are those of each group."""
         shares: dict[int, list[Any]] = {lane: [] for lane in self.runners}
         for of_group, lane in zip(programs, assign_lanes(groups, self.lane_count), strict=True):
             if lane in shares:
                 shares[lane] += of_group
-        rollout = Rollout(total=sum(map(len, shares.values())))
+        return shares
 
-        def sample(lane: int) -> Iterator[EpisodeRecord]:
+    def _run(
+        self,
+        shares: Mapping[int, Programs],
+        score: Callable[[Sequence[EpisodeRecord]], list[Episode]],
+        finished: Callable[[EpisodeRecord], None],
+        **settings: Any,
+    ) -> list[LaneResult] | Exception:
+        one_at_a_time = threading.Lock()
+
+        def sample(lane: int) -> LaneResult:
             started, sampler = time.monotonic(), self.runners[lane].sampler
             before = dataclasses.replace(sampler.statistics)
             runner = self._running[lane] = dataclasses.replace(self.runners[lane], **settings)
             records: list[EpisodeRecord] = []
             for record in runner.stream(shares[lane], between=self._between):
                 records.append(record)
-                yield record
+                with one_at_a_time:
+                    finished(record)
             records.sort(key=lambda record: record.episode)
             rolled_out = time.monotonic()
             episodes = score(records)
             increase = {name: value - getattr(before, name) for name, value in vars(sampler.statistics).items()}
-            increase["compiled_shapes"] = sampler.statistics.compiled_shapes
-            seconds = {
-                "rollout": rolled_out - started,
-                "retrieval_wait": runner.statistics.retrieval_wait_seconds,
-                "rewards": time.monotonic() - rolled_out,
+            return episodes, {
+                "seconds/rollout": rolled_out - started,
+                "seconds/retrieval_wait": runner.statistics.retrieval_wait_seconds,  # a part of the rollout
+                "seconds/rewards": time.monotonic() - rolled_out,
+                "seconds/append": increase.pop("append_seconds"),
+                "seconds/decode": increase.pop("decode_seconds"),
+                **increase,
+                "compiled_shapes": sampler.statistics.compiled_shapes,  # from the start
             }
-            statistics = SamplerStatistics(**increase)
-            rollout.lanes.append(LaneResult(lane=lane, episodes=episodes, seconds=seconds, statistics=statistics))
 
-        rollout.finished = sample(0) if self.lane_count == 1 else self._on_threads(rollout, sample)
-        return rollout
+        if self.lane_count == 1:
+            return [sample(0)]
 
-    def _on_threads(
-        self, rollout: Rollout, sample: Callable[[int], Iterator[EpisodeRecord]]
-    ) -> Iterator[EpisodeRecord]:
-        """Runs the lanes in parallel; if one fails or a signal is received, all are abandoned."""
-        events: queue.SimpleQueue[EpisodeRecord | futures.Future[None]] = queue.SimpleQueue()
-
-        def run(lane: int) -> None:
+        def alone(lane: int) -> LaneResult:
             with without_collectives():
-                for record in sample(lane):
-                    events.put(record)
+                return sample(lane)
 
+        # The lanes in parallel; if one fails or a signal is received, all are abandoned.
         pool = futures.ThreadPoolExecutor(len(self.runners), thread_name_prefix="lane")
         try:
-            for lane in self.runners:
-                pool.submit(run, lane).add_done_callback(events.put)
-            running = len(self.runners)
+            lanes = [pool.submit(alone, lane) for lane in self.runners]
+            running = set(lanes)
             while running:
-                try:
-                    event = events.get(timeout=WAIT_SECONDS)
-                except queue.Empty:
-                    raise_stopped()
-                    continue
-                if isinstance(event, EpisodeRecord):
-                    yield event
-                else:
-                    event.result()
-                    running -= 1
+                ended, running = futures.wait(running, WAIT_SECONDS, futures.FIRST_EXCEPTION)
+                for each in ended:
+                    each.result()
+                raise_stopped()
+            return [each.result() for each in lanes]
         except Exception as failure:  # the other processes must hear of it before it is raised
             self.abandon()
-            rollout.failure = failure
+            return failure
         except BaseException:
             self.abandon()
             raise
         finally:
             pool.shutdown()
 
-    def join(self, rollout: Rollout) -> list[LaneResult]:
-        """Returns the results of all lanes of all processes, by lane; all processes call it at the same point.
+    def join(self, lanes: list[LaneResult] | Exception) -> tuple[list[Episode], dict[str, float]]:
+        """Returns the episodes of all lanes of all processes, by number, and what sampling them took.
 
-        Raises what ended sampling in this process, or a UserError if another process failed.
+        Seconds are those of the slowest lane, counters those of all. All processes call it at the same point. Raises
+        what ended sampling in this process, or a UserError if another process failed.
         """
-        results = [rollout.lanes]
         if jax.process_count() > 1 and self.lane_count > 1:
             # The bytes are of processes of this run, which pickle may trust; arrays and floats keep their bits.
-            contents = allgather_bytes("the rollout", rollout.failure or pickle.dumps(rollout.lanes))
-            results = list(map(pickle.loads, contents))
-        elif rollout.failure is not None:
-            raise rollout.failure
-        return sorted(itertools.chain(*results), key=lambda result: result.lane)
+            content = lanes if isinstance(lanes, Exception) else pickle.dumps(lanes)
+            lanes = list(itertools.chain(*map(pickle.loads, allgather_bytes("the rollout", content))))
+        if isinstance(lanes, Exception):
+            raise lanes
+        sampled, measured = zip(*lanes, strict=True)
+        slowest = max(measured, key=lambda taken: taken["seconds/rollout"] + taken["seconds/rewards"])
+        counters = {name: sum(taken[name] for taken in measured) for name in slowest if "/" not in name}
+        counters["compiled_shapes"] = max(taken["compiled_shapes"] for taken in measured)
+        return sorted(itertools.chain(*sampled), key=lambda episode: episode.record.episode), slowest | counters
 
 
 def check_questions(
@@ -329,11 +322,6 @@ def assign_lanes(groups: Sequence[Coupled], count: int) -> list[int]:
     return lane_of
 
 
-def in_order(lanes: Sequence[LaneResult]) -> list[Episode]:
-    """Returns the episodes of all lanes, ordered by number."""
-    return sorted((episode for lane in lanes for episode in lane.episodes), key=lambda episode: episode.record.episode)
-
-
 @dataclasses.dataclass(frozen=True)
 class StepSampler:
     """Samples the episodes of a training step, in as many rollouts as dynamic sampling needs.
@@ -349,48 +337,36 @@ class StepSampler:
     max_episodes: int  # of a step
     display: ProgressDisplay
 
-    def begin(self, step: int) -> Rollout:
+    def begin(self, step: int) -> list[LaneResult] | Exception:
         """Samples only this process's share of the first rollout, as a thread may do with several processes."""
         groups = self.draw(step=step)
-        rollout = self.rollouts.begin(groups[: len(groups) // self.max_rollouts], step * self.max_episodes, step=step)
-        show_rollout(rollout, self.display)
-        return rollout
+        first = groups[: len(groups) // self.max_rollouts]
+        return self.rollouts.sample(first, step * self.max_episodes, step=step, display=self.display)
 
-    def sample(self, step: int, begun: Rollout | None = None) -> list[list[LaneResult]]:
-        """Samples a step whose first rollout may have `begun`; returns the lanes of each rollout."""
-        groups, done = self.draw(step=step), list[list[LaneResult]]()
-        place, number, missing = 0, step * self.max_episodes, len(groups) // self.max_rollouts
-        while len(done) < self.max_rollouts and missing > 0 and place < len(groups):
+    def sample(
+        self, step: int, begun: list[LaneResult] | Exception | None = None
+    ) -> tuple[list[Episode], list[dict[str, float]]]:
+        """Samples a step whose first rollout may have `begun`; returns its episodes and what each rollout took.
+
+        Episodes without a score are not `kept` for the update. With dynamic sampling, neither are groups without
+        variance, unless no group has any.
+        """
+        groups, episodes, measured = self.draw(step=step), list[Episode](), list[dict[str, float]]()
+        place, missing = 0, len(groups) // self.max_rollouts
+        while len(measured) < self.max_rollouts and missing > 0 and place < len(groups):
             # Rollout and rewards.
-            rollout = begun or self.rollouts.begin(groups[place : place + missing], number, step=step)
+            number, drawn = step * self.max_episodes + len(episodes), groups[place : place + missing]
+            lanes = begun or self.rollouts.sample(drawn, number, step=step, display=self.display)
             begun, place = None, place + missing
-            show_rollout(rollout, self.display)
-            done.append(self.rollouts.join(rollout))
-
+            sampled, taken = self.rollouts.join(lanes)
             # Advantages, and how many groups still lack them.
-            sampled = in_order(done[-1])
-            number += len(sampled)
             self.rollouts.method.set_advantages(sampled)
-            flat = GroupStatistics.of(sampled).without_variance
-            varied = zip(sampled, flat, strict=True)
-            missing -= len({episode.group for episode, equal in varied if episode.scored and not equal})
-        episodes = episodes_of(done)
-        kept = kept_for_update(episodes, dynamic_sampling=self.max_rollouts > 1)
-        for episode, keep in zip(episodes, kept, strict=True):
-            episode.kept = bool(keep)
-        return done
-
-
-def episodes_of(rollouts: Sequence[Sequence[LaneResult]]) -> list[Episode]:
-    """Returns the episodes of a step, ordered by number."""
-    return [episode for lanes in rollouts for episode in in_order(lanes)]
-
-
-def show_rollout(rollout: Rollout, display: ProgressDisplay) -> None:
-    """Samples a rollout and shows how many episodes have finished; rewards are computed after the last one."""
-    display.phase("rollout", 0, rollout.total)
-    for finished, _ in enumerate(rollout.finished, start=1):
-        if finished < rollout.total:
-            display.phase("rollout", finished, rollout.total)
-        else:
-            display.phase("rewards")
+            scored = (group for group in grouped(sampled) if any(episode.scored for episode in group))
+            missing -= sum(not without_variance(group) for group in scored)
+            episodes += sampled
+            measured.append(taken)
+        flat = {group[0].group for group in grouped(episodes) if without_variance(group)}
+        dropped = flat if self.max_rollouts > 1 and len(flat) < len(grouped(episodes)) else set()
+        for episode in episodes:
+            episode.kept = episode.scored and episode.group not in dropped
+        return episodes, measured

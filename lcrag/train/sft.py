@@ -11,7 +11,7 @@ import gin
 from lcrag.curation.rows import RowContext, RowSource, rows_fingerprint, spans_of
 from lcrag.data.questions import rows_of_step
 from lcrag.episodes import Chat
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, Positive, UserError, typed
 from lcrag.learning import Layout, Optimizer, Supervised
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import SupervisedLearner, frozen_fingerprint
@@ -49,9 +49,9 @@ def sft(
     output_dir: pathlib.Path,
     *,
     seed: int,  # of the order of the rows
-    rows_per_step: int,  # an epoch is the number of rows / rows_per_step
-    steps: int | None = None,  # maximum number of updates
-    epochs: float | None = None,  # instead of `steps`: how often each row is learned
+    rows_per_step: Count,  # an epoch is the number of rows / rows_per_step
+    steps: Count | None = None,  # maximum number of updates
+    epochs: Positive | None = None,  # instead of `steps`: how often each row is learned
     policy: Policy,  # the initial one; its parameters are donated
     rows: RowSource,
     validation_rows: RowSource,
@@ -60,9 +60,9 @@ def sft(
     layout: Layout,  # shapes of the packed rows
     chat: Chat,  # how prompts are given to a model with a chat template
     trackers: Trackers,  # where metrics go in addition to metrics.jsonl
-    validate_every: int = 50,  # steps between validations, each with a checkpoint; the last step is always validated
-    patience: int | None = None,  # validations without a new lowest loss after which the run stops; None: never
-    max_consecutive_skips: int = 5,  # non-finite updates in a row after which the run stops
+    validate_every: Count = 50,  # steps between validations, each with a checkpoint; the last step is always validated
+    patience: Count | None = None,  # validations without a new lowest loss after which the run stops; None: never
+    max_consecutive_skips: Count = 5,  # non-finite updates in a row after which the run stops
     method: Method | None = None,  # whose program is demonstrated and evaluated, if rows or the evaluation need one
     collections: SearchableCollections | None = None,  # that the program searches
     lanes: Lanes | None = None,  # samplers of the evaluation
@@ -82,11 +82,6 @@ def sft(
             f"sft.steps is {steps} and sft.epochs {epochs}: set one of them, the number of updates or of passes over"
             " the rows"
         )
-    for name, number in (("steps", steps), ("rows_per_step", rows_per_step), ("validate_every", validate_every)):
-        if number is not None and number < 1:
-            raise UserError(f"sft.{name} is {number}: it must be 1 or more")
-    if epochs is not None and epochs <= 0:
-        raise UserError(f"sft.epochs is {epochs:g}: it must be above 0")
 
     # --- The rows: whole demonstrations as tokens, of which the policy's own are learned.
     longest = max(layout.row_lengths)

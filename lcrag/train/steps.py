@@ -29,6 +29,7 @@ from lcrag.evaluation.metrics import Answered, correct_language
 from lcrag.files import resolved_folder
 from lcrag.learning import Layout, Trajectory
 from lcrag.learning.checkpoints import Checkpoints
+from lcrag.learning.update import batch_shares
 from lcrag.policy import AnyMesh, DecoderConfig, Policy, parameter_fingerprint
 from lcrag.policy.config import accelerator_of
 from lcrag.policy.hugging_face import sampled_fingerprint
@@ -37,15 +38,9 @@ from lcrag.retrieval import SearchableCollections
 from lcrag.rewards import Reward, TermSum
 from lcrag.runs.folder import upload_copies
 from lcrag.runs.processes import NotedSignals, Stopped
-from lcrag.train.method import Episode, GroupStatistics, Method, values_of
-from lcrag.train.rollout import PHASES, LaneResult, episodes_of
+from lcrag.train.method import Episode, Method, grouped, values_of, without_variance
 
 # --- Before the first step ---
-
-
-def known_of(question: Question) -> dict[str, Any]:
-    """Returns what a reward's check of a question is given; see `TermSum.check`."""
-    return {"answers": question.answers} | question.extra
 
 
 def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None:
@@ -54,20 +49,14 @@ def check_rewarded(reward: Reward | None, questions: Iterable[Question]) -> None
         for model in reward.models.values():
             getattr(model, "check", lambda: None)()  # raises a UserError if it cannot be loaded
         for question in questions:
-            reward.check(f"{question.coupling} in {question.language} ({question.text[:60]!r})", known_of(question))
+            name = f"{question.coupling} in {question.language} ({question.text[:60]!r})"
+            reward.check(name, {"answers": question.answers} | question.extra)
 
 
 def check_rows(layout: Layout, context: int, mesh: AnyMesh) -> None:
     """Raises a UserError if training rows cannot hold a full context or be divided among the devices."""
     layout.row_length(context)
-    check_shares(layout, mesh)
-
-
-def check_shares(layout: Layout, mesh: AnyMesh) -> None:
-    """Raises a UserError if training rows cannot be divided among the devices."""
-    shares = mesh.shape["data"] * mesh.shape["fsdp"]
-    if layout.rows % shares:
-        raise UserError(f"Layout.rows is {layout.rows} for {shares} devices: make it a multiple of {shares}")
+    layout.check_shares(batch_shares(mesh))
 
 
 def content_hashes(
@@ -170,10 +159,11 @@ def step_metrics(
     policy: Policy,
     method: Method,
     languages: Collection[str],
-    *,
-    rollouts: Sequence[Sequence[LaneResult]],
-    max_rollouts: int,
+    episodes: Sequence[Episode],
+    rollouts: Sequence[Mapping[str, float]],
     trajectories: Sequence[Trajectory],
+    *,
+    max_rollouts: int,
     passes: int,
     update_seconds: float,
     started: float,
@@ -182,57 +172,100 @@ def step_metrics(
 
     Args:
       languages: Those of the collections, among which an answer's is identified.
-      rollouts: The lanes of each rollout of the step, of at most `max_rollouts`.
+      episodes: Those of the step.
+      rollouts: What each of its rollouts took, of at most `max_rollouts`; see `Rollouts.join`.
       trajectories: The episodes that it learned from, `passes` times.
       started: When the step began, by `time.monotonic`.
     """
-    episodes = episodes_of(rollouts)
-    metrics = episode_metrics(episodes, method.min_std) | collapse_metrics(episodes, languages)
+    metrics: dict[str, Any] = episode_metrics(episodes, languages, min_std=method.min_std)
     if max_rollouts > 1:
         metrics |= dynamic_sampling_metrics(episodes, len(rollouts))
-    metrics |= rollout_metrics(rollouts) | {"seconds/update": update_seconds} | memory_metrics()
+    total = {name: sum(taken[name] for taken in rollouts) for name in rollouts[0]}
+    metrics |= {name: seconds for name, seconds in total.items() if name.startswith("seconds/")}
+    metrics |= {
+        "tokens_per_second/sampled": total["sampled_tokens"] / total["seconds/rollout"],
+        "slots/occupancy": total["sampled_tokens"] / max(1, total["slot_steps"]),
+        "append/filled": total["appended_tokens"] / max(1, total["append_positions"]),
+        "compiled_shapes": rollouts[-1]["compiled_shapes"],
+        "seconds/update": update_seconds,
+        **memory_metrics(),
+    }
     flops = rollout_flops(policy.config, (episode.record for episode in episodes))
     metrics |= rate_metrics("rollout", policy, flops, metrics["seconds/rollout"])
     metrics |= rate_metrics("update", policy, learning_flops(policy.config, trajectories, passes), update_seconds)
     metrics["seconds/step"] = time.monotonic() - started
-    return metrics | wall_time(metrics)
+    # What is left of the rollout, and of the step; the rest is negative where sampling runs ahead of learning.
+    parts = {
+        "programs": ("rollout", "append", "decode", "retrieval_wait"),
+        "rest": ("step", "rollout", "rewards", "update"),
+    }
+    for name, (whole, *known) in parts.items():
+        metrics[f"seconds/{name}"] = metrics[f"seconds/{whole}"] - sum(metrics[f"seconds/{part}"] for part in known)
+    return metrics
 
 
-def episode_metrics(episodes: Sequence[Episode], min_std: float = 0.0) -> dict[str, float]:
-    """Returns means over the scored episodes of a step, and counts of the others; `min_std` is that of `Method`."""
+def episode_metrics(
+    episodes: Sequence[Episode], languages: Collection[str], *, min_std: float = 0.0
+) -> dict[str, float]:
+    """Returns means over the scored episodes of a step, and counts of the others.
+
+    Repetition, answers in another language and the search rate show a collapsing policy first. What no episode shows is
+    NaN.
+
+    Args:
+      languages: Those among which an answer's is identified.
+      min_std: That of the method.
+    """
+
+    def mean(values: Iterable[float]) -> float:
+        known = np.array(list(values), float)
+        return float(known.mean()) if len(known) else float("nan")
+
     scored = [episode for episode in episodes if episode.scored]
     records = [episode.record for episode in scored]
-    terms = dict.fromkeys(term for episode in episodes for term in episode.rewards)
-    rewards = {term: values_of(scored, term) for term in terms}
+    rewards = {term: values_of(scored, term) for term in dict.fromkeys(t for each in episodes for t in each.rewards)}
     names = dict.fromkeys(name for record in records for name in record.counts)
-    counts = {name: np.mean([record.counts.get(name, 0) for record in records]) for name in names}
-    refused = [episode.record.counts.get("retrieval_failures", 0) for episode in episodes]
-    groups = GroupStatistics.of(episodes)
-    questions = {(episode.record.question.coupling, episode.record.question.language) for episode in episodes}
+    groups = grouped(episodes)
+    totals = [values_of([episode for episode in group if episode.scored]) for group in groups]
+    low = [len(group) > 1 and np.ptp(group) > 0 and np.std(group, ddof=1) < min_std for group in totals]
     # Whether the collection of a question's language holds what it needs, where the questions say.
     searches: dict[str, list[int]] = collections.defaultdict(list)
     for record in records:
         if "native_holds" in record.question.extra:
             holds = record.question.extra["native_holds"]
             searches["native_holds" if holds else "native_missing"].append(record.counts["searches"])
+    answered = [
+        Answered(
+            question_id=record.question.id,
+            dataset=record.question.dataset,
+            language=answer_language(record.question),
+            answer=record.outcome.answer,
+            golds=record.question.answers,
+        )
+        for record in records
+    ]
+    correct = correct_language(answered, languages)  # NaN for an answer of which it is unknown
     return {
-        **{f"reward/{term}": float(np.mean(values)) for term, values in rewards.items()},
-        **{f"episode/{name}": float(value) for name, value in counts.items()},
-        "episode/retrieval_failures": float(np.mean(refused)),
-        "episode/finished": float(np.mean([record.finished for record in records])),
-        "episode/answered": float(np.mean([record.outcome.answer is not None for record in records])),
-        "episode/invalid_actions": float(np.mean([record.outcome.invalid_actions for record in records])),
-        "episode/tokens": float(np.mean([len(record.tokens) for record in records])),
+        **{f"reward/{term}": mean(values) for term, values in rewards.items()},
+        **{f"episode/{name}": mean(record.counts.get(name, 0) for record in records) for name in names},
+        "episode/retrieval_failures": mean(each.record.counts.get("retrieval_failures", 0) for each in episodes),
+        "episode/finished": mean(record.finished for record in records),
+        "episode/answered": mean(record.outcome.answer is not None for record in records),
+        "episode/invalid_actions": mean(record.outcome.invalid_actions for record in records),
+        "episode/tokens": mean(len(record.tokens) for record in records),
         "step/episodes": len(episodes),
-        "step/prompts": len(questions),
+        "step/prompts": len({episode.record.question.key for episode in episodes}),
         "episode/scored": len(scored),
         "episode/failed": sum(episode.record.failure is not None for episode in episodes),
         "episode/unscored": len(episodes) - len(scored),
-        "groups/without_variance": float(np.mean((groups.spread == 0) & (groups.sizes > 1))),
-        "groups/of_one": float(np.mean(groups.scored == 1)),
-        "groups/below_floor": float(np.mean((groups.spread > 0) & (groups.std < min_std))),
-        **{f"episode/searches_{subset}": float(np.mean(made)) for subset, made in searches.items()},
+        "groups/without_variance": mean(map(without_variance, groups)),
+        "groups/of_one": mean(len(group) == 1 for group in totals),
+        "groups/below_floor": mean(low),
+        **{f"episode/searches_{subset}": mean(made) for subset, made in searches.items()},
         **tool_rates(records, rewards),
+        "episode/repetition": mean(repetition(records)),
+        "episode/wrong_language": mean(1.0 - correct[~np.isnan(correct)]),
+        "episode/search_rate": mean(record.counts["searches"] > 0 for record in records),
     }
 
 
@@ -273,25 +306,6 @@ def dynamic_sampling_metrics(episodes: Sequence[Episode], rollouts: int) -> dict
     }
 
 
-def collapse_metrics(episodes: Sequence[Episode], languages: Collection[str]) -> dict[str, float]:
-    """Returns what shows a collapsing policy first; NaN if no episode has a score.
-
-    Repetition is the share of the policy's 4-grams of tokens that it wrote before in the same episode, the search rate
-    the share of the episodes that search at all. An answer's language is identified among `languages`.
-    """
-
-    def mean(values: np.ndarray) -> float:
-        known = values[~np.isnan(values)]
-        return float(known.mean()) if len(known) else float("nan")
-
-    records = [episode.record for episode in episodes if episode.scored]
-    return {
-        "episode/repetition": mean(repetition(records)),
-        "episode/wrong_language": mean(wrong_language(records, languages)),
-        "episode/search_rate": mean(np.array([record.counts["searches"] > 0 for record in records], float)),
-    }
-
-
 def repetition(records: Sequence[EpisodeRecord], size: int = REPEATED_TOKENS) -> Float[np.ndarray, " episodes"]:
     """Returns the share of the policy's token n-grams that repeat an earlier one of the episode, in [0, 1).
 
@@ -306,39 +320,6 @@ def repetition(records: Sequence[EpisodeRecord], size: int = REPEATED_TOKENS) ->
             if written.any():
                 shares[place] = 1.0 - len(np.unique(windows[written], axis=0)) / written.sum()
     return shares
-
-
-def wrong_language(records: Sequence[EpisodeRecord], languages: Collection[str]) -> Float[np.ndarray, " episodes"]:
-    """Returns 1 for an answer in another language than the required one, else 0; NaN if `correct_language` is NaN."""
-    answered = [
-        Answered(
-            question_id=record.question.id,
-            dataset=record.question.dataset,
-            language=answer_language(record.question),
-            answer=record.outcome.answer,
-            golds=record.question.answers,
-        )
-        for record in records
-    ]
-    return 1.0 - correct_language(answered, languages)
-
-
-def rollout_metrics(rollouts: Sequence[Sequence[LaneResult]]) -> dict[str, float]:
-    """Returns the times and rates of a step's rollouts: seconds of the slowest lane of each, counters of all lanes."""
-    slowest = [max(lanes, key=lambda lane: lane.seconds["rollout"] + lane.seconds["rewards"]) for lanes in rollouts]
-    seconds = {phase: sum(lane.seconds[phase] for lane in slowest) for phase in PHASES}
-    counters = {
-        name: sum(getattr(lane.statistics, name) for lanes in rollouts for lane in lanes)
-        for name in ("sampled_tokens", "slot_steps", "appended_tokens", "append_positions")
-    }
-    return {f"seconds/{phase}": taken for phase, taken in seconds.items()} | {
-        "seconds/append": sum(lane.statistics.append_seconds for lane in slowest),
-        "seconds/decode": sum(lane.statistics.decode_seconds for lane in slowest),
-        "tokens_per_second/sampled": counters["sampled_tokens"] / seconds["rollout"],
-        "slots/occupancy": counters["sampled_tokens"] / max(1, counters["slot_steps"]),
-        "append/filled": counters["appended_tokens"] / max(1, counters["append_positions"]),
-        "compiled_shapes": max(lane.statistics.compiled_shapes for lane in rollouts[-1]),
-    }
 
 
 def rollout_flops(config: DecoderConfig, records: Iterable[EpisodeRecord]) -> float:
@@ -376,22 +357,6 @@ def rate_metrics(phase: str, policy: Policy, flops: float, seconds: float) -> di
     if accelerator is not None:
         measured[f"mfu/{phase}"] = rate / (accelerator.flops_per_second * len(devices))
     return measured
-
-
-def wall_time(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Returns the remaining parts of a step's wall time, computed from the measured ones.
-
-    `seconds/append`, `/decode`, `/retrieval_wait` and `/programs` add up to `seconds/rollout`; this, `seconds/rewards`,
-    `/update` and `/rest` to `seconds/step`. The rest is negative where sampling runs ahead of learning.
-    """
-    parts = {
-        "programs": ("rollout", "append", "decode", "retrieval_wait"),
-        "rest": ("step", "rollout", "rewards", "update"),
-    }
-    return {
-        f"seconds/{name}": metrics[f"seconds/{whole}"] - sum(metrics[f"seconds/{part}"] for part in taken)
-        for name, (whole, *taken) in parts.items()
-    }
 
 
 def memory_metrics() -> dict[str, int]:

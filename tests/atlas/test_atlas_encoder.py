@@ -4,18 +4,22 @@ import itertools
 import pathlib
 
 import atlas_weights
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from contrastive import ContrastiveConfig, Pair, info_nce, train_encoder
+from support import tiny_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 import lcrag.atlas
-from lcrag.atlas import build_world, render_passage
+from lcrag.atlas import build_world
 from lcrag.atlas.facts import section_of, subject_of
 from lcrag.atlas.world import SHIPPED_TOKENIZER, Entry
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
+from lcrag.errors import UserError
 from lcrag.policy import load_tokenizer
-from lcrag.retrieval import ContrastiveConfig, load_encoder
+from lcrag.retrieval import BertConfig, EncoderSettings, initialise_encoder, load_encoder
 
 WORLD = build_world(seed=0)
 FACTS = {fact.id: fact for fact in WORLD.facts}
@@ -32,7 +36,7 @@ def test_a_value_and_a_name_are_the_same_tokens_everywhere(language):
         name = TOKENIZER.encode(f" {question.extra['entity']}")
         fact = FACTS[question.id]
         told = WORLD.written_passage("", language, [(fact, Entry(fact.value, 2020)), (fact, Entry(fact.value, None))])
-        passage = TOKENIZER.encode(f" {render_passage(told)}\n")
+        passage = TOKENIZER.encode(f" {atlas_weights.render_passage(told)}\n")
         value = TOKENIZER.encode(f" {question.answers[0]}")
         assert passage[: len(name)] == name
         assert passage[-1 - len(value) : -1] == value
@@ -78,6 +82,47 @@ def test_training_of_an_encoder_runs():
     config = ContrastiveConfig(steps=2, batch=8, tokens=8)
     encoder = atlas_weights.train_atlas_encoder(WORLD, TOKENIZER.backend, config, 0, lambda *_: None)
     assert encoder.encode(["x"]).shape == (1, 128)
+
+
+WORDS = 12
+
+
+@pytest.mark.parametrize("groups", [[0, 1, 2, 3, 4], [0, 0, 1, 1, 2], [0, 0, 0, 0, 0]])
+def test_the_contrastive_loss_is_the_plain_one(groups):
+    queries, passages = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
+    expected, scores = 0.0, queries @ passages.T / 0.5
+    for matrix in (scores, scores.T):
+        for row in range(len(groups)):
+            rivals = [column for column in range(len(groups)) if column == row or groups[column] != groups[row]]
+            expected -= np.log(np.exp(matrix[row, row]) / np.exp(matrix[row, rivals]).sum())
+    loss = info_nce(jnp.asarray(queries), jnp.asarray(passages), jnp.asarray(groups), 0.5)
+    np.testing.assert_allclose(loss, expected / (2 * len(groups)), rtol=1e-5)
+
+
+def _pairs(count):
+    generator = np.random.default_rng(0)
+    for _ in range(count):
+        word = generator.integers(0, WORDS)
+        yield Pair(query=f"what is {word * 37}?", passage=f"the thing {word * 37} is this", group=str(word))
+
+
+def test_contrastive_training_learns_and_leaves_the_start_alone():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    tokenizer = tiny_tokenizer().backend
+    encoder = initialise_encoder(BertConfig(vocab_size=384, **sizes), EncoderSettings(max_tokens=32), tokenizer)
+    before, losses = encoder.fingerprint(), []
+    config = ContrastiveConfig(steps=30, batch=16, tokens=24, learning_rate=1e-2)
+    trained = train_encoder(encoder, _pairs(30 * 16), config, lambda step, metrics: losses.append(metrics["loss"]))
+    words = [str(word * 37) for word in range(WORDS)]
+    queries = trained.encode([f"what is {word}?" for word in words], "query")
+    passages = trained.encode([f"the thing {word} is this" for word in words], "passage")
+    assert np.mean((queries @ passages.T).argmax(1) == np.arange(WORDS)) > 0.8
+    assert losses[-1] < losses[0] / 2
+    assert len(losses) == 30
+    encoder._fingerprint = None
+    assert encoder.fingerprint() == before != trained.fingerprint()
+    with pytest.raises(UserError, match="ran out at step 2"):
+        train_encoder(encoder, _pairs(20), ContrastiveConfig(steps=3, batch=16, tokens=24))
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,11 @@
-"""The oracle answers from passages of the present and searches again otherwise; samples for demonstrations."""
+"""The oracle answers from passages of the present and searches again otherwise; the random searcher by chance."""
 
 import dataclasses
 
-import numpy as np
 import pytest
 
 from lcrag.atlas import Chain, build_world
-from lcrag.atlas.facts import section_of
-from lcrag.atlas.oracle import MALFORMED, Oracle, RandomSearcher, entity_called, read_texts
-from lcrag.atlas.world import FactSampler
-from lcrag.data.questions import LCRL_LANGUAGES
+from lcrag.atlas.oracle import MALFORMED, Oracle, RandomSearcher, entity_called
 from lcrag.episodes import RETHINK
 from lcrag.episodes.tags import Invalid, parse_action
 
@@ -128,32 +124,6 @@ def test_a_random_searcher_slips_once_at_most():
     for number, text in enumerate(slips):
         turns = [("environment", str(number)), ("policy", text), ("environment", RETHINK)]
         assert player.next_text(QUESTION, turns) == SEARCHED[1]
-
-
-def told_by(passage, language):
-    readings = read_texts([block(f"{passage.title}: {passage.text}")[1]])
-    return {f"{row.relation}/{row.subject}" for row in readings if language in row.languages}
-
-
-def test_a_sampled_passage_states_its_fact_and_training_facts_of_its_section_but_nothing_hidden():
-    generator, facts = np.random.default_rng(0), FactSampler(WORLD)
-    for _ in range(200):
-        fact, language = facts.any(generator), str(generator.choice(LCRL_LANGUAGES))
-        told = told_by(facts.passage(generator, fact, language), language)
-        assert fact.id in told
-        assert {WORLD.splits[id] for id in told} == {"train"}
-        assert {section_of(FACTS[id]) for id in told} == {section_of(fact)}
-        other = facts.related(generator, fact)
-        assert fact.id not in told_by(facts.passage(generator, other, language, hidden=fact), language)
-
-
-def test_a_counterfactual_fact_is_stated_as_such():
-    generator, facts = np.random.default_rng(0), FactSampler(WORLD)
-    told = dataclasses.replace(FACTS["currency/FI"], value="JPY")
-    for _ in range(20):
-        text = facts.passage(generator, told, "fi").text
-        [said] = [sentence for sentence in text.split("; ") if sentence.partition(":")[0].split(" (")[0] == "valuutta"]
-        assert said.endswith(": Japanin jeni")
 
 
 def test_a_value_is_called_by_the_first_language_that_has_it():

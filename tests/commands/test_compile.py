@@ -26,6 +26,7 @@ from lcrag.learning.update import batch_shares, place_batch
 from lcrag.policy import Lora, initialise, join, make_mesh, param_shardings, parameter_count, split_trainable
 from lcrag.policy.config import GIB, accelerator_of
 from lcrag.policy.parameters import causal_mean, forward_flops, hand_over, lane_config, lane_meshes
+from lcrag.retrieval.collections import memory_bytes
 from lcrag.sampling import Sampler, SlotSampler
 from lcrag.train.rollout import Lanes
 
@@ -85,7 +86,8 @@ def test_the_devices_present(tmp_path, capsys):
     assert set(programs) == {"update", "append", "decode"}
     for program in programs.values():
         assert program["memory"]["arguments"] > 0
-        assert program["fits"] is program["available_bytes"] is None  # a CPU does not report its memory
+        assert program["fits"] == (program["needed_bytes"] <= program["available_bytes"])
+        assert program["available_bytes"] < memory_bytes() / 8  # which the devices share with the process
     assert "qwen3 of 2 layers, 32 wide, 384 tokens" in capsys.readouterr().out
 
 
@@ -192,8 +194,7 @@ def test_accelerators_are_identified(kind, name):
 
 
 MODELS = {"qwen2_5_3b": 3_085_938_688, "qwen3_4b": 4_022_468_096, "qwen3_8b": 8_190_735_360,
-          "llama3_2_3b": 3_212_749_824, "llama3_1_8b": 8_030_261_248, "gemma3_270m": 268_098_176,
-          "gemma3_1b": 999_885_952, "gemma3_4b": 3_880_263_168}  # fmt: skip
+          "qwen2_5_7b": 7_615_616_512}  # fmt: skip
 PLATFORMS = [("tpu_v5e_16", "qwen2_5_3b", 16), ("tpu_v5p_64", "qwen3_8b", 64), ("h200", "qwen2_5_3b", 1),
              ("h100_8", "qwen2_5_3b", 8), ("gpu_80gb", "qwen2_5_3b", 1), ("tpu_v5e_8", "qwen2_5_3b", 8)]  # fmt: skip
 
@@ -201,10 +202,7 @@ PLATFORMS = [("tpu_v5e_16", "qwen2_5_3b", 16), ("tpu_v5p_64", "qwen3_8b", 64), (
 @pytest.mark.parametrize("name", MODELS)
 def test_models_have_as_many_parameters_as_published(name):
     configure([f"model/{name}.gin"], ())
-    config = gin.get_configurable("DecoderConfig")()
-    assert parameter_count(config) == MODELS[name]
-    assert (config.rope_scaling is not None) == (name.startswith("llama") or name == "gemma3_4b")
-    assert (config.sliding_window is not None) == name.startswith("gemma")
+    assert parameter_count(gin.get_configurable("DecoderConfig")()) == MODELS[name]
 
 
 @pytest.mark.parametrize(("platform", "model", "devices"), PLATFORMS)

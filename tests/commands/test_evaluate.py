@@ -138,7 +138,7 @@ def test_episodes_are_those_of_the_answers_in_the_format_of_training(evaluated, 
 
 
 def test_an_evaluation_notes_rewards_and_calls(tiny, tmp_path, capsys):
-    problems, files = tmp_path / "mgsm", ("translate_r1/method.gin", "data/mgsm.gin", "translator/lookup.gin")
+    problems, files = tmp_path / "mgsm", ("translate_r1/method.gin", "data/mgsm.gin", "translate_r1/translator.gin")
     problems.mkdir()
     for language in ("en", "sw"):
         (problems / f"mgsm_{language}.tsv").write_text(f"{language} one\t1\n{language} two\t2\n")
@@ -149,6 +149,7 @@ def test_an_evaluation_notes_rewards_and_calls(tiny, tmp_path, capsys):
         "Evaluation.languages=('en', 'sw')",
         "english_vocabulary.questions=@held_out/mgsm_questions()",
         "translate_r1.wording='atlas'",
+        "Runner.translator=@LookUpTranslator()",
     )
     assert run("evaluate", tiny, *bindings, gin_files=files, output=tmp_path / "out") == 0
     answered = read_answers(answers_path(tmp_path / "out", "Translate-R1", "greedy"))

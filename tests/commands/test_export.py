@@ -12,7 +12,7 @@ import gin
 import numpy as np
 import pytest
 import transformers
-from experiment_parts import assert_mistake, contents, run
+from experiment_parts import run
 from safetensors.numpy import load_file
 
 from lcrag import main
@@ -93,24 +93,6 @@ def test_merged_adapters_are_stored_as_their_base(tiny, tmp_path):
     assert_same_weights(tmp_path / "out", tmp_path / "run/policy")
     assert {str(value.dtype) for value in load_file(tmp_path / "out" / "model.safetensors").values()} == {"bfloat16"}
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == "bfloat16"
-
-
-@pytest.mark.parametrize(
-    ("words", "parts"),
-    [
-        (("{run}/episodes",), ("is no run of lcrag", "config.gin")),
-        (("{run}", "7"), ("step 7", "[1, 2]")),
-        (("{run}", "1", "2"), ("STEP",)),
-    ],
-)
-def test_mistakes_are_one_line_and_write_nothing(finished, tmp_path, capsys, words, parts):
-    before = contents(finished)
-    assert export(*(word.format(run=finished) for word in words), output=tmp_path / "out") == 2
-    assert_mistake(capsys, *parts)
-    assert not (tmp_path / "out").exists()
-    assert export(finished, output=finished) == 2
-    assert_mistake(capsys, "is not empty")
-    assert contents(finished) == before
 
 
 # --- Episodes.
@@ -226,17 +208,6 @@ def test_messages_of_a_chat_have_its_system_its_opening_and_weights():
     assert [each["role"] for each in made] == ["system", "user", "user", "assistant", "user", "assistant"]
     assert [each["content"] for each in made[:3]] == ["Search.", "Where?", "Passages"]
     assert [each.get("weight") for each in made[3:]] == [0, None, None]
-
-
-@pytest.mark.parametrize(
-    ("words", "to"),
-    [(("{run}",), "atf"), (("{run}", "7"), "atif"), (("{run}/episodes",), "atif"), (("{run}", "--gin.SEED=1"), "atif")],
-)
-def test_a_mistake_is_one_line_and_leaves_nothing(episodes, tmp_path, capsys, words, to):
-    assert export(*(word.format(run=episodes) for word in words), f"--to={to}", output=tmp_path / "out") == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    assert export(episodes, "--to=atif", output=episodes) == 2, "nothing is overwritten"
 
 
 @pytest.mark.parametrize(

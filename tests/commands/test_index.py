@@ -67,12 +67,11 @@ def passages(tmp_path):
     return path
 
 
-def words_of(tiny, output, sources, *bindings, words=(), gin_files=()):
+def words_of(tiny, output, sources, *bindings, words=()):
     encoder = tiny / "collections" / "encoder"
     named = {language: str(place) for language, place in sources.items()}
     own = (f"index.sources={named!r}", f"index.encoder='{encoder}'", "load_encoder.max_tokens=32", *bindings)
-    files = (f"--gin_file={name}" for name in ("index.gin", *gin_files))
-    return ["index", *words, *files, *(f"--gin.{binding}" for binding in own), f"--output_dir={output}"]
+    return ["index", *words, "--gin_file=index.gin", *(f"--gin.{binding}" for binding in own), f"--output_dir={output}"]
 
 
 def index(*arguments, **options):
@@ -160,20 +159,24 @@ def test_retrieval_is_judged_by_xquad(tiny, tmp_path, monkeypatch, capsys):
     folder = prepared("xquad")
     monkeypatch.setenv("LCRAG_DATA", str(folder.parent))
     sources = {language: folder / f"xquad.{language}.json.gz" for language in ("en", "es")}
-    fewer = ("judged/xquad_questions.languages=('en', 'es')", "judged/xquad_questions.split='test'")
-    assert index(tiny, tmp_path, sources, *fewer, gin_files=["judgements/xquad.gin"]) == 0
+    fewer = (
+        "index.judgements=(@xquad/question_judgements(),)",
+        "judged/xquad_questions.languages=('en', 'es')",
+        "judged/xquad_questions.split='test'",
+    )
+    assert index(tiny, tmp_path, sources, *fewer) == 0
     rows = {(row.language, row.metric): row for row in read_rows(tmp_path / "evaluation.json")}
     assert rows["all", "recall@100"].count == 2 * rows["es", "recall@1"].count > 400
     assert 0 < rows["es", "recall@3"].value < rows["es", "recall@100"].value < 1
     assert "recall@10" in capsys.readouterr().out
-    assert index(tiny, tmp_path, sources, *fewer, gin_files=["judgements/xquad.gin"]) == 0  # and replaces the rows
+    assert index(tiny, tmp_path, sources, *fewer) == 0  # and replaces the rows
     assert len(read_rows(tmp_path / "evaluation.json")) == len(rows)
 
 
 def test_judgements_of_other_passages_are_a_mistake(tiny, tmp_path, passages, monkeypatch, capsys):
     monkeypatch.setenv("LCRAG_DATA", str(prepared("miracl").parent))
-    only = "miracl/trec_judgements.languages=('fi',)"
-    assert index(tiny, tmp_path / "out", {"fi": passages}, only, gin_files=["judgements/miracl.gin"]) == 2
+    only = ("index.judgements=(@miracl/trec_judgements(),)", "miracl/trec_judgements.languages=('fi',)")
+    assert index(tiny, tmp_path / "out", {"fi": passages}, *only) == 2
     assert "no passage that miracl judges relevant" in capsys.readouterr().err
 
 

@@ -2,12 +2,14 @@
 
 import errno
 import inspect
+import json
 import os
 import re
 from unittest import mock
 
 import gin
 import pytest
+from experiment_parts import contents
 
 from lcrag import config, main
 from lcrag.errors import UserError
@@ -16,11 +18,18 @@ from lcrag.errors import UserError
 QUICKSTART = "--gin_file=quickstart.gin --gin.COLLECTIONS=@NoCollections()"
 OUTPUT = "--output_dir=out"
 ROW = '{"id": "1", "language": "en", "question": "Why?", "answers": ["So."]}\n'
+SEVERAL = "".join(
+    json.dumps({"id": str(number), "language": code, "question": f"Question {number}?", "answers": ["a", "b"]}) + "\n"
+    for number in range(4)
+    for code in ("en", "fi")
+)
 FILES = {
     "broken_module.py": "def (\n",
     "module.gin": "import broken_module\n",
     "broken.jsonl": ROW + '{"id": "2",\n',
     "good.jsonl": ROW,
+    "several.jsonl": SEVERAL,
+    "ninth.jsonl": SEVERAL + '{"id": "8"}\n',
     "line.gin": "STEPS = 1\ntrain.steps = = 2\n",
     "unquoted.gin": "include 'quickstart.gin'\n\nSEED = 1\nMethod.name = (1,\n    hello)\nSTEPS = 3\n",
     "includes.gin": "SEED = 2\ninclude 'unquoted.gin'\n",
@@ -30,6 +39,15 @@ FILES = {
     "marked.gin": "include 'mark.gin'\n",
 }
 QUESTIONS = "--gin.Evaluation.questions=@jsonl_questions()"
+OWN = (
+    "train --gin_file=lcrl/atlas.gin --gin_file=data/jsonl.gin --gin.train.questions_per_step=2"
+    " --gin.train/jsonl_questions.files=('several.jsonl',) --gin.held_out/jsonl_questions.files=('good.jsonl',)"
+    f" {OUTPUT}"
+)
+TRANSLATIONS = (
+    "curate translations --gin_file=translate_r1/pipeline.gin --gin.source/jsonl_questions.files=['good.jsonl']"
+    f" --gin.translator/EndpointModel.model='m' --gin.judge/EndpointModel.model='m' {OUTPUT}"
+)
 MISTAKES = [
     ("trane", "train"),
     ("train", "--gin_file"),
@@ -51,8 +69,8 @@ MISTAKES = [
     (f"train {QUICKSTART} --nothing {OUTPUT}", "--nothing"),
     (f"train {QUICKSTART} --epochs=3 {OUTPUT}", "no option --epochs; a parameter is bound by --gin.NAME.epochs=VALUE"),
     (f"train {QUICKSTART} --gin_files=3 {OUTPUT}", "did you mean --gin_file?"),
-    (f"train {QUICKSTART} --gin.STEPS=0 {OUTPUT}", "adamw.steps, which STEPS sets, is 0: "),
-    ("describe train --gin_file=quickstart.gin --gin.STEPS=0", "adamw.steps, which STEPS sets, is 0: "),
+    (f"train {QUICKSTART} --gin.STEPS=0 {OUTPUT}", "steps, which STEPS sets, is 0: "),
+    ("describe train --gin_file=quickstart.gin --gin.STEPS=0", "steps, which STEPS sets, is 0: "),
     ("train --gin_file=lcrl/method.gin --output_dir=out", "name the file of an experiment before"),
     (f"sft {QUICKSTART} --gin_file=data/demonstrations.gin --gin.sft/Layout.rows=8 {OUTPUT}", "files"),
     (f"sft {QUICKSTART} --gin_file=baselines/sft.gin --gin.sft.steps=-1.5 {OUTPUT}", "sft.steps"),
@@ -98,11 +116,25 @@ MISTAKES = [
         "index --output_dir=out --gin.index.encoder='nowhere' --gin.index.sources={'fi':'gone.xml'}",
         "gone.xml|nowhere",
     ),
-    ("serve", "load_collections"),
+    ("serve", "no collection in"),
     ("serve --gin.serve.collections=@NoCollections() --gin.serve.port='x'", "serve.port"),
     (f"curate poems --gin_file=rag_r1/atlas.gin {OUTPUT}", "poems"),
     ("curate demonstrations --gin_file=rag_r1/atlas.gin", "--output_dir"),
     ("curate nonsense", "nonsense"),  # before a configuration is asked for
+    ("curate --gin_file=rag_r1/atlas.gin --output_dir=out", "curate was given 'nothing'"),
+    (f"{TRANSLATIONS} --gin.translations.attempts=0", "translations.attempts is 0"),
+    (f"{TRANSLATIONS} --gin.translations.translator=None", "translator/EndpointModel.model has no effect"),
+    (f"{TRANSLATIONS} --gin.translations.thresholds=@Thresholds() --gin.Thresholds.copy=2.0", "Thresholds.copy"),
+    (
+        f"{TRANSLATIONS} --gin.LANGUAGES=('am',) --gin.translations.places=@tier_places()"
+        " --gin.tier_places.quotas={'high':2}",
+        "tier low",
+    ),
+    (f"{OWN} --gin.held_out/jsonl_questions.files=('several.jsonl',)", "8 of 8 held-out questions are also trained on"),
+    (f"{OWN} --gin.Sampler.context=20", "holds 20"),
+    (f"{OWN} --gin.Runner.temperature=0.0", "learning needs a positive one"),
+    (f"{OWN} --gin.train.staleness=1", "only a correction makes right"),
+    (f"{OWN} --gin.train/jsonl_questions.files=('ninth.jsonl',)", "line 9"),
     ("describe bake", "bake"),
     ("describe serve --gin_file=quickstart.gin", "train"),
     ("describe --gin_file=quickstart.gin", "train"),
@@ -119,12 +151,38 @@ MISTAKES = [
     ("benchmark --check=gone.json --output_dir=out", "gone.json"),
     ("export", "RUN"),
     ("export nowhere --output_dir=out", "nowhere"),
+    ("export {finished}/episodes --output_dir=out", "is no run of lcrag: it holds no config.gin"),
+    ("export {finished} 7 --output_dir=out", "step 7"),
+    ("export {finished} 1 2 --output_dir=out", "STEP"),
+    ("export {finished} --output_dir={finished}", "is not empty"),
+    ("export {finished} --to=atf --output_dir=out", "no format atf"),
+    ("export {finished} 7 --to=atif --output_dir=out", "holds no step_7.jsonl"),
+    ("export {finished}/episodes --to=atif --output_dir=out", "holds no episodes/*.jsonl"),
+    ("export {finished} --to=atif --gin.SEED=1 --output_dir=out", "takes no configuration"),
+    ("export {finished} --to=atif --output_dir={finished}", "is not empty"),
     ("report nowhere --output_dir=out", "nowhere"),
     ("report --against=X", "report|output_dir"),
     ("view nowhere", "nowhere"),
     ("view", "RUN"),
+    ("view .", "has no episodes"),
+    ("view {finished} --steps=0", "--steps takes a whole number of 1 or more"),
+    ("view {finished} --gin_file=quickstart.gin", "leave --gin out"),
+    ("view {finished} --output={finished}/episodes", "cannot read or write {finished}/episodes"),
+    ("convert", "takes a file and the folder"),
+    ("convert good.jsonl", "takes a file and the folder"),
+    ("convert absent.gguf made", "there is no file"),
+    ("convert good.jsonl .", "is not empty"),
+    ("convert good.jsonl made --dtype=int8", "choose float32 or bfloat16"),
+    ("convert good.jsonl made", "is not a whole GGUF file"),
+    ("convert gs://bucket/a.gguf made", "is in object storage"),
     ("study", "NAME|lcrl"),
     ("study poems --output_dir=out", "lcrl"),
+    ("study lcrl_data --only=rag --output_dir=out", "--only=rag"),
+    ("study lcrl_training_languages --only=direct --output_dir=out", "--only=direct"),
+    ("study lcrl_curves --only=sft --output_dir=out", "--only=sft"),
+    ("study lcrl_collections --only=direct --output_dir=out", "--only=direct"),
+    ("study lcrl_tables --only=long_sft --experiment=lcrl/paper --output_dir=out", "long_sft begins with a policy"),
+    ("study r_search --only=from_long_sft --experiment=r_search/paper --output_dir=out", "from_long_sft differs from"),
 ]
 
 
@@ -143,14 +201,19 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("line", "named"), MISTAKES, ids=[line for line, _ in MISTAKES])
-def test_a_mistake_is_one_line(line, named, folder, monkeypatch, capfd):
+def test_a_mistake_is_one_line_and_writes_nothing(line, named, folder, monkeypatch, capfd, request):
+    finished = request.getfixturevalue("finished") if "{finished}" in line else folder
+    line, named = (text.replace("{finished}", str(finished)) for text in (line, named))
+    before = contents(finished)
     monkeypatch.chdir(folder)
     gin.clear_config()
+    capfd.readouterr()
     assert main.run(line.split()) == 2
     error = capfd.readouterr().err
     assert error.startswith("lcrag: error: ")
     assert error.count("\n") == 1
-    assert any(each in error for each in named.split("|")), error
+    assert any(part in error for part in named.split("|")), error
+    assert contents(finished) == before
     assert not (folder / "out").exists()
 
 

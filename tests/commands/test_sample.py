@@ -69,10 +69,10 @@ def test_mistakes_are_one_line(words, bindings, parts, tiny, tmp_path, capsys, m
 
 
 def test_the_collections_of_a_folder(tiny, monkeypatch, capsys):
-    """A configuration of one file more searches what `lcrag index` has left in `indexes`."""
+    """A configuration with one binding more searches what `lcrag index` has left in `indexes`."""
     monkeypatch.chdir(tiny)
-    words = words_of("sample", tiny, words=("Which?",), gin_files=("retrieval/folder.gin",))
-    named = [word for word in words if "collections" not in word]
+    words = words_of("sample", tiny, words=("Which?",))
+    named = [*(word for word in words if "collections" not in word), "--gin.COLLECTIONS=@load_collections()"]
     gin.clear_config()
     assert main.run(named) == 2
     assert_mistake(capsys, "no collection in", "lcrag index", "/indexes")

@@ -22,7 +22,7 @@ from lcrag.methods.globalrag.plans import with_decomposition
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
-from lcrag.methods.rag_r1.curation import whole
+from lcrag.methods.rag_r1.curation import segments
 from lcrag.methods.rag_r1.program import rag_r1
 from lcrag.methods.translate_r1.oracles import GoldenTranslator
 from lcrag.methods.translate_r1.program import translate_r1
@@ -224,7 +224,7 @@ def test_a_plan_is_needed():
 @pytest.mark.parametrize("held", [{"en": "It is Lima.", "fi": "Oslo."}, {}])
 def test_rows_have_the_tokens_of_their_episode(program, held, tmp_path):
     record, _ = played(GoldenSearcher(VERSIONS), program, asked(), held)
-    [row] = whole(episode_json(record))
+    [row] = segments(episode_json(record), whole=True)
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row))
     with counted_bad_rows() as bad_rows:

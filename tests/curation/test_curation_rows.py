@@ -18,7 +18,7 @@ from lcrag.atlas import build_world
 from lcrag.atlas.facts import query_text, section_of, subject_of
 from lcrag.atlas.oracle import Oracle, RandomSearcher
 from lcrag.atlas.world import SHIPPED_TOKENIZER
-from lcrag.curation.rows import RowEncoder, UnusableRow, demonstrate
+from lcrag.curation.rows import RowContext, RowEncoder, UnusableRow, demonstrate
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration, read_demonstrations
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.data.rows import BadRows
@@ -177,7 +177,7 @@ def perfect_search():
     return lambda queries, languages, k: [[hit(q, language)] for q, language in zip(queries, languages, strict=True)]
 
 
-def demonstrated(count, player, questions=None, *, invalid_limit=1, **options):
+def demonstrated(count, player, questions=None, *, invalid_limit=1, context=512, **options):
     program = functools.partial(
         hierarchical_search,
         collections=LCRL_LANGUAGES,
@@ -188,9 +188,10 @@ def demonstrated(count, player, questions=None, *, invalid_limit=1, **options):
         style="atlas",
     )
     questions = WORLD.questions("train", LCRL_TRAINING[:3]) if questions is None else questions
-    parts = {"world": WORLD, "questions": questions, "search": perfect_search(), "tokenizer": TOKENIZER}
-    records = demonstrate(**parts, program=program, oracle=player, seed=0, **options)
-    return list(itertools.islice(records, count))
+    row_context = RowContext(
+        tokenizer=TOKENIZER, chat=Chat(), longest_tokens=context + 1, program=program, search=perfect_search()
+    )
+    return list(itertools.islice(demonstrate(row_context, questions, player, world=WORLD, seed=0, **options), count))
 
 
 def test_demonstrations_are_clean_and_tell_policy_from_environment():

@@ -5,6 +5,7 @@ import json
 
 import pytest
 from prepared_data import prepared
+from support.row_files import write_rows
 
 from lcrag.data.english import QUESTION_SETS, english_questions
 from lcrag.data.questions import with_question_mark
@@ -55,7 +56,7 @@ def test_hotpotqa_and_2wikimultihopqa(name, file):
             assert any(sentence in by_id[support].text for support in extra["supports"])
 
 
-def test_musique():
+def test_musique(tmp_path):
     path = prepared("musique/musique_ans_v1.0_dev.subset.jsonl.gz")
     rows, found = plain(path), read("musique", path)
     assert len(found) == len(rows) == 150
@@ -73,6 +74,7 @@ def test_musique():
     for row, question in zip(rows, questions, strict=True):
         expected = [own["paragraph_text"].strip() for own in row["paragraphs"] if own["is_supporting"]]
         assert sorted(question.extra["golden_passages"]) == sorted(expected)
+    assert read("musique", write_rows(tmp_path / "m.jsonl", rows[0] | {"answerable": False})) == []
 
 
 def test_wikihop():
@@ -136,8 +138,7 @@ def test_flashrag_s_metadata(tmp_path):
         FLASHRAG | {"id": "4", "metadata": {"prop": "occupation", "s_pop": 142}},
         FLASHRAG | {"id": "5", "metadata": {"s_pop": "142", "type": None}},
     ]
-    path = tmp_path / "dev.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path = write_rows(tmp_path / "dev.jsonl", *rows)
     first, second, third, *popular = questions_of(read("hotpotqa", path))
     assert [each.extra["popularity"] for each in popular] == [142, 142]
     assert (first.answers, first.text, first.extra) == (("x",), "who?", {"type": "bridge", "level": "hard"})
@@ -145,15 +146,14 @@ def test_flashrag_s_metadata(tmp_path):
 
 
 def test_a_list_may_also_be_json_lines_of_the_same_name(tmp_path):
-    path = tmp_path / "hotpot_dev_distractor_v1.json"
     rows = [HOTPOT, HOTPOT | {"_id": "b"}]
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path = write_rows(tmp_path / "hotpot_dev_distractor_v1.json", *rows)
     lines = read("hotpotqa", path)
-    path.write_text(json.dumps(rows))
+    write_rows(path, rows)
     assert lines == read("hotpotqa", path)
-    path.write_text(f"{json.dumps(HOTPOT)}\n{json.dumps(HOTPOT | {'answer': 3})}\n")
-    with pytest.raises(UserError, match="line 2, field answer"):
-        read("hotpotqa", path)
+    for wrong, field in ((HOTPOT | {"answer": 3}, "answer"), (HOTPOT, "id")):
+        with pytest.raises(UserError, match=f"line 2, field {field}"):
+            read("hotpotqa", write_rows(path, HOTPOT, wrong))
 
 
 HOTPOT = {
@@ -167,25 +167,8 @@ HOTPOT = {
 
 
 @pytest.mark.parametrize(
-    ("wrong", "place"),
-    [
-        (HOTPOT | {"context": [["A"]]}, "element 1, field context.0"),
-        (HOTPOT | {"answer": 3}, "element 1, field answer"),
-        (["_id"], "element 1: input should be an object"),
-        (HOTPOT, "element 1, field id: a is already used"),
-    ],
-)
-def test_bad_rows_of_a_list(tmp_path, one_bad_row, wrong, place):
-    path = tmp_path / "dev.json"
-    path.write_text(json.dumps([HOTPOT, wrong, HOTPOT | {"_id": "c"}]))
-    rows = one_bad_row(lambda bad_rows: QUESTION_SETS["hotpotqa"].read(path, bad_rows), f"{path}, {place}")
-    assert [raw.question.id for raw in rows] == ["a", "c"]
-
-
-@pytest.mark.parametrize(
     ("name", "text", "place"),
     [
-        ("nq_open", '{"question": "who", "answer": [" "]}\n', "line 1"),
         ("popqa", POPQA.replace("[", "("), "line 2, field .*answers"),
         ("popqa", POPQA.replace("142", "many"), "line 2, field s_pop"),
         ("popqa", "id\tquestion\n1\twho\n", "line 2"),
@@ -202,24 +185,6 @@ def test_unreadable_files(tmp_path, name, text, place):
     path.write_text(text)
     with pytest.raises(UserError, match=place):
         read(name, path)
-
-
-@pytest.mark.parametrize(
-    ("paragraphs", "problem"),
-    [([0], "question_decomposition: there is no paragraph 7"), ([7, 7], "paragraphs: two have the same idx")],
-)
-def test_a_step_without_its_one_paragraph(tmp_path, one_bad_row, paragraphs, problem):
-    row = {
-        "id": "2hop__1_2",
-        "question": "who",
-        "answer": "x",
-        "paragraphs": [{"idx": number, "title": "A", "paragraph_text": "One."} for number in paragraphs],
-        "question_decomposition": [{"question": "a", "answer": "b", "paragraph_support_idx": 7}],
-    }
-    path = tmp_path / "musique.jsonl"
-    path.write_text("".join(json.dumps(each) + "\n" for each in (row, row | {"answerable": False, "id": "x"})))
-    place = f"line 1: {problem}"
-    assert one_bad_row(lambda bad_rows: QUESTION_SETS["musique"].read(path, bad_rows), place) == []
 
 
 def test_files_and_splits_by_name(tmp_path):

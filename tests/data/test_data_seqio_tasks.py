@@ -11,6 +11,7 @@ import seqio
 import tensorflow as tf
 import tokenizers
 from prepared_data import prepared
+from support.row_files import write_rows
 from support.tokenizer_families import FAMILIES
 from tokenizers import decoders, models
 
@@ -27,8 +28,8 @@ from lcrag.data.multilingual import (
     xquad_questions,
 )
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING
-from lcrag.data.rows import BadRows
-from lcrag.data.seqio_tasks import TokenizerVocabulary, demonstrations_of_task, register_jsonl
+from lcrag.data.rows import BadRows, jsonl_questions
+from lcrag.data.seqio_tasks import TokenizerVocabulary, demonstrations_of_task, register_questions
 from lcrag.episodes import Chat
 from lcrag.errors import UserError
 from lcrag.policy import load_tokenizer
@@ -118,10 +119,13 @@ def test_the_vocabulary_is_as_seqio_s():
 
 
 def test_one_s_own_questions_are_a_mixture(tmp_path):
-    path = tmp_path / "mine.jsonl"
     rows = [{"id": n, "language": code, "question": code, "answers": ["x"]} for code in ("en", "ha") for n in range(9)]
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    register_jsonl("mixed", "train", ("en", "ha"), [path], TokenizerVocabulary(SHIPPED_TOKENIZER))
+    path = write_rows(tmp_path / "mine.jsonl", *rows)
+
+    def questions(code):
+        return jsonl_questions([path], "mixed", (code,))
+
+    register_questions("mixed", "train", ("en", "ha"), questions, TokenizerVocabulary(SHIPPED_TOKENIZER))
     try:
         assert {question.language for question in questions_of_task("mixed_train")} == {"en", "ha"}
         assert seqio.TaskRegistry.get("mixed_train_ha").num_input_examples("train") == 9

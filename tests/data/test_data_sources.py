@@ -1,21 +1,16 @@
 """Sources of Translate-R1's training questions: XL-Sum's and CrossThink's rows, and instructions with constraints."""
 
-import json
 import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.row_files import write_rows
 
 from lcrag.data.questions import Question
 from lcrag.data.sources import constrained_instructions, crossthink_questions, xlsum_questions
 from lcrag.errors import UserError
 from lcrag.rewards.domains import read_constraints
-
-
-def write(path, *rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def test_articles_of_xlsum_are_summarised_and_their_summaries_translated(tmp_path):
@@ -26,8 +21,8 @@ def test_articles_of_xlsum_are_summarised_and_their_summaries_translated(tmp_pat
         "summary": "A mayor opened a bridge.",
         "text": "An article. " * 300,
     }
-    write(tmp_path / "english_train.jsonl", row, row | {"id": "world-2"})
-    write(tmp_path / "hausa_train.jsonl", row | {"id": "labarai-1"})
+    write_rows(tmp_path / "english_train.jsonl", row, row | {"id": "world-2"})
+    write_rows(tmp_path / "hausa_train.jsonl", row | {"id": "labarai-1"})
     found = xlsum_questions(languages=("en", "ha"), folder=str(tmp_path))
     assert [(each.id, each.language, each.tier) for each in found] == [
         *(("world-1", "en", "high"), ("world-2", "en", "high"), ("labarai-1", "ha", "low"))
@@ -57,12 +52,12 @@ def test_questions_of_crossthink_are_those_with_a_letter(tmp_path):
         }
         for number, answer in enumerate(gold)
     ]
-    write(tmp_path / "train_qa.jsonl", *rows)
+    write_rows(tmp_path / "train_qa.jsonl", *rows)
     found = crossthink_questions(folder=str(tmp_path))
     assert [each.answers for each in found] == [("J",), ("B",), ("C",)]
     assert {each.domain for each in found} == {"multiple_choice"}
     assert found[0].text == f"0: {text}"
-    write(tmp_path / "train_qa.jsonl", *rows[3:])
+    write_rows(tmp_path / "train_qa.jsonl", *rows[3:])
     with pytest.raises(UserError, match="is an option's letter"):
         crossthink_questions(folder=str(tmp_path))
 

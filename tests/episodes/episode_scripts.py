@@ -10,10 +10,12 @@ from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Generate, Observe, Outcome, Runner
+from lcrag.episodes.chat import ContextTokenizer
+from lcrag.episodes.running_episode import RunningEpisode
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.policy import ChatTemplate, Tokenizer
 from lcrag.retrieval.passages import Hit
-from lcrag.sampling import SamplingParameters
+from lcrag.sampling import Sampled, SamplingParameters
 
 LANGUAGES = ("ar", "en", "fr", "ja")
 TEMPLATE = (
@@ -78,6 +80,28 @@ def answering(asked):
     """A program that shows its question and returns what the policy writes."""
     yield Observe(asked.text)
     return Outcome(answer=(yield Generate(stop=())))
+
+
+def played(tokenizer: Tokenizer, context: ContextTokenizer, system: str, turns, **generates):
+    """Plays turns (the policy's text, whether its end is sampled, the text shown); returns the episode and what its
+    program read."""
+    read = []
+
+    def dialogue():
+        yield Observe("Where is Turku?", system=system)
+        for *_, shown in turns:
+            read.append((yield Generate(stop=("</search>",), **generates)))
+            yield Observe(shown)
+        return Outcome(answer=(yield Generate(stop=())))
+
+    episode = RunningEpisode(question(), dialogue(), 0, context, 4000, 16)
+    episode.start()
+    for text, ended, _ in turns:
+        ids = [*tokenizer.encode_ordinary(text, continues=True), *tokenizer.eos_ids[:ended]]
+        scores = np.full(len(ids), -1, np.float32)
+        episode.take_generation()
+        episode.sampled(Sampled(np.array(ids, np.int32), scores, text, "eos" if ended else "stop"))
+    return episode, read
 
 
 def chat_tokenizer(source: str = TEMPLATE) -> Tokenizer:

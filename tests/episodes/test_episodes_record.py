@@ -13,6 +13,7 @@ from episode_scripts import (
     chat_tokenizer,
     hit,
     lcrl_programs,
+    played,
     question,
     run_alone,
     runner,
@@ -26,10 +27,8 @@ from support.tokenizer_families import FAMILIES
 
 from lcrag.episodes import Chat, Generate, Observe, Outcome, episode_json, token_arrays
 from lcrag.episodes.chat import ContextTokenizer
-from lcrag.episodes.running_episode import RunningEpisode
 from lcrag.errors import UserError
 from lcrag.methods.lcrl.program import hierarchical_search
-from lcrag.sampling import Sampled
 
 
 def test_the_line_of_json():
@@ -116,19 +115,6 @@ def test_no_observation_holds_a_control_token(tokenizer):
     assert tokenizer.decode(observed) == "Ask: <eos></s> then <eos></s><s> more"
 
 
-@pytest.mark.parametrize(
-    ("tokenizer", "chat", "name"),
-    [
-        (tiny_tokenizer(), Chat(system="a"), "Chat.system"),
-        (chat_tokenizer(), Chat(system="a", template=False), "Chat.system"),
-        (chat_tokenizer("{{ messages[0].content }}"), Chat(enable_thinking=True), "Chat.enable_thinking"),
-    ],
-)
-def test_settings_that_a_template_cannot_follow_are_refused(tokenizer, chat, name):
-    with pytest.raises(UserError, match=name):
-        runner(searches_then_answers, tokenizer=tokenizer, chat=chat)
-
-
 def instructed(asked):
     """A program with its own instructions."""
     yield Observe(f"{asked.text}\n", system="Search first.")
@@ -169,33 +155,20 @@ def family(request):
     return request.param, tokenizer, ContextTokenizer(tokenizer, chat), theirs
 
 
-def dialogue(shown):
-    """A program that shows its texts in turn."""
-    yield Observe("Where is Turku?", system="Search first.")
-    for text in shown:
-        yield Generate(stop=("</search>",))
-        yield Observe(text)
-    return Outcome(answer=(yield Generate(stop=())))
-
-
 TURNS = st.lists(st.tuples(SAID, st.booleans(), SHOWN), min_size=1, max_size=3)
 
 
-def play_dialogue(tokenizer, context, turns, thinks):
-    """Plays turns (said, whether its end is sampled, shown); returns the episode and the conversation's messages."""
-    episode = RunningEpisode(question(), dialogue([shown for *_, shown in turns]), 0, context, 4000, 16)
-    episode.start()
-    messages = [{"role": "system", "content": "Search first."}, {"role": "user", "content": "Where is Turku?"}]
+def conversation(context, turns, thinks):
+    """Turns (said, whether its end is sampled, shown) as texts that every template writes, and as messages."""
+    texts = []
     for said, ended, shown in turns:
-        # A thought in Qwen3's own form; of any other its template makes this form.
-        said = said.replace("<think>", "") or "a"
-        said = f"<think>\nhm\n</think>\n\n{said.strip() or 'a'}" if thinks else said.strip() or "a"
-        ids = [*tokenizer.encode_ordinary(said, continues=True), *tokenizer.eos_ids[:ended]]
-        scores = np.full(len(ids), -1, np.float32)
-        episode.take_generation()
-        episode.sampled(Sampled(np.array(ids, np.int32), scores, said, "eos" if ended else "stop"))
+        said = said.replace("<think>", "").strip() or "a"
+        # a thought in Qwen3's own form; of any other its template makes this form
+        texts.append((f"<think>\nhm\n</think>\n\n{said}" if thinks else said, ended, shown))
+    messages = [{"role": "system", "content": "Search first."}, {"role": "user", "content": "Where is Turku?"}]
+    for said, _, shown in texts:
         messages += [{"role": "assistant", "content": said}, {"role": context.role, "content": shown}]
-    return episode, messages
+    return texts, messages
 
 
 def spells_control_tokens(tokenizer, messages) -> bool:
@@ -209,7 +182,8 @@ def spells_control_tokens(tokenizer, messages) -> bool:
 def test_a_dialogue_in_messages_has_the_ids_of_transformers(family, turns, thinks):
     (name, tokenizer, context, theirs), end = family, family[1].eos_ids[0]
     assert context.role == ("tool" if name.startswith("Qwen") else "user")
-    episode, messages = play_dialogue(tokenizer, context, turns, thinks)
+    turns, messages = conversation(context, turns, thinks)
+    episode, _ = played(tokenizer, context, "Search first.", turns)
     arrays, ends = episode.transcript.arrays(), [ended for _, ended, _ in turns]
     if not spells_control_tokens(tokenizer, messages):
         ids = theirs.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
@@ -222,74 +196,90 @@ def test_a_dialogue_in_messages_has_the_ids_of_transformers(family, turns, think
     assert written == [shown for *_, shown in turns]
 
 
-@pytest.mark.parametrize(
-    "lost",
-    ["{{ m.content | e }}", "{% if m.role != 'user' %}{{ m.content }}{% endif %}", "", "{{ m.content[0].text }}"],
-)
-def test_a_template_that_does_not_write_a_text_as_it_is_is_refused(lost):
-    source = "{% for m in messages %}<|im_start|>{{ m.role }} " + lost + "<|im_end|>{% endfor %}<|im_start|>assistant "
-    tokenizer = chat_model(source, "<|im_start|> <|im_end|>", "<|im_end|>")
-    with pytest.raises(UserError, match="does not write the user message '<information>"):
-        runner(searches_then_answers, tokenizer=tokenizer)
-
-
-def test_a_programs_instructions_are_not_lost_silently():
-    source = "<|im_start|>{{ messages[-1].content }}<|im_end|>"
-    tokenizer = chat_model(source, "<|im_start|> <|im_end|>", "<|im_end|>")
-    with pytest.raises(UserError, match="does not write the system message 'Search first.' into the prompt"):
-        run_alone(instructed(question()), tokenizer=tokenizer)
-
-
 FORGETFUL = SMOLLM2.replace("{{ message.content }}", "{{ message.content.split('</think>')[-1] }}")
 OPEN_ENDED = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant] "
+OF_LATER = SMOLLM2.replace(
+    "{{ message.content }}", "{{ message.content if loop.index0 < 2 or message.role != 'user' }}"
+)
+XML_CALLS = SMOLLM2.replace(
+    "{{ message.content }}",
+    "{% if message.tool_calls %}<function={{ message.tool_calls[0].function.name }}>{% else %}{{ message.content }}"
+    "{% endif %}",
+)
+UNWRITTEN = "<|im_start|>{% for m in messages %}{{ m.role }} CONTENT<|im_end|>{% endfor %}<|im_start|>assistant "
+NOT_AS_IT_IS = (
+    "{{ m.content | e }}",
+    "{% if m.role != 'user' %}{{ m.content }}{% endif %}",
+    "",
+    "{{ m.content[0].text }}",
+)
+MESSAGES, CALLS = Chat(turns="messages"), Chat(turns="messages", tools=True)
 
 
 @pytest.mark.parametrize(
     ("tokenizer", "chat", "sentence"),
     [
-        (tiny_tokenizer(), Chat(turns="messages"), "Chat.turns is set, but Chat.template is False or"),
-        (
-            chat_model(FORGETFUL, "<|im_start|> <|im_end|>", "<|im_end|>"),
-            Chat(turns="messages"),
-            "writes earlier turns anew .*: the line '<think>' becomes ''",
+        (tiny_tokenizer(), Chat(system="a"), "Chat.system is set, but"),
+        (chat_tokenizer(), Chat(system="a", template=False), "Chat.system is set, but Chat.template is False or"),
+        (tiny_tokenizer(), MESSAGES, "Chat.turns is set, but Chat.template is False or"),
+        (tiny_tokenizer(), CALLS, "Chat.turns is set, but"),
+        (chat_tokenizer("{{ messages[0].content }}"), Chat(enable_thinking=True), "Chat.enable_thinking is set, but"),
+        (chat_models()["Llama 3"], Chat(tools=True), "a call ends a turn: set Chat.turns"),
+        *(
+            (
+                chat_model(UNWRITTEN.replace("CONTENT", content)),
+                Chat(),
+                "does not write the user message '<information>",
+            )
+            for content in NOT_AS_IT_IS
         ),
         (
-            chat_model(
-                SMOLLM2.replace(
-                    "{{ message.content }}", "{{ message.content if loop.index0 < 2 or message.role != 'user' }}"
-                ),
-                *("<|im_start|> <|im_end|>", "<|im_end|>"),
-            ),
-            Chat(turns="messages"),
-            "does not write an observation as it is",
-        ),
-        (chat_model(OPEN_ENDED, "<|im_end|>", "<|im_end|>"), Chat(turns="messages"), "no control token between turns"),
-        (
-            chat_model(SMOLLM2, "<|im_start|> <|im_end|> <|end|>", "<|end|>"),
-            Chat(turns="messages"),
-            r"ends a turn by '<\|im_end\|>', which is no end of sequence of the model: add it to eos_token_id",
-        ),
-        (
-            chat_model("<|im_end|>{{ messages[-1].content }}", "<|im_end|>", "<|im_end|>"),
+            chat_model("<|im_end|>{{ messages[-1].content }}"),
             Chat(system="Be brief."),
             "does not write the system message 'Be brief.'",
         ),
+        (chat_model(FORGETFUL), MESSAGES, "writes earlier turns anew .*: the line '<think>' becomes ''"),
+        (chat_model(OF_LATER), MESSAGES, "does not write an observation as it is"),
+        (chat_model(OPEN_ENDED), MESSAGES, "no control token between turns"),
         (
-            chat_model("{{ messages[-1].content[0].text }}<|im_end|>", "<|im_end|>", "<|im_end|>"),
-            Chat(),
-            "does not write the user message",
+            chat_model(SMOLLM2, "<|im_start|> <|im_end|> <|end|>", "<|end|>"),
+            MESSAGES,
+            r"ends a turn by '<\|im_end\|>', which is no end of sequence of the model: add it to eos_token_id",
         ),
+        (chat_model("{# tools #}" + XML_CALLS), CALLS, "does not write the description of a tool"),
+        (chat_model(XML_CALLS + "{{ tools | tojson }}"), CALLS, "writes a call as '<function=search>'"),
     ],
 )
-def test_a_template_that_cannot_be_followed_is_refused_when_it_is_loaded(tokenizer, chat, sentence):
+def test_what_a_template_cannot_follow_is_refused_when_it_is_loaded(tokenizer, chat, sentence):
     with pytest.raises(UserError, match=sentence):
         runner(searches_then_answers, tokenizer=tokenizer, chat=chat)
 
 
+@pytest.mark.parametrize(
+    ("asked", "tokenizer", "chat", "sentence"),
+    [
+        (
+            Observe("Where?", system="Search first."),
+            chat_model("<|im_start|>{{ messages[-1].content }}<|im_end|>"),
+            Chat(),
+            "does not write the system message 'Search first.' into the prompt",
+        ),
+        (
+            Observe("Where? Ask between <search> and </search>."),
+            chat_models()["SmolLM2"],
+            CALLS,
+            "tags.*Ask between <search> and </search>",
+        ),
+    ],
+)
+def test_a_programs_instructions_are_neither_lost_nor_contradict_the_tool(asked, tokenizer, chat, sentence):
+    with pytest.raises(UserError, match=sentence):
+        run_alone((request for request in [asked]), tokenizer=tokenizer, chat=chat)
+
+
 def test_qwen3_without_thinking_is_refused_because_it_drops_its_empty_thoughts():
-    with pytest.raises(
-        UserError, match="the line '<think>' becomes 'A search.<|im_end|>'.*'appended'".replace("|", r"\|")
-    ):
+    sentence = r"the line '<think>' becomes 'A search.<\|im_end\|>'.*'appended'"
+    with pytest.raises(UserError, match=sentence):
         Chat(turns="messages", enable_thinking=False).check(qwen("qwen3"))
 
 
@@ -297,7 +287,7 @@ def test_qwen3_without_thinking_is_refused_because_it_drops_its_empty_thoughts()
 def rewriting(request):
     """Our tokenizer of appended turns for a template that rewrites earlier ones, and transformers' rendering."""
     forgets = request.param == "forgetful"
-    tokenizer = chat_model(FORGETFUL, "<|im_start|> <|im_end|>", "<|im_end|>") if forgets else qwen("qwen3")
+    tokenizer = chat_model(FORGETFUL) if forgets else qwen("qwen3")
     chat = Chat(turns="appended", enable_thinking=None if forgets else False)
     chat.check(tokenizer)
     theirs = transformers.PreTrainedTokenizerFast(
@@ -315,7 +305,8 @@ def rewriting(request):
 @given(turns=TURNS, thinks=st.booleans())
 def test_appended_turns_are_sampled_tokens_and_the_template_after_the_latest(rewriting, turns, thinks):
     tokenizer, context, render = rewriting
-    episode, messages = play_dialogue(tokenizer, context, turns, thinks)
+    turns, messages = conversation(context, turns, thinks)
+    episode, _ = played(tokenizer, context, "Search first.", turns)
     if spells_control_tokens(tokenizer, messages):
         return
     text = render(messages[:2])

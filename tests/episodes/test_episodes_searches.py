@@ -28,7 +28,7 @@ from lcrag.errors import UserError
 from lcrag.methods.baselines.searches import next_query
 from lcrag.policy import Tokenizer
 from lcrag.retrieval.passages import Passage
-from lcrag.rewards.domains import Count
+from lcrag.rewards.domains import Constraint
 
 # --- Routes and collections ---
 
@@ -72,6 +72,11 @@ def test_more_collections_contain_fewer_and_the_native_one_is_first(language, la
     assert set(chosen[1:]) <= set(languages)
     assert searches.largest_collections(asked(language), languages, count=count + 1)[: len(chosen)] == chosen
     assert len(searches.largest_collections(asked(language), LCRL_LANGUAGES, count=count)) == count
+
+
+def test_the_largest_collections_go_first_and_unknown_sizes_last():
+    chosen = searches.largest_collections(asked("fi"), ("qki", "th", "fi", "es", "en"), count=5)
+    assert chosen == ("fi", "en", "es", "th", "qki")
 
 
 # --- Blocks of passages ---
@@ -251,7 +256,7 @@ def test_sentences_end_in_every_script_and_rare_words_decide_which_matches():
     for mark in "。！？؟۔։።፧।။។៕":  # Han, Arabic, Urdu, Armenian, Ethiopic, Devanagari, Burmese, Khmer
         assert sentences_of(f"A{mark} B{mark}{mark}") == [f"A{mark} ", f"B{mark}{mark}"]
         assert next_query(f"A{mark} B{mark}") == (f"A{mark}", False)
-        assert Count(kind="sentences", least=2, most=2).satisfied(f"A{mark} B{mark}")
+        assert Constraint(kind="sentences", least=2, most=2).satisfied(f"A{mark} B{mark}")
     assert sentences_of("「東京。」と人。") == ["「東京。」", "と人。"]
     assert sentences_of("3.5 km") == ["3.5 km"]
     assert sentences_of("") == []

@@ -4,30 +4,25 @@ import functools
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from episode_scripts import hit, question, run_alone
+from episode_scripts import hit, played, question, run_alone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import tiny_tokenizer
-from support.chat_models import OWN_FOLDER, SMOLLM2, chat_model, chat_models, of_family, said_and_shown
+from support.chat_models import OWN_FOLDER, chat_models, of_family, said_and_shown
 
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
-from lcrag.episodes import Answer, Chat, Generate, Invalid, Observe, Outcome, SearchAction, parse_action
+from lcrag.episodes import Answer, Chat, Invalid, SearchAction, parse_action
 from lcrag.episodes.chat import ContextTokenizer
 from lcrag.episodes.programs import TRY_AGAIN
 from lcrag.episodes.programs import search_r1 as search_r1_prompt
-from lcrag.episodes.running_episode import RunningEpisode
 from lcrag.episodes.tools import SCHEMA, CallForm
-from lcrag.errors import UserError
 from lcrag.methods.baselines.searches import search_o1, search_r1, step_search
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
 from lcrag.methods.rag_r1.program import joined, parallel_queries, rag_r1
 from lcrag.methods.translate_r1.program import translate_and_search
-from lcrag.sampling import Sampled
 
 QWEN = CallForm(in_template=True)
 LLAMA = CallForm("", "", "parameters", in_template=True, with_text=False)
@@ -183,36 +178,26 @@ def family(request):
 )
 def test_a_dialogue_with_calls_has_the_ids_of_transformers(family, turns, thinks):
     """Sampled ids stand in the context as they are; parsed into messages, the template writes the same conversation."""
-    (tokenizer, context, theirs), read = family, []
-
-    def dialogue():
-        yield Observe("Where is Turku?", system="Search by <search> query </search>.")
-        for *_, shown in turns:
-            read.append((yield Generate(stop=("</search>",), join=joined)))
-            yield Observe(shown)
-        return Outcome(answer=(yield Generate(stop=())))
-
+    tokenizer, context, theirs = family
     form, native = context.call_form, context.call_form.in_template
-    episode = RunningEpisode(question(), dialogue(), 0, context, 4000, 16)
-    episode.start()
+    if not form.with_text:  # Llama 3's template writes no text before calls, and one call only
+        turns = [("" if queries else said, queries[:1], *others) for said, queries, *others in turns]
+    turns = [
+        ("<think>\nhm\n</think>\n\n" * (thinks and bool(said)) + said, queries, *others)
+        for said, queries, *others in turns
+    ]
+    texts = [("\n".join(filter(None, (said, form.written(*queries)))), *others) for said, queries, *others in turns]
+    episode, read = played(tokenizer, context, "Search by <search> query </search>.", texts, join=joined)
     system = 'Search through the tool "search".'
     if not native:
         system = f"{system}\n\n{episode.transcript.prompt.partition(system)[2].partition('<|im_end|>')[0].strip()}"
         assert json.dumps(SCHEMA) in system
     messages = [{"role": "system", "content": system}, {"role": "user", "content": "Where is Turku?"}]
-    for said, queries, ended, shown in turns:
-        said = f"<think>\nhm\n</think>\n\n{said}" if thinks else said
-        if queries and not form.with_text:  # Llama 3's template writes no text and one call only
-            said, queries[1:] = "", []
-        text = "\n".join(filter(None, (said, form.written(*queries))))
-        ids = [*tokenizer.encode_ordinary(text, continues=True), *tokenizer.eos_ids[:ended]]
-        episode.take_generation()
-        scores = np.full(len(ids), -1, np.float32)
-        episode.sampled(Sampled(np.array(ids, np.int32), scores, text, "eos" if ended else "stop"))
+    for (_, queries, *_), (text, _, shown), said in zip(turns, texts, read, strict=True):
         messages += [form.message(text), {"role": context.role, "content": shown}]
         valid = form.split(text)[1]
-        action = parse_action(read[-1])
         if valid:
+            action = parse_action(said)
             assert isinstance(action, SearchAction)
             assert parallel_queries(action.query, 3).asked == tuple(dict.fromkeys(queries)) or len(valid) == 1
         assert ("tool_calls" in messages[-2]) == (bool(valid) and native)
@@ -299,37 +284,6 @@ def test_a_program_without_a_search_is_offered_no_tool():
     # Nor is a completion outside the dialogue, which may quote one.
     quoted = context.place("Refine: <search> Turku </search>", opens=True).text
     assert "tool" not in quoted and "<search> Turku </search>" in quoted
-
-
-XML = SMOLLM2.replace(
-    "{{ message.content }}",
-    "{% if message.tool_calls %}<function={{ message.tool_calls[0].function.name }}>{% else %}{{ message.content }}"
-    "{% endif %}",
-)
-SPECIALS = ("<|im_start|> <|im_end|>", "<|im_end|>")
-
-
-@pytest.mark.parametrize(
-    ("tokenizer", "chat", "sentence"),
-    [
-        (chat_models()["Llama 3"], Chat(tools=True), "a call ends a turn: set Chat.turns"),
-        (tiny_tokenizer(), Chat(turns="messages", tools=True), "Chat.turns is set, but"),
-        (chat_model("{# tools #}" + XML, *SPECIALS), CHAT, "does not write the description of a tool"),
-        (chat_model(XML + "{{ tools | tojson }}", *SPECIALS), CHAT, "writes a call as '<function=search>'"),
-    ],
-)
-def test_a_template_whose_calls_cannot_be_followed_is_refused_when_it_is_loaded(tokenizer, chat, sentence):
-    with pytest.raises(UserError, match=sentence):
-        chat.check(tokenizer)
-
-
-def test_instructions_that_contradict_the_tool_are_refused():
-    def program():
-        yield Observe("Where is Turku? Ask between <search> and </search>.")
-        return Outcome(answer=(yield Generate(stop=("</search>",))))
-
-    with pytest.raises(UserError, match="tags.*Ask between <search> and </search>"):
-        run_alone(program(), tokenizer=chat_models()["SmolLM2"], chat=CHAT)
 
 
 def test_demonstrations_in_tags_become_calls_whose_end_of_turn_is_learned():

@@ -175,7 +175,8 @@ ALL = [*paper_tables(), *tables_of_places(), *tables_of_a_run()]
 
 
 def test_markdown_and_latex_are_the_golden_ones():
-    formatted = list(map(to_markdown, ALL)) + [to_latex(table) for table in ALL if table.spans or table.section_titles]
+    latex = ("EM by language, 100 % of {toy_set}", "Models have ranks of their own", "Titles and tones")
+    formatted = [*map(to_markdown, ALL), *(to_latex(table) for table in ALL if table.title in latex)]
     assert "\n".join(formatted) == GOLDEN.read_text(encoding="utf-8")
     assert difference_table(BOARD, "", "exact_match", Marking()) is None
 

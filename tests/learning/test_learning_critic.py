@@ -1,7 +1,5 @@
 """The critic: token rewards, value loss, value model, and PPO with the policy."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +20,7 @@ from lcrag.learning.critic import (
     value_shardings,
     values,
 )
-from lcrag.learning.losses import value_loss
+from lcrag.learning.losses import ValueRegression
 from lcrag.policy import Lora, add_lora, hidden_states, initialise, load_hugging_face, make_mesh
 
 
@@ -113,12 +111,14 @@ def test_advantages_and_returns_of_a_rollout_are_those_of_trl(discount, trace, k
 @pytest.mark.parametrize("clip", [0.2, None])
 def test_the_value_loss_and_its_gradient_are_those_of_trl(clip):
     """What is outside the mask is never read: ours has NaN there."""
-    random = np.random.default_rng(0)
-    values, old, returns = random.normal(0, 0.4, (3, 4, 6)).astype(np.float32)
-    mask = random.random((4, 6)) < 0.7
+    random, [batch, _] = np.random.default_rng(0), rollout()
+    batch = jax.tree.map(lambda leaf: leaf[0], batch)
+    mask, objective = batch.mask, ValueRegression(clip)
+    values, old, returns = random.normal(0, 0.4, (3, *mask.shape)).astype(np.float32)
     unread = [np.where(mask, each, np.nan) for each in (values, old, returns)]
-    value_and_gradient = jax.jit(jax.value_and_grad(functools.partial(value_loss, clip=clip), has_aux=True))
-    (loss, metrics), gradient = value_and_gradient(*unread, mask)
+    batch = batch.replace(values=unread[1], returns=unread[2])
+    value_and_gradient = jax.jit(jax.value_and_grad(objective, has_aux=True))
+    (loss, metrics), gradient = value_and_gradient(unread[0], batch, objective.normaliser(jnp.asarray(mask)))
     leaf = torch.tensor(values, requires_grad=True)
     old, returns, chosen = (torch.tensor(each) for each in (old, returns, mask.astype(np.float32)))
     first = second = torch.square(leaf - returns)

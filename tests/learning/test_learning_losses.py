@@ -221,16 +221,25 @@ def test_a_token_far_from_the_reference_does_not_outweigh_a_batch(nats):
     assert norm(nats) == pytest.approx(norm(0.0), rel=0.05)
 
 
-def test_wrong_settings_are_named():
-    wrong = [("aggregation", "mean"), ("ratio", "word"), ("kl_estimator", "k4"), ("aggregation", "constant")]
-    for name, value in [
-        *wrong,
-        ("clip_low", 1.5),
-        ("kl_coefficient", -0.1),
-        ("entropy_coefficient", -0.1),
-        ("importance_cap", 0.0),
-    ]:
-        with pytest.raises(UserError, match=name):
-            PolicyGradient(**{name: value})
+def test_settings_that_lack_another_are_refused():
+    with pytest.raises(UserError, match="PolicyGradient.constant_length"):
+        PolicyGradient(aggregation="constant")
     with pytest.raises(UserError, match="reference"):
         policy_gradient_loss(*random_case()[:4], kl_coefficient=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("clip_low", 1.5, "clip_low is 1.5: it must be from zero to one"),
+        ("kl_coefficient", -0.1, "kl_coefficient is -0.1: it must be zero or more"),
+        ("importance_cap", 0.0, "importance_cap is 0.0: it must be finite and above zero"),
+        ("constant_length", 0, "constant_length is 0: it must be one or more"),
+        ("ratio", "word", "ratio is 'word': it must be 'token' or 'sequence'"),
+        ("ratio", 3, "ratio has a wrong type: int 3 not instance of str"),
+    ],
+)
+def test_a_setting_out_of_range_is_named_with_its_range(name, value, said):
+    with pytest.raises(UserError) as caught:
+        PolicyGradient(**{name: value})
+    assert said in str(caught.value)

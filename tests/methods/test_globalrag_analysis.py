@@ -10,12 +10,7 @@ from hypothesis import strategies as st
 
 from lcrag.evaluation import Answered, to_markdown
 from lcrag.evaluation.tables import phase_table
-from lcrag.methods.globalrag.analysis import (
-    PlanDiversity,
-    diversity_rows,
-    diversity_table,
-    plan_diversity,
-)
+from lcrag.methods.globalrag.analysis import PlanAnalysis, PlanDiversity, diversity_table, plan_diversity
 
 
 def log(rollout, rewards, update, rate):
@@ -56,7 +51,8 @@ def test_equal_plans_of_a_question_are_one(drawn):
 
 def test_rows_and_the_table():
     samples = [sample(0, "p"), sample(0, "q"), sample(0, "q"), sample(1, "p", dataset="musique", right=False)]
-    (row,) = diversity_rows(samples, method="GlobalRAG, sampled", model="m", split="test", seed="0, runs 1 to 5")
+    labels = {"method": "GlobalRAG, sampled", "model": "m", "split": "test", "seed": "0, runs 1 to 5"}
+    (row,) = PlanAnalysis().rows(samples, **labels)
     assert (row.dataset, row.metric, row.count, row.seed) == ("bamboogle", "plan_diversity", 3, "0, runs 1 to 5")
     assert row.value == pytest.approx(2 / 3)
     found = {"GlobalRAG": [plan_diversity(samples), PlanDiversity(1, 1)], "RAG": [PlanDiversity(0, 0)]}

@@ -10,7 +10,7 @@ from support import tiny_tokenizer
 
 from lcrag.atlas import Chain, build_world
 from lcrag.atlas.facts import query_text, subject_of
-from lcrag.atlas.world import Entry, comparison_questions, conjunction_questions
+from lcrag.atlas.world import Entry, atlas_comparisons, atlas_conjunctions
 from lcrag.curation.playing import KEPT, play
 from lcrag.data.questions import Question
 from lcrag.episodes import Chat, Generate, Observe
@@ -23,12 +23,11 @@ from lcrag.methods.globalrag.golden import (
     golden_trajectory,
     golden_verdict,
     graph_of,
-    plan_of_question,
     read_plan,
     read_sub_answer,
     without_held_out,
 )
-from lcrag.methods.globalrag.plans import QuestionPlan, golden_graph, golden_plans, with_own_plan
+from lcrag.methods.globalrag.plans import QuestionPlan, golden_graph, golden_plans, plan_of, with_own_plan
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.retrieval import Hit
 
@@ -134,8 +133,8 @@ TWO_FACTS, THREE_FACTS = (
     WORLD.question(next(chain for chain in WORLD.chains if chain.id == id), "en")
     for id in ("country_of_language+currency/fi", "country_of_language+currency+code_of_currency/fi")
 )
-COMPARED = comparison_questions(WORLD, "train", ("en",))[0]
-CONJOINED = conjunction_questions(WORLD, "train", ("en",))[0]
+COMPARED = atlas_comparisons("train", ("en",))[0]
+CONJOINED = atlas_conjunctions("train", ("en",))[0]
 ALL = {"one": ONE_FACT, "two": TWO_FACTS, "three": THREE_FACTS, "comparison": COMPARED, "conjunction": CONJOINED}
 every_question = pytest.mark.parametrize("question", ALL.values(), ids=ALL)
 
@@ -219,7 +218,7 @@ def test_the_teacher_s_trajectory_is_kept_and_a_lacking_fact_makes_it_give_up(fo
     record = played_by(PlanTeacher(), question, knowing(), golden_trajectory)
     assert golden_verdict(record, correct=record.outcome.answer in question.answers) == KEPT
     golden = golden_graph(graph_of(record))
-    assert golden.plan == plan_of_question(question)
+    assert golden.plan == plan_of(with_own_plan(question).extra["plan"])
     assert len(golden.plan.questions) == record.counts["searches"] == count
     assert len(golden.plan.edges) == {"two": 1, "three": 2}.get(form, 0)
     lost = played_by(PlanTeacher(budget=2), question, lambda queries, *_: [[]] * len(queries), golden_trajectory)

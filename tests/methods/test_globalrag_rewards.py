@@ -267,21 +267,6 @@ def test_the_weights_fade_as_equation_6_says(step):
     assert rewards["annealing"].tolist() == pytest.approx([share] * 4)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"sub_answer": "f1"},
-        {"structure": "exact"},
-        {"semantic_weight": -1},
-        {"threshold": 70},
-        {"transition_width": 0},
-    ],
-)
-def test_mistakes_in_its_options(options):
-    with pytest.raises(UserError):
-        globalrag_reward(Encoder(), **options)
-
-
 def test_questions_without_a_golden_plan_and_episodes_of_another_program():
     for known, said in (({}, "needs a golden plan"), ({"plan": {}}, "cannot be used: plan: the plan has no question")):
         with pytest.raises(UserError, match=said):

@@ -179,9 +179,3 @@ def test_the_normalisation_is_that_of_the_answer_reward_and_of_the_similarity(an
     assert published[answer][0] < 1
     assert unicode["anti_consistency"].tolist() == pytest.approx([0, -0.3, -0.3, 0])
     assert published["anti_consistency"][1] > -0.2  # "«yen»" and "yen" differ
-
-
-@pytest.mark.parametrize("mistake", [{"answer": "bleu"}, {"weight": -0.1}, {"short_gold": "half"}])
-def test_impossible_settings_are_one_sentence(mistake):
-    with pytest.raises(UserError, match=r"answer reward|language_coupled"):
-        language_coupled(**mistake)

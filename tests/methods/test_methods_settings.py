@@ -1,11 +1,22 @@
-"""Settings of programs: those that all programs share, a program's own, and those of evaluation."""
+"""Settings of programs and rewards: those that all programs share, those of evaluation, and impossible ones."""
+
+import functools
 
 import gin
+import numpy as np
 import pytest
 
 from lcrag.config import configure
+from lcrag.data.questions import Question
 from lcrag.episodes.programs import SHARED, check_settings, program_settings, with_settings
 from lcrag.errors import UserError
+from lcrag.methods.globalrag import globalrag_reward
+from lcrag.methods.lcrl import language_coupled
+from lcrag.methods.r_search import r_search_reward
+from lcrag.methods.rag_r1 import rag_r1
+from lcrag.methods.rag_r1.curation import select, split
+from lcrag.methods.translate_r1 import cost
+from lcrag.rewards.terms import answer_only
 
 # Programs by the shared settings that they take, so that none loses one unnoticed.
 ONE_SEARCH = {"passages", "observation_tokens", "wording"}
@@ -81,3 +92,39 @@ def test_a_setting_that_is_unknown_or_of_a_wrong_type_or_below_zero_is_refused(w
     configured("quickstart.gin")
     with pytest.raises(UserError, match=next(iter(wrong))):
         check_settings(with_settings(gin.get_configurable("adaptive_rag"), wrong))
+
+
+def played(**settings):
+    question = Question(id="7", dataset="d", language="en", text="A or B?", answers=("A",))
+    return next(rag_r1(question, ("en",), **settings))
+
+
+costs, plans = functools.partial(cost, answer_only()), functools.partial(globalrag_reward, np.eye)
+selected = functools.partial(select, [], {}, {}, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "clue"),
+    [
+        (language_coupled, {"answer": "bleu"}, "answer reward"),
+        (language_coupled, {"weight": -0.1}, "language_coupled.weight"),
+        (language_coupled, {"short_gold": "half"}, "language_coupled.short_gold"),
+        (costs, {"method": "steep"}, "cost.method"),
+        (costs, {"strength": -0.1}, "cost.strength"),
+        (costs, {"minimum_native_correct": 0}, "cost.minimum_native_correct"),
+        (r_search_reward, {"reader": None, "gamma_evidence": -1.0}, "gamma_evidence"),
+        (r_search_reward, {"reader": None, "answer": "bleu"}, "bleu"),
+        (plans, {"sub_answer": "f1"}, "f1"),
+        (plans, {"structure": "exact"}, "globalrag_reward.structure"),
+        (plans, {"semantic_weight": -1.0}, "weights"),
+        (plans, {"threshold": 70.0}, "globalrag_reward.threshold"),
+        (plans, {"transition_width": 0.0}, "transition_width"),
+        (played, {"generations": 0}, "rag_r1.generations is 0"),
+        (played, {"layout": "yaml"}, "yaml"),
+        *((selected, {"easy_share": share}, "easy_share") for share in (-0.1, 1.5)),
+        *((split, {"selected": [], "validation_share": share, "seed": 0}, "validation_share") for share in (-0.1, 1.5)),
+    ],
+)
+def test_an_impossible_setting_is_refused(made, settings, clue):
+    with pytest.raises(UserError, match=clue):
+        made(**settings)

@@ -91,12 +91,6 @@ def test_a_reward_with_costs_in_any_order_and_groups_of_any_size():
     assert cost(answer_only(), "flat")(episodes([], [], []))["total"].shape == (0,)
 
 
-@pytest.mark.parametrize("options", [{"method": "steep"}, {"strength": -0.1}, {"minimum_native_correct": 0}])
-def test_mistakes_of_a_configuration(options):
-    with pytest.raises(UserError):
-        cost(answer_only(), **options)
-
-
 def test_mistakes_that_show_in_the_first_step():
     with pytest.raises(UserError, match="cost.minimum_native_correct"):
         cost(answer_only()).check_groups(2)

@@ -38,7 +38,6 @@ from lcrag.methods.translate_r1.texts import (
     QUESTION,
     TEXT,
     domain_of,
-    join_options,
     parts_in,
     parts_of,
     split_options,
@@ -60,15 +59,17 @@ def test_options_are_the_last_lines_in_turn():
     options = split_options("A. Smith asks:\nwhich?\n(A) one\n  (B) two\nlines\n(C) 3\n(D) IV")
     assert options.stem == "A. Smith asks:\nwhich?"
     assert options.texts["B"] == "two\nlines"
-    assert join_options("Q?", {"A": "x", "B": "y"}, options.marks) == "Q?\n(A) x\n(B) y"
     assert split_options("A or B?") is None
 
 
 @given(st.lists(st.text(alphabet="xyz ", min_size=1).filter(str.strip), min_size=2, max_size=26))
 def test_options_come_back(texts):
-    letters = [chr(ord("A") + place) for place in range(len(texts))]
-    whole = join_options("which?", dict(zip(letters, texts, strict=True)), {each: f"{each}." for each in letters})
-    assert list(split_options(whole).texts.values()) == [text.strip() for text in texts]
+    options = [f"({chr(ord('A') + place)}) {text.strip()}" for place, text in enumerate(texts)]
+    choice = question("\n".join(["Which?", *options]), domain="multiple_choice")
+    parts = parts_of(choice, domain_of(choice))
+    assert list(parts.values()) == ["Which?", *(text.strip() for text in texts)]
+    [version] = versions_of(choice, domain_of(choice), parts, "fi")
+    assert version.text == choice.text
 
 
 def test_what_is_translated_and_what_becomes_of_it():

@@ -2,20 +2,19 @@
 
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import logging
-import sys
+import re
 import threading
 import time
 
 import jax
 import pytest
 import tokenizers
-from fastapi import FastAPI, Response
-from fastapi.responses import JSONResponse, PlainTextResponse
 from support import tiny_config
 from support.chat_models import folder_of
-from support.local_server import served
+from support.local_server import scripted
 
 from lcrag.episodes import Completion, GenerationFailure
 from lcrag.errors import UserError
@@ -23,145 +22,130 @@ from lcrag.models import CompletionJudge
 from lcrag.models.completers import EndpointCompleter, LocalModel, without_thought
 from lcrag.policy import initialise, load_tokenizer, save_hugging_face
 from lcrag.policy.config import make_mesh
+from lcrag.retries import Patience
 from lcrag.sampling import SamplingParameters
 
 # What is no chat completion, or not of the right shape.
 SHAPES = (
-    *("{", "null", "[]", "7", "{}", '{"choices": 5}', '{"choices": [{}]}', '{"choices": [{"message": null}]}'),
-    '{"choices": [{"message": {"content": [{"type": "text", "text": "a"}]}}]}',
+    *(
+        "<html>",
+        "{",
+        "null",
+        "[]",
+        "7",
+        "{}",
+        '{"choices": 5}',
+        '{"choices": [{}]}',
+        '{"choices": [{"message": null}]}',
+    ),
     '{"choices": [{"message": {"content": "a"}}], "usage": {"completion_tokens": "many"}}',
 )
-
-
-class Model:
-    """A chat endpoint whose model's name determines its behaviour; keeps its requests."""
-
-    def __init__(self):
-        self.asked, self.running, self.most, self._lock = [], 0, 0, threading.Lock()
-
-    def answer(self, body):
-        with self._lock:
-            self.asked.append(body)
-            number = len(self.asked)
-            self.running += 1
-            self.most = max(self.most, self.running)
-        time.sleep(0.02)
-        with self._lock:
-            self.running -= 1
-        return self._said(body["model"], number, body["messages"][-1]["content"])
-
-    def _said(self, model, number, prompt):
-        if model == "unknown":
-            return JSONResponse({"error": {"message": "no such model"}}, 404)
-        if model == "down" or (model == "starting" and number <= 2):
-            return JSONResponse({"error": {"message": "overloaded"}}, 503, {"retry-after-ms": "1"})
-        if model == "busy":
-            return JSONResponse({"error": {"message": "quota"}}, 429, {"retry-after": "3600"})
-        if model == "page":
-            return PlainTextResponse("<html>a proxy</html>")
-        if model in SHAPES:
-            return Response(model, media_type="application/json")
-        silent = model == "silent" or (model == "hesitant" and number == 1)
-        content = None if silent else f"{prompt[::-1]}</answer> and more"
-        if model == "picky" and prompt.endswith("1"):
-            return JSONResponse({"error": {"message": "too long"}}, 400)
-        if model == "thinking" or (model == "pondering" and number == 1):
-            content = "<think>let me see"
-        if model in ("empty", "pondering") and content[0] != "<":
-            content = "" if model == "empty" else f"<think>so</think> {content}"
-        choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "length"}
-        if model.startswith("usage "):
-            usage = json.loads(model.removeprefix("usage "))
-            return {"id": "1", "object": "chat.completion", "created": 0, "choices": [choice], "usage": usage}
-        usage = {"completion_tokens": 5, "prompt_tokens": 1, "total_tokens": 6}
-        common = {"id": "1", "object": "chat.completion", "created": 0}
-        return common | {"model": model, "choices": [choice], "usage": usage}
-
-
-@pytest.fixture(scope="module")
-def server():
-    application, models = FastAPI(), []
-
-    @application.post("/{number}/v1/chat/completions")
-    def complete(number: int, body: dict):
-        return models[number].answer(body)
-
-    with served(application) as url:
-        yield url, models
-
-
-@pytest.fixture
-def endpoint(server):
-    """A separate address for each test: a request that another test gave up may come late."""
-    url, models = server
-    models.append(Model())
-    return f"{url}/{len(models) - 1}/v1", models[-1]
-
-
 ASKED = [
     (f"prompt {number}", SamplingParameters(max_tokens=7, temperature=0.1, seed=3, episode=number))
     for number in range(9)
 ]
+OVERLOADED = (503, {}, {"error": {"message": "overloaded"}})
 
 
-def test_a_batch_is_completed_in_order_and_not_all_at_once(endpoint):
-    url, model = endpoint
-    completions = EndpointCompleter("good", url, concurrency=3)(ASKED)
+def says(content, usage=None):
+    """An answer with a text, or that which a function makes of the prompt; it is cut at its token limit."""
+
+    def answer(body):
+        text = content(body["messages"][-1]["content"]) if callable(content) else content
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "length"}
+        return {"id": "1", "object": "chat.completion", "choices": [choice], "usage": usage or {"completion_tokens": 5}}
+
+    return 200, {}, answer
+
+
+@pytest.fixture(autouse=True)
+def haste(monkeypatch):
+    """Attempts follow each other at once."""
+    hasty = functools.partial(Patience, first_wait_seconds=0.001)
+    monkeypatch.setattr("lcrag.models.completers.Patience", hasty)
+
+
+GOOD = says(lambda prompt: f"{prompt[::-1]}</answer> and more")
+
+
+def test_a_batch_is_completed_in_order_and_not_all_at_once():
+    running, most = [], []
+
+    def slowly(body):
+        running.append(None)
+        most.append(len(running))
+        time.sleep(0.02)
+        running.pop()
+        return GOOD
+
+    with scripted(slowly) as (url, asked):
+        completions = EndpointCompleter("good", f"{url}/v1", concurrency=3)(ASKED)
+        stopped = EndpointCompleter("good", f"{url}/v1/")(
+            [("ab", SamplingParameters(max_tokens=7, stop=("</answer>",)))]
+        )
     assert [completion.text for completion in completions] == [
         f"{prompt[::-1]}</answer> and more" for prompt, _ in ASKED
     ]
     assert {(completion.finish_reason, completion.tokens) for completion in completions} == {("length", 5)}
-    assert 1 < model.most <= 3
-    assert {(body["temperature"], body["max_tokens"]) for body in model.asked} == {(0.1, 7)}
-    assert len({body["seed"] for body in model.asked}) == len(ASKED)
-    stopped = EndpointCompleter("good", url)([("ab", SamplingParameters(max_tokens=7, stop=("</answer>",)))])
+    assert 1 < max(most) <= 3
+    bodies = [body for *_, body in asked[:-1]]
+    assert {(body["model"], body["temperature"], body["max_tokens"]) for body in bodies} == {("good", 0.1, 7)}
+    assert len({body["seed"] for body in bodies}) == len(ASKED)
+    assert {path for _, path, _ in asked} == {"/v1/chat/completions"}
     assert (stopped[0].text, stopped[0].finish_reason) == ("ba</answer>", "stop")
 
 
-@pytest.mark.parametrize("model", ["good", "down", "empty"])
-def test_passwords_in_addresses_are_not_shown(endpoint, caplog, model):
-    url, _ = endpoint
-    with caplog.at_level(logging.INFO):
-        answers = EndpointCompleter(model, url.replace("//", "//ann:hunter2@"), attempts=2)(ASKED[:1])
-    assert (model == "good") != isinstance(answers[0], GenerationFailure)
+@pytest.mark.parametrize("answer", [GOOD, OVERLOADED, says("")])
+def test_passwords_in_addresses_are_not_shown(caplog, answer):
+    with caplog.at_level(logging.INFO), scripted(answer) as (url, _):
+        answers = EndpointCompleter("model", url.replace("//", "//ann:hunter2@"), attempts=2)(ASKED[:1])
+    assert (answer is GOOD) != isinstance(answers[0], GenerationFailure)
     assert "hunter2" not in f"{answers} {caplog.text}"
 
 
-@pytest.mark.parametrize(("model", "requests"), [("starting", 3), ("hesitant", 2), ("pondering", 2)])
-def test_requests_are_retried(endpoint, model, requests):
-    url, asked = endpoint
-    assert EndpointCompleter(model, url, attempts=4)(ASKED[:1])[0].text.startswith("0 tpmorp")
-    assert len(asked.asked) == requests
+@pytest.mark.parametrize(
+    "first", [(OVERLOADED, OVERLOADED), (says(None),), (says("<think>let me see"),), (says("<think>so</think>"),)]
+)
+def test_requests_are_retried(first):
+    with scripted(*first, GOOD) as (url, asked):
+        assert EndpointCompleter("model", url, attempts=4)(ASKED[:1])[0].text.startswith("0 tpmorp")
+    assert len(asked) == len(first) + 1
 
 
 @pytest.mark.parametrize(
-    ("model", "reason"),
+    ("answer", "reason"),
     [
-        ("down", "overloaded"),
-        ("silent", "finish_reason length"),
-        ("page", "it is no chat completion"),
-        *((model, "it is no chat completion") for model in SHAPES),
-        ("thinking", "was cut after 7 tokens"),
-        ("empty", "was cut after 7 tokens"),
+        (OVERLOADED, "overloaded"),
+        (says(None), "finish_reason length"),
+        (says([{"type": "text", "text": "a"}]), "without a text"),
+        *(((200, {}, shape.encode()), "it is no chat completion") for shape in SHAPES),
+        (says("<think>let me see"), "was cut after 7 tokens"),
+        (says(""), "was cut after 7 tokens"),
     ],
 )
-def test_a_request_that_fails_in_every_attempt_is_a_failure_and_no_empty_text(endpoint, model, reason):
-    url, asked = endpoint
-    [failure] = EndpointCompleter(model, url, attempts=2)(ASKED[:1])
+def test_a_request_that_fails_in_every_attempt_is_a_failure_and_no_empty_text(answer, reason):
+    with scripted(answer) as (url, asked):
+        [failure] = EndpointCompleter("model", url, attempts=2)(ASKED[:1])
     assert isinstance(failure, GenerationFailure)
     assert reason in failure.reason
-    assert len(asked.asked) == 2
+    assert len(asked) == 2
 
 
-def test_a_failed_request_leaves_the_others_and_an_unknown_model_ends_the_step(endpoint, monkeypatch):
+def test_a_failed_request_leaves_the_others_and_an_unknown_model_ends_the_step(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    url, asked = endpoint
-    completions = EndpointCompleter("picky", url)(ASKED[:3])
+
+    def picky(body):
+        refused = body["messages"][-1]["content"].endswith("1")
+        return (400, {}, {"error": {"message": "too long"}}) if refused else GOOD
+
+    with scripted(picky) as (url, _):
+        completions = EndpointCompleter("picky", url)(ASKED[:3])
     assert [isinstance(completion, GenerationFailure) for completion in completions] == [False, True, False]
-    with pytest.raises(UserError, match="no such model") as caught:
+    unknown = (404, {}, {"error": {"message": "no such model"}})
+    with scripted(unknown) as (url, asked), pytest.raises(UserError, match="no such model") as caught:
         EndpointCompleter("unknown", url, concurrency=2, attempts=2)(ASKED * 5)
     assert "secret" not in str(caught.value)
-    assert len(asked.asked) < 23  # the other requests were cancelled
+    assert len(asked) < 20  # the other requests were cancelled
 
 
 @pytest.mark.parametrize(
@@ -248,27 +232,24 @@ def test_a_signal_leaves_what_is_in_flight_and_asks_nothing_more(monkeypatch):
         answer.set()
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"completion_tokens": None}, {"completion_tokens": 0.5}])
-def test_no_missing_statistic_throws_an_answer_away(usage, endpoint):
-    [said] = EndpointCompleter(f"usage {json.dumps(usage)}", endpoint[0], attempts=1)(ASKED[:1])
-    assert (bool(said.text), said.tokens) == (True, 0)
+@pytest.mark.parametrize("usage", [{"other": 1}, {"completion_tokens": None}, {"completion_tokens": 0.5}])
+def test_no_missing_statistic_throws_an_answer_away(usage):
+    with scripted(says("a\ud800", usage)) as (url, _):  # nor half of a character
+        [said] = EndpointCompleter("model", url, attempts=1)(ASKED[:1])
+    assert (said.text[0], said.tokens) == ("a", 0)
 
 
-def test_an_endpoint_that_asks_to_wait_is_not_wrong(endpoint):
-    [said] = EndpointCompleter("busy", endpoint[0], attempts=1)(ASKED[:1])
-    assert "quota" in said.reason
-    assert "in 3,600 seconds" in said.reason
-    assert "address" not in said.reason
-
-
-def test_an_endpoint_or_a_client_that_is_missing_or_late(endpoint, monkeypatch):
+def test_an_endpoint_that_is_missing_busy_or_late():
     with pytest.raises(UserError, match="127.0.0.1:9/v1 does not answer"):
         EndpointCompleter("model", "http://127.0.0.1:9/v1", attempts=1)(ASKED[:1])
-    [late] = EndpointCompleter("good", endpoint[0], attempts=1, seconds=0.001)(ASKED[:1])
-    assert "timed out" in late.reason
-    monkeypatch.setitem(sys.modules, "openai", None)
-    with pytest.raises(UserError, match="pip install"):
-        EndpointCompleter("model")
+    for answer, part in (
+        ((429, {"retry-after": "3600"}, {"error": {"message": "quota"}}), "quota.* in 3,600 seconds"),
+        (lambda _: time.sleep(0.5) or GOOD, "timed out"),
+    ):
+        with scripted(answer) as (url, _):
+            [said] = EndpointCompleter("model", url, attempts=1, seconds=0.1)(ASKED[:1])
+        assert re.search(part, said.reason)
+        assert "address" not in said.reason
 
 
 def test_a_judge_is_greedy_at_first_and_samples_later():

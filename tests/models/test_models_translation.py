@@ -100,32 +100,24 @@ def test_mistakes_name_their_binding():
             mistake()
 
 
-def test_an_endpoint_translates(monkeypatch):
-    """It is unavailable for a moment, then leaves the tags out, then translates."""
+def test_an_endpoint_translates():
+    """It leaves the tags out once, then translates."""
     seen = []
 
     def speak(prompt):
         seen.append(prompt)
         text = prompt.split("Text: ")[1]
-        if text == "refused" or len(seen) == 1:
-            return 503 if len(seen) == 1 else 404
-        return "Sure!" if len(seen) == 2 or text == "silent" else f"<translation> {text}-en </translation>"
+        return "Sure!" if len(seen) == 1 or text == "silent" else f"<translation> {text}-en </translation>"
 
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
     with served(stand_in_chat(speak)) as url:
         translator = EndpointTranslator("good", f"{url}/v1", concurrency=1)
         assert translator(["Ruotsi", "Suomi"], "fi", "en") == ["Ruotsi-en", "Suomi-en"]
         assert "from Finnish to English" in seen[0]
-        assert len(seen) == 4
+        assert len(seen) == 3
         assert translator(["Suomi"], None, "en") == ["Suomi-en"]
         assert seen[-1].startswith("Translate the text to English.")
-        [silent] = translator(["silent"], "fi", "en")
-        assert "'Sure!'" in silent.reason
-        [unknown] = translator(["Ruotsi"], "fi", "xx")
-        assert "'xx'" in unknown.reason
-        with pytest.raises(UserError, match="not now") as caught:
-            translator(["refused"], "fi", "en")
-    assert "secret" not in str(caught.value)
+        reasons = [translator([text], "fi", target)[0].reason for text, target in (("silent", "en"), ("Ruotsi", "xx"))]
+    assert ["'Sure!'" in reasons[0], "'xx'" in reasons[1]] == [True, True]
 
 
 @pytest.fixture(scope="module")

@@ -83,15 +83,6 @@ def test_any_token_by_which_a_template_ends_a_turn_ends_a_generation(end, specia
     assert end.strip() in tokenizer.special_tokens
 
 
-@pytest.mark.parametrize("turns", ["single", "messages", "appended"])
-def test_an_end_of_turn_that_is_no_token_is_refused(turns, tmp_path):
-    source = TURN.replace("END", "<|turn_over|>")
-    tokenizer = load_tokenizer(folder_of(tmp_path, source, ("<|from|>", "<|endoftext|>")))
-    with pytest.raises(UserError, match=r"ends a turn by '<\|turn_over\|>', which is no end of sequence"):
-        Chat(turns=turns).check(tokenizer)
-    Chat(template=False).check(tokenizer)
-
-
 def test_templates_of_plain_texts_end_no_turn(tmp_path):
     source = "{% for message in messages %}### {{ message.role }}\n{{ message.content }}\n\n{% endfor %}### assistant\n"
     tokenizer = load_tokenizer(folder_of(tmp_path, source, ("<|endoftext|>",)))

@@ -244,7 +244,7 @@ def test_a_killed_writer_leaves_the_earlier_model(tmp_path, monkeypatch):
     def killed(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(hugging_face, "_publish", killed)
+    monkeypatch.setattr(hugging_face, "write_manifest", killed)
     with pytest.raises(KeyboardInterrupt):
         save_hugging_face(tmp_path, config, later)
     assert_same_bits(earlier, load_hugging_face(tmp_path)[1])

@@ -1,4 +1,4 @@
-"""Encoders: batches, devices, saved folders and the sources of their settings, training, parity with `transformers`."""
+"""Encoders: batches, devices, saved folders and the sources of their settings, parity with `transformers`."""
 
 import json
 import logging
@@ -21,20 +21,15 @@ from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 
 from lcrag.errors import UserError
 from lcrag.retrieval import (
-    ContrastiveConfig,
     Encoder,
     EncoderSettings,
-    Pair,
     XlmRobertaConfig,
     initialise_encoder,
     load_encoder,
     save_encoder,
-    train_encoder,
 )
-from lcrag.retrieval.contrastive import info_nce
 from lcrag.retrieval.encoder import (
     BODY_FILE,
-    MODULES,
     MODULES_FILE,
     ON_ACCELERATORS,
     ON_CPU,
@@ -43,6 +38,7 @@ from lcrag.retrieval.encoder import (
     _compiled_embed,
     batches,
     embed,
+    encoder_folder,
     pad_rows,
     rows_mesh,
 )
@@ -185,6 +181,10 @@ SENTENCES = (
     "กรุงเทพมหานคร เป็นเมืองหลวงของประเทศไทย",
     "naïve façade, 1999 and 2002; query: passage: [CLS]",
 )
+MODULES = [
+    {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+    for number, (path, kind) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")))
+]
 SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 3,
@@ -255,16 +255,25 @@ def write_json(path, value):
     path.write_text(json.dumps(value))
 
 
-def vectors_of(folder, texts, pooling, max_tokens=64):
-    """Unit vectors of the texts, each as `transformers` reads it from the folder, in one padded batch."""
+def pooled_of(folder, texts, pooling, max_tokens=64):
+    """The pooled hidden states of the texts, each as `transformers` reads it from the folder, in one padded batch."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).eval()
     batch = tokenizer(texts, padding=True, truncation=True, max_length=max_tokens, return_tensors="pt")
     with torch.no_grad():
         hidden = model(input_ids=batch.input_ids, attention_mask=batch.attention_mask).last_hidden_state
     mask = batch.attention_mask[..., None]
-    pooled = hidden[:, 0] if pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
-    return torch.nn.functional.normalize(pooled).numpy().astype(np.float32)
+    return hidden[:, 0] if pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
+
+
+def unit(vectors):
+    with torch.no_grad():
+        return torch.nn.functional.normalize(vectors).numpy().astype(np.float32)
+
+
+def vectors_of(folder, texts, pooling, max_tokens=64):
+    """Unit vectors of the texts."""
+    return unit(pooled_of(folder, texts, pooling, max_tokens))
 
 
 @pytest.fixture(scope="module")
@@ -441,30 +450,18 @@ def test_dense_layers_follow_the_pooling(tmp_path, folder, sizes, activations, b
     write_json(folder / MODULES_FILE, [*MODULES[:2], *entries, MODULES[2]])
     encoder = load_encoder(folder)
     assert encoder.dimension == sizes[-1]
-    plain = np.stack([pooled_of(folder, text) for text in TEXTS])
-    with torch.no_grad():
-        expected = torch.nn.functional.normalize(layers(torch.tensor(plain))).numpy()
-    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(encoder.encode(TEXTS), unit(layers(pooled_of(folder, TEXTS, "mean"))), atol=1e-5)
     assert_kept(encoder, tmp_path / "saved")
     values = json.loads((folder / "2_Dense" / "config.json").read_text())
     for changes, named in (
         ({"activation_function": "torch.nn.modules.activation.Mish"}, "activation_function Mish"),
         ({"in_features": 33}, "takes 33 numbers"),
-        ({"out_features": 7}, "linear.weight"),
+        ({"out_features": 7}, "linear.weight|gives 7"),  # to the next layer
         ({"bias": "yes"}, "bias"),
     ):
         write_json(folder / "2_Dense" / "config.json", values | changes)
         with pytest.raises(UserError, match=named):
             load_encoder(folder)
-
-
-def pooled_of(folder, text):
-    """The mean of a text's hidden states, as `transformers` computes them."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, add_pooling_layer=False).eval()
-    batch = tokenizer([text], truncation=True, max_length=64, return_tensors="pt")
-    with torch.no_grad():
-        return model(**batch).last_hidden_state[0].mean(0).numpy()
 
 
 @pytest.mark.parametrize("name", ["embedding.weight", "embeddings"])
@@ -479,13 +476,12 @@ def test_static_embeddings_are_means_of_rows(tmp_path, folder, name, dense):
     layers, entries = with_dense(source, (32, 8), (torch.nn.Tanh(),)) if dense else (torch.nn.Identity(), [])
     static = {"path": "0_StaticEmbedding", "type": "sentence_transformers.models.StaticEmbedding"}
     write_json(source / MODULES_FILE, [static, *entries])
+    assert encoder_folder(str(source), "QuestionEncoder.folder") == source  # although it has no config.json
     encoder, texts = load_encoder(source), [text for text in TEXTS if text]
     ids = [backend.encode(text, add_special_tokens=False).ids for text in texts]
     starts = torch.tensor(np.cumsum([0] + [len(each) for each in ids])[:-1])
-    with torch.no_grad():
-        bag = torch.nn.functional.embedding_bag(torch.tensor(sum(ids, [])), table, starts, mode="mean")
-        expected = torch.nn.functional.normalize(layers(bag)).numpy()
-    np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-5)
+    bag = torch.nn.functional.embedding_bag(torch.tensor(sum(ids, [])), table, starts, mode="mean")
+    np.testing.assert_allclose(encoder.encode(texts), unit(layers(bag)), atol=1e-5)
     assert_kept(encoder, tmp_path / "saved")
 
 
@@ -501,44 +497,8 @@ def test_a_tokenizer_with_more_tokens_than_embeddings_and_pickled_weights(folder
         load_encoder(folder)
     with pytest.raises(UserError, match="no such folder"):
         load_encoder(folder / "absent")
-
-
-WORDS = 12
-
-
-@pytest.mark.parametrize("groups", [[0, 1, 2, 3, 4], [0, 0, 1, 1, 2], [0, 0, 0, 0, 0]])
-def test_the_contrastive_loss_is_the_plain_one(groups):
-    queries, passages = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
-    expected, scores = 0.0, queries @ passages.T / 0.5
-    for matrix in (scores, scores.T):
-        for row in range(len(groups)):
-            rivals = [column for column in range(len(groups)) if column == row or groups[column] != groups[row]]
-            expected -= np.log(np.exp(matrix[row, row]) / np.exp(matrix[row, rivals]).sum())
-    loss = info_nce(jnp.asarray(queries), jnp.asarray(passages), jnp.asarray(groups), 0.5)
-    np.testing.assert_allclose(loss, expected / (2 * len(groups)), rtol=1e-5)
-
-
-def _pairs(count):
-    generator = np.random.default_rng(0)
-    for _ in range(count):
-        word = generator.integers(0, WORDS)
-        yield Pair(query=f"what is {word * 37}?", passage=f"the thing {word * 37} is this", group=str(word))
-
-
-def test_contrastive_training_learns_and_leaves_the_start_alone(encoder):
-    before, losses = encoder.fingerprint(), []
-    config = ContrastiveConfig(steps=30, batch=16, tokens=24, learning_rate=1e-2)
-    trained = train_encoder(encoder, _pairs(30 * 16), config, lambda step, metrics: losses.append(metrics["loss"]))
-    words = [str(word * 37) for word in range(WORDS)]
-    queries = trained.encode([f"what is {word}?" for word in words], "query")
-    passages = trained.encode([f"the thing {word} is this" for word in words], "passage")
-    assert np.mean((queries @ passages.T).argmax(1) == np.arange(WORDS)) > 0.8
-    assert losses[-1] < losses[0] / 2
-    assert len(losses) == 30
-    encoder._fingerprint = None
-    assert encoder.fingerprint() == before != trained.fingerprint()
-    with pytest.raises(UserError, match="ran out at step 2"):
-        train_encoder(encoder, _pairs(20), ContrastiveConfig(steps=3, batch=16, tokens=24))
+    with pytest.raises(UserError, match="QuestionEncoder.folder names .*, which holds no encoder"):
+        encoder_folder(str(folder.parent), "QuestionEncoder.folder")
 
 
 # --- The vectors are those of transformers ---

@@ -5,10 +5,8 @@ from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from fastapi import FastAPI
-from fastapi.responses import JSONResponse
 from support import tiny_tokenizer
-from support.local_server import served
+from support.local_server import scripted
 
 from lcrag.errors import UserError
 from lcrag.retries import Patience, ServiceUnavailable
@@ -85,36 +83,20 @@ def test_collections_that_cannot_be_searched_are_named(engine, encoder, config, 
 
 
 @pytest.mark.parametrize(
-    ("status", "error", "sentence"),
+    ("status", "after", "error", "sentence"),
     [
-        (403, UserError, "status 403: .*Qdrant.key_variable"),
-        (503, ServiceUnavailable, "status 503"),
-        (400, RuntimeError, "status 400"),
+        (403, "", UserError, "status 403: .*Qdrant.key_variable"),
+        (503, "", ServiceUnavailable, "status 503"),
+        (400, "", RuntimeError, "status 400"),
+        (429, "3600", ServiceUnavailable, "http.*: .*run the same .*in 3,600 seconds"),
+        (429, "0", ServiceUnavailable, "http.*: .*run the same .*later"),
+        (429, "Sat, 1 Jan 2050", ServiceUnavailable, "http.*: .*run the same .*later"),
     ],
 )
-def test_refusals_of_the_engine(status, error, sentence):
-    application = FastAPI()
-
-    @application.get("/collections")
-    def collections():
-        return JSONResponse({"status": {"error": "no"}}, status)
-
-    with served(application) as url, pytest.raises(error, match=sentence):
-        Qdrant(url, patience=HASTE).described()
-
-
-@pytest.mark.parametrize(
-    ("after", "when"), [("3600", "in 3,600 seconds"), ("0", "later"), ("Sat, 1 Jan 2050", "later")]
-)
-def test_an_engine_that_asks_to_wait(after, when):
-    application = FastAPI()
-
-    @application.get("/collections")
-    def collections():
-        return JSONResponse({"status": {"error": "busy"}}, 429, {"retry-after": after})
-
-    with served(application) as url, pytest.raises(ServiceUnavailable, match=f"{url}: .*run the same .*{when}"):
-        Qdrant(url, patience=HASTE).described()
+def test_refusals_of_the_engine(status, after, error, sentence):
+    with scripted((status, {"retry-after": after}, {"status": {"error": "no"}})) as (url, _):
+        with pytest.raises(error, match=sentence):
+            Qdrant(url, patience=HASTE).described()
 
 
 def test_an_engine_or_a_client_that_is_not_there(monkeypatch):

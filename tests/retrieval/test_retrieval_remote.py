@@ -4,17 +4,14 @@ import concurrent.futures
 import contextlib
 import datetime
 import email.utils
-import json
 import logging
 import re
 import threading
-import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from support import tiny_tokenizer
-from support.local_server import refuses, served, wait_until
+from support.local_server import refuses, scripted, served, wait_until
 from support.pretended_collections import PretendedCollections
 from support.scripted_sampler import ScriptedSampler
 
@@ -38,45 +35,6 @@ from lcrag.retrieval.web import SerpApi, WebSearch
 
 QUICK = Patience(first_wait_seconds=0.001, longest_wait_seconds=0.01, attempts=4, connect_seconds=2.0)
 NOWHERE = "http://127.0.0.1:9"
-
-
-@contextlib.contextmanager
-def scripted(*answers):
-    """A server that gives the answers one after the other, the last one for ever: (status, headers, body) each.
-
-    Gives its address and what it is asked: (time, path, JSON).
-    """
-    asked = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            status, headers, answer = answers[min(len(asked), len(answers) - 1)]
-            asked.append((time.monotonic(), self.path, json.loads(body) if body else None))
-            if status is None:
-                return self.connection.close()
-            answer = answer(asked[-1][2]) if callable(answer) else answer
-            content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-            self.send_response(status)
-            for name, value in {"content-length": str(len(content)), **headers}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_POST
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def search_r1_answer(request):
@@ -160,75 +118,64 @@ def test_it_comes_back_to_a_service_that_is_out_for_a_while():
     assert asked[4][0] - asked[3][0] >= 0.99
 
 
-@pytest.mark.parametrize(
-    ("after", "when"),
-    [
-        ("3600", "in 3,600 seconds"),
-        ("a date", "in 86,"),
-        ("", "again later"),
-        ("soon", "again later"),
-    ],
-)
-@pytest.mark.parametrize("status", [429, 503])
-def test_a_busy_service_is_no_wrong_address(status, after, when):
-    if after == "a date":
-        after = email.utils.format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1))
-    with scripted((status, {"retry-after": after}, {"detail": "quota"})) as (url, asked):
-        with pytest.raises(ServiceUnavailable, match=f"status {status}: quota.*{when}") as caught:
-            search_r1(url).search(["a"], ["en"], 1)
-    assert "address" not in str(caught.value)
-    assert len(asked) == (1 if " in " in f" {when}" else 4)  # a wait that no patience outlasts is not begun
-
-
-def test_a_title_may_be_null():
-    answer = {"result": [[{"document": {"id": 1, "title": None, "text": "a"}, "score": None}]]}
-    [[hit]] = remote.hits_of(json.dumps(answer).encode(), ["en"], 1)
-    assert (hit.title, hit.text) == ("", "a")
+TOMORROW = email.utils.format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1))
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "error", "part", "attempts"),
+    ("status", "headers", "body", "error", "part", "attempts"),
     [
-        (503, {"detail": "busy"}, UserError, "after 4 attempts (status 503: busy)", 4),
-        (None, b"", UserError, "after 4 attempts (RemoteProtocolError", 4),
-        (500, b"Internal Server Error", ServiceRefusal, "failed 3 times: status 500: Internal", 3),
-        (422, {"detail": "topk"}, ServiceRefusal, "refuses (status 422: topk)", 1),
-        (404, {"detail": "Not Found"}, UserError, "check its address", 1),
-        (302, b"", UserError, "status 302", 1),
-        (200, b"<html>", UserError, "Invalid JSON", 1),
-        (200, {"result": []}, UserError, "it answers 0 queries of 1", 1),
-        (200, {"result": [[{"score": 1.0}]]}, UserError, "does not implement the /retrieve API", 1),
-        (200, {"result": [[{"document": {"id": "1"}}]]}, UserError, "neither contents nor text", 1),
+        (503, {}, {"detail": "busy"}, UserError, "after 4 attempts (status 503: busy)", 4),
+        # A wait that no patience outlasts is not begun.
+        (503, {"retry-after": "3600"}, b"", ServiceUnavailable, "in 3,600 seconds", 1),
+        (429, {"retry-after": TOMORROW}, {"detail": "quota"}, ServiceUnavailable, "in 8", 1),
+        (429, {"retry-after": "soon"}, {"detail": "quota"}, ServiceUnavailable, "status 429: quota): it is busy", 4),
+        (None, {}, b"", UserError, "after 4 attempts (RemoteProtocolError", 4),
+        (500, {}, b"Internal Server Error", ServiceRefusal, "failed 3 times: status 500: Internal", 3),
+        (422, {}, {"detail": "topk"}, ServiceRefusal, "refuses (status 422: topk)", 1),
+        (404, {}, {"detail": "Not Found"}, UserError, "check its address", 1),
+        (302, {}, b"", UserError, "status 302", 1),
+        (200, {}, b"<html>", UserError, "Invalid JSON", 1),
+        (200, {}, {"result": []}, UserError, "it answers 0 queries of 1", 1),
+        (200, {}, {"result": [[{"score": 1.0}]]}, UserError, "does not implement the /retrieve API", 1),
+        (200, {}, {"result": [[{"document": {"id": "1"}}]]}, UserError, "neither contents nor text", 1),
         *(
-            (200, b'{"result": [[{"document": {"contents": "a"}, "score": %s}]]}' % score, ServiceRefusal, "score", 1)
+            (
+                200,
+                {},
+                b'{"result": [[{"document": {"contents": "a"}, "score": %s}]]}' % score,
+                ServiceRefusal,
+                "score",
+                1,
+            )
             for score in (b"NaN", b"-Infinity", b"1e999", b'"inf"')
         ),
     ],
 )
-def test_failures_are_clear_and_never_empty(status, body, error, part, attempts):
-    with scripted((status, {}, body)) as (url, asked):
+def test_failures_are_clear_and_never_empty(status, headers, body, error, part, attempts):
+    with scripted((status, headers, body)) as (url, asked):
         with pytest.raises(error) as caught:
             search_r1(url).search(["a"], ["en"], 1)
         message = str(caught.value)
         assert url in message, message
         assert part in message, message
+        assert ("address" in message) <= (error is not ServiceUnavailable)
         assert "\n" not in message
         assert len(asked) == attempts
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "part"),
-    [(500, b"oops", "failed 3 times"), (422, b"oops", "status 422"), (200, {"result": []}, "search_r1_collections")],
+    ("answer", "part"),
+    [
+        ((500, {}, b"oops"), "failed 3 times"),
+        ((422, {}, b"oops"), "status 422"),
+        ((200, {}, {"result": []}), "search_r1_collections"),
+        (NOWHERE, "after 3 attempts"),
+        ("localhost:8000", "is not an address"),
+    ],
 )
-def test_services_that_cannot_describe_themselves(status, body, part):
-    with scripted((status, {}, body)) as (url, _), pytest.raises(UserError, match=part):
-        LcragService(url, patience=QUICK)
-
-
-@pytest.mark.parametrize(("address", "part"), [(NOWHERE, "after 3 attempts"), ("localhost:8000", "is not an address")])
-def test_services_that_are_not_there(address, part):
-    with pytest.raises(UserError, match=part):
-        LcragService(address, patience=QUICK)
+def test_services_that_are_not_there_or_cannot_describe_themselves(answer, part):
+    with scripted(answer) as (url, _), pytest.raises(UserError, match=part):
+        LcragService(answer if isinstance(answer, str) else url, patience=QUICK)
 
 
 CLIENTS = {
@@ -264,12 +211,7 @@ def test_a_proxy_of_the_environment_is_for_other_machines_and_named(client, monk
 
 
 @pytest.mark.parametrize(
-    "address",
-    [
-        "http://ann:hun%74er2@127.0.0.1:9",
-        "ann:x/hunter2@127.0.0.1:9",
-        "http://127.0.0.1:9/retrieve?api_key=hunter2",
-    ],
+    "address", ["http://ann:hun%74er2@127.0.0.1:9", "ann:x/hunter2@127.0.0.1:9", f"{NOWHERE}/retrieve?api_key=hunter2"]
 )
 def test_passwords_and_keys_in_addresses_are_not_shown(address):
     there = search_r1(address)
@@ -312,6 +254,7 @@ def test_search_r1s_servers_a_language_each(monkeypatch):
         ({"document": {"id": 3, "contents": "T\nx"}, "score": "0.25"}, ("3", "T", "x", 0.25)),
         ({"id": "3", "contents": '"T"\nx'}, ("3", "T", "x", 0.5)),
         ({"document": {"id": "3", "title": "T", "text": "x"}}, ("3", "T", "x", 0.5)),
+        ({"document": {"id": "3", "title": None, "text": "x"}, "score": None}, ("3", "", "x", 0.5)),
         ({"document": {"contents": "x"}, "score": 1}, (None, "", "x", 1.0)),
     ],
 )

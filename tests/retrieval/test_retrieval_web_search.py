@@ -3,9 +3,7 @@
 import logging
 
 import pytest
-from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import JSONResponse
-from support.local_server import served
+from support.local_server import scripted
 
 from lcrag.errors import UserError
 from lcrag.retries import Patience, ServiceRefusal
@@ -37,19 +35,13 @@ GOOGLE_PAGES = {
 }
 
 
-def engine_application(pages, key_name, asked):
+def engine(pages, key_name):
     """A search engine that knows a few queries, and one key."""
-    application = FastAPI()
 
-    @application.get("/search")
-    def search(request: Request):
-        parameters = dict(request.query_params)
-        asked.append(parameters)
-        if parameters[key_name] != KEY:
-            raise HTTPException(401, "Invalid API key.")
-        return pages[parameters["q"]]
+    def answer(request):
+        return (200, {}, pages[request["q"]]) if request[key_name] == KEY else (401, {}, {"detail": "Invalid API key."})
 
-    return application
+    return answer
 
 
 @pytest.fixture(autouse=True)
@@ -60,28 +52,23 @@ def keys(monkeypatch):
 
 
 @pytest.fixture
-def asked():
-    return []
+def serpapi():
+    with scripted(engine(SERPAPI_PAGES, "api_key")) as (url, asked):
+        yield SerpApi(url=f"{url}/search"), asked
 
 
 @pytest.fixture
-def serpapi(asked):
-    with served(engine_application(SERPAPI_PAGES, "api_key", asked)) as url:
-        yield SerpApi(url=f"{url}/search")
-
-
-@pytest.fixture
-def google(asked):
-    with served(engine_application(GOOGLE_PAGES, "key", asked)) as url:
-        yield GoogleCustomSearch(url=f"{url}/search")
+def google():
+    with scripted(engine(GOOGLE_PAGES, "key")) as (url, asked):
+        yield GoogleCustomSearch(url=f"{url}/search"), asked
 
 
 def web(engine, languages=("en", "zh")):
     return RemoteCollections(WebSearch(engine, languages, QUICK))
 
 
-def test_serpapi(serpapi, asked):
-    there = web(serpapi)
+def test_serpapi(serpapi):
+    there, asked = web(serpapi[0]), serpapi[1]
     found, chinese, nothing = there.search(["capital of Chad", "capital of Chad", "zzzz"], ["en", "zh", "en"], 2)
     assert found == [
         Hit(id="https://a", title="Chad / Capital", text="N'Djamena", score=1.0, language="en"),
@@ -91,20 +78,20 @@ def test_serpapi(serpapi, asked):
     assert nothing == []
     there.search(["capital of Chad"], ["en"], 2)
     assert len(asked) == 3, "a search that costs money is not repeated"
-    english, mandarin = sorted((body for body in asked if body["q"] != "zzzz"), key=lambda body: body["hl"])
+    english, mandarin = sorted((body for *_, body in asked if body["q"] != "zzzz"), key=lambda body: body["hl"])
     expected = {"engine": "google", "q": "capital of Chad", "num": "2", "api_key": KEY}
     assert english == expected | {"hl": "en", "lr": "lang_en"}
     assert mandarin == expected | {"hl": "zh-cn", "lr": "lang_zh-CN"}
 
 
-def test_google(google, asked):
-    [hits, nothing] = web(google).search(["capital of Chad", "zzzz"], ["zh", "en"], 3)
+def test_google(google):
+    [hits, nothing] = web(google[0]).search(["capital of Chad", "zzzz"], ["zh", "en"], 3)
     assert hits == [
         Hit(id="https://b", title="N'Djamena", text="The capital of Chad.", score=1.0, language="zh"),
         Hit(id="https://c", title="", text="", score=0.5, language="zh"),
     ]
     assert nothing == []
-    assert next(body for body in asked if body["hl"] == "zh-CN") == {
+    assert next(body for *_, body in google[1] if body["hl"] == "zh-CN") == {
         "key": KEY, "cx": "an-engine", "q": "capital of Chad", "num": "3", "hl": "zh-CN", "lr": "lang_zh-CN",
     }  # fmt: skip
 
@@ -117,19 +104,19 @@ def test_refused_searches(serpapi):
         ("capital of Chad", 1, "fi", UserError, "'fi'"),
     ):
         with pytest.raises(error, match=named):
-            web(serpapi).search([query], [language], k)
+            web(serpapi[0]).search([query], [language], k)
 
 
 def test_the_key_is_never_shown(serpapi, google, caplog):
     caplog.set_level(logging.DEBUG)
-    web(serpapi).search(["capital of Chad"], ["en"], 1)
-    wrong = SerpApi("WRONG_KEY", url=serpapi.url)
+    web(serpapi[0]).search(["capital of Chad"], ["en"], 1)
+    wrong = SerpApi("WRONG_KEY", url=serpapi[0].url)
     with pytest.raises(UserError, match="check its address and key") as caught:
         web(wrong).search(["capital of Chad"], ["en"], 1)
     away = GoogleCustomSearch(url="http://127.0.0.1:9/search")
     with pytest.raises(UserError, match="does not answer after 3 attempts") as unanswered:
         web(away).search(["capital of Chad"], ["en"], 1)
-    shown = f"{caught.value} {unanswered.value} {web(google).content_hashes()}"
+    shown = f"{caught.value} {unanswered.value} {web(google[0]).content_hashes()}"
     assert KEY not in shown
     assert "another-key" not in shown
     assert not [record for record in caplog.records if record.name.startswith("http") and KEY in record.getMessage()]
@@ -138,15 +125,12 @@ def test_the_key_is_never_shown(serpapi, google, caplog):
 
 
 def test_google_refuses_a_wrong_key_with_status_400():
-    application, said = FastAPI(), {"message": "API key not valid.", "details": [{"reason": "API_KEY_INVALID"}]}
-    application.get("/search")(lambda: JSONResponse({"error": said}, 400))
-    with served(application) as url, pytest.raises(UserError, match="API key not valid"):
-        web(GoogleCustomSearch(url=f"{url}/search")).search(["a"], ["en"], 1)
+    said = {"message": "API key not valid.", "details": [{"reason": "API_KEY_INVALID"}]}
+    with scripted((400, {}, {"error": said})) as (url, _), pytest.raises(UserError, match="API key not valid"):
+        web(GoogleCustomSearch(url=url)).search(["a"], ["en"], 1)
 
 
 @pytest.mark.parametrize("page", [["no", "page"], {"organic_results": [{"title": 1, "snippet": "x"}]}])
 def test_invalid_result_pages(page):
-    application = FastAPI()
-    application.get("/search")(lambda: page)
-    with served(application) as url, pytest.raises(UserError, match="does not answer with results"):
-        web(SerpApi(url=f"{url}/search")).search(["a"], ["en"], 1)
+    with scripted((200, {}, page)) as (url, _), pytest.raises(UserError, match="does not answer with results"):
+        web(SerpApi(url=url)).search(["a"], ["en"], 1)

@@ -160,8 +160,6 @@ def test_metrics_continue_without_doubles(tmp_path):
             log.write(step, {"reward/total": np.float32(step), "loss/policy": float("nan")})
     with MetricsLog(tmp_path, after_step=2) as log:
         log.write(3, {"reward/total": 30.0})
-        with pytest.raises(ValueError, match="already"):
-            log.write(3, {})
     assert [record["step"] for record in read_metrics(tmp_path)] == [0, 1, 2, 3]
     assert read_metrics(tmp_path)[1] == {"step": 1, "reward/total": 1.0, "loss/policy": None}
     events = EventAccumulator(str(tmp_path)).Reload().Scalars("reward/total")
@@ -193,20 +191,17 @@ def test_a_journal_is_continued(tmp_path):
     assert Journal(path).rows == [{"a": 1}, {"b": 2}]
 
 
-@pytest.mark.parametrize("line", ["what", "[1]", "3", "null", "\udcff", "[" * 100_000])
+STEPS = ["{}", '{"step": true}', '{"step": "1"}', '{"step": -1}', '{"step": 1, "a": "b"}']  # no record of metrics
+
+
+@pytest.mark.parametrize("line", ["what", "[1]", "3", "null", "\udcff", "[" * 100_000, *STEPS])
 def test_a_broken_line_is_named(tmp_path, line):
     for name in ("metrics.jsonl", "journal.jsonl"):
         (tmp_path / name).write_bytes(f'{{"step": 0}}\n{line}\n'.encode("utf-8", "surrogateescape"))
-    for reader, argument in ((Journal, tmp_path / "journal.jsonl"), (read_metrics, tmp_path), (MetricsLog, tmp_path)):
+    readers = [(read_metrics, tmp_path), (MetricsLog, tmp_path)]
+    for reader, argument in readers + [(Journal, tmp_path / "journal.jsonl")] * (line not in STEPS):
         with pytest.raises(UserError, match=r"\.jsonl, line 2, is not"):
             reader(argument)
-
-
-@pytest.mark.parametrize("line", ["{}", '{"step": true}', '{"step": "1"}', '{"step": -1}', '{"step": 1, "a": "b"}'])
-def test_a_record_of_metrics_has_numbers_and_a_step(tmp_path, line):
-    (tmp_path / "metrics.jsonl").write_text(f'{{"step": 0}}\n{line}\n')
-    with pytest.raises(UserError, match="metrics.jsonl, line 2, is not an object of numbers"):
-        read_metrics(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["run.json", "config.gin"])
@@ -260,11 +255,6 @@ def test_rows_that_several_add_to_one_file_at_once_are_all_there(tmp_path):
     with concurrent.futures.ThreadPoolExecutor() as pool:
         list(pool.map(add, "abcd"))
     assert len(read_rows(tmp_path / "evaluation.json")) == 80
-
-
-@pytest.mark.parametrize("label", ["../../there", "/etc/there", "a b/../c", "\0"])
-def test_no_label_names_another_folder(tmp_path, label):
-    assert answers_path(tmp_path, label, "greedy").resolve().parent == tmp_path / "answers"
 
 
 def test_run_json_holds_no_secret(monkeypatch):
@@ -370,25 +360,30 @@ def test_a_checkpoint_is_named_and_the_one_before_it_stays(tmp_path, full):
         assert (step, abstract_state(small)["a"].shape) == (1, (3,))
 
 
-TEXTS = st.text(st.characters(exclude_characters="/", exclude_categories=("Cc", "Cs")), min_size=1, max_size=300)
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=300)
+NAMES = st.text(st.characters(exclude_characters="/", exclude_categories=("Cc", "Cs")), min_size=1, max_size=60)
 
 
 @settings(deadline=None, max_examples=50)
 @given(TEXTS)
 @example("a" * 50 + "語" * 300)
 @example("lr[1] of {a}*")
+@example("../../there")
+@example("/etc/there")
+@example("a b/../c")
 @example("$a$ of \\b$")
 def test_a_label_of_any_text_names_files_of_its_own(text):
     with tempfile.TemporaryDirectory() as folder:
         paths = {answers_path(Path(folder), f"{text}{end}", part) for end in ("", "2") for part in ("greedy", "config")}
         assert len(paths) == 4
         for path in paths:
+            assert path.resolve().parent == Path(folder).resolve() / "answers"
             write_json_lines(path, [])
         assert {path for path in (Path(folder) / "answers").glob("*_config.jsonl")} < paths
 
 
 @settings(deadline=None, max_examples=50)
-@given(TEXTS.filter(lambda name: name.strip(".") and len(name.encode()) < 200))
+@given(NAMES.filter(lambda name: name.strip(".")))
 @example("rows[1]")
 @example("a**b")
 def test_files_and_folders_of_any_name_are_themselves_and_not_a_pattern(name):

@@ -80,7 +80,9 @@ DEEPSEEK_R1 = (  # opens a thought, and drops those of earlier turns
 )
 
 
-def chat_model(source: str, specials: str, end: str, **variables) -> Tokenizer:
+def chat_model(
+    source: str, specials: str = "<|im_start|> <|im_end|>", end: str = "<|im_end|>", **variables
+) -> Tokenizer:
     backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str())
     backend.add_special_tokens(specials.split())
     template = ChatTemplate(source, variables)
@@ -91,7 +93,7 @@ def chat_model(source: str, specials: str, end: str, **variables) -> Tokenizer:
 def chat_models() -> dict[str, Tokenizer]:
     """A tokenizer with the template of each family; Qwen's are the published files."""
     return {
-        "SmolLM2": chat_model(SMOLLM2, "<|im_start|> <|im_end|>", "<|im_end|>"),
+        "SmolLM2": chat_model(SMOLLM2),
         "Llama 3": chat_model(
             LLAMA_3, "<|begin|> <|start_header_id|> <|end_header_id|> <|eot_id|>", "<|eot_id|>", bos_token="<|begin|>"
         ),

@@ -8,6 +8,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from fastapi import FastAPI
@@ -51,6 +52,49 @@ def stand_in_chat(speak: Speaker) -> FastAPI:
         return {"id": "1", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice]}
 
     return application
+
+
+@contextlib.contextmanager
+def scripted(*answers: Any) -> Iterator[tuple[str, list[tuple[float, str, Any]]]]:
+    """A server that gives the answers one after the other, the last one for ever: (status, headers, body) each.
+
+    An answer or a body may be a function of the request, which is its JSON or its parameters; a status of None closes
+    the connection. Gives its address and what it is asked: (time, path, request).
+    """
+    asked: list[tuple[float, str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            answer = answers[min(len(asked), len(answers) - 1)]
+            address = urllib.parse.urlsplit(self.path)
+            request = json.loads(body) if body else dict(urllib.parse.parse_qsl(address.query))
+            asked.append((time.monotonic(), address.path, request))
+            status, headers, said = answer(request) if callable(answer) else answer
+            if status is None:
+                return self.connection.close()
+            said = said(request) if callable(said) else said
+            content = said if isinstance(said, bytes) else json.dumps(said).encode()
+            self.send_response(status)
+            for name, value in {"content-length": str(len(content)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def answered_while_stopping(

@@ -12,6 +12,7 @@ from support import SENTENCES, tiny_tokenizer
 
 SPECIAL = ("<unk>", "<s>", "</s>")
 _SPACE = "▁"
+MARKS_SPACES = normalizers.Replace(" ", _SPACE)
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -21,43 +22,40 @@ def _finished(backend: tokenizers.Tokenizer) -> Tokenizer:
     return Tokenizer(backend=backend, eos_ids=(eos,), pad_id=eos)
 
 
-def _byte_fallback_model() -> models.BPE:
-    """A BPE over whole lines that spells unknown characters in bytes."""
+def byte_fallback(normalizer=None, pre_tokenizer=None) -> Tokenizer:
+    """A BPE over whole lines that spells unknown characters in bytes; one of the two may put a space in front."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.normalizer = normalizers.Replace(" ", _SPACE)
     trainer = trainers.BpeTrainer(vocab_size=500, special_tokens=[*SPECIAL, *_BYTES], show_progress=False)
     backend.train_from_iterator(SENTENCES * 4, trainer)
     trained = json.loads(backend.to_str())["model"]
     merges = [tuple(pair) for pair in trained["merges"]]
-    return models.BPE(vocab=trained["vocab"], merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    model = models.BPE(vocab=trained["vocab"], merges=merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
+    backend = tokenizers.Tokenizer(model)
+    if normalizer is not None:
+        backend.normalizer = normalizer
+    if pre_tokenizer is not None:
+        backend.pre_tokenizer = pre_tokenizer
+    strips = [decoders.Strip(" ", 1, 0)] if normalizer is not MARKS_SPACES else []
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *strips]
+    )
+    return _finished(backend)
 
 
 def llama_2() -> Tokenizer:
     """Llama 2, first conversion: a normaliser prepends a space."""
-    backend = tokenizers.Tokenizer(_byte_fallback_model())
-    backend.normalizer = normalizers.Sequence([normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)])
-    backend.decoder = decoders.Sequence(
-        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    return _finished(backend)
+    return byte_fallback(normalizers.Sequence([normalizers.Prepend(_SPACE), MARKS_SPACES]))
 
 
 def metaspace() -> Tokenizer:
     """Llama 2 and Mistral, present conversion: the pre-tokeniser prepends a space."""
-    backend = tokenizers.Tokenizer(_byte_fallback_model())
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="first", split=False)
-    backend.decoder = decoders.Sequence(
-        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
-    return _finished(backend)
+    return byte_fallback(None, pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="first", split=False))
 
 
 def gemma() -> Tokenizer:
     """Gemma: marks spaces and prepends none."""
-    backend = tokenizers.Tokenizer(_byte_fallback_model())
-    backend.normalizer = normalizers.Replace(" ", _SPACE)
-    backend.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
-    return _finished(backend)
+    return byte_fallback(MARKS_SPACES)
 
 
 def unigram() -> Tokenizer:

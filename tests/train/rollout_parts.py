@@ -13,9 +13,10 @@ from support.pretended_collections import PretendedCollections
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Generate, Observe, Outcome, Retrieve, Runner, Turn
 from lcrag.policy import Policy, initialise, make_mesh
+from lcrag.runs.display import ProgressDisplay
 from lcrag.sampling import Sampler
 from lcrag.train.method import Method
-from lcrag.train.rollout import Lanes, Rollouts, in_order
+from lcrag.train.rollout import Lanes, Rollouts
 
 
 def question(number, language="en"):
@@ -75,14 +76,21 @@ def make_rollouts(count, devices=1, reward=above_group, program=searching, **lan
     return Rollouts(settings, policy, PretendedCollections(), method, seed=3)
 
 
+class Shown(ProgressDisplay):
+    """A display that notes what it is told."""
+
+    def __init__(self):
+        self.phases = []
+
+    def phase(self, *about):
+        self.phases.append(about)
+
+
 def roll_out(rollouts, groups=GROUPS, first=0, *, step=0):
-    """The lanes' results of one rollout and its episodes, with advantages."""
-    rollout = rollouts.begin(groups, first, step=step)
-    assert len(list(rollout.finished)) == rollout.total or rollout.failure
-    lanes = rollouts.join(rollout)
-    episodes = in_order(lanes)
+    """The episodes of one rollout, with advantages, and what it took."""
+    episodes, taken = rollouts.join(rollouts.sample(groups, first, step=step, display=Shown()))
     rollouts.method.set_advantages(episodes)
-    return lanes, episodes
+    return episodes, taken
 
 
 def rows(episodes):
@@ -94,9 +102,8 @@ def digest(rollouts):
     """Hashes everything that two rollouts leave, with other parameters in the second."""
     found = []
     for step in range(2):
-        lanes, episodes = roll_out(rollouts, first=20 * step, step=step)
-        sampled_tokens = sum(lane.statistics.sampled_tokens for lane in lanes)
-        found += [rows(episodes), [each.advantage for each in episodes], sampled_tokens]
+        episodes, taken = roll_out(rollouts, first=20 * step, step=step)
+        found += [rows(episodes), [each.advantage for each in episodes], taken["sampled_tokens"]]
         mesh = make_mesh(devices=jax.devices()[: 2 if jax.process_count() == 1 else None])
         rollouts.set_params(initialise(tiny_config(layers=1), jax.random.key(1), mesh))
     return hashlib.sha256(json.dumps(found).encode()).hexdigest()

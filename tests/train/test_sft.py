@@ -220,10 +220,17 @@ def test_impossible_configurations(tiny, rows, tmp_path, capfd, bindings, part):
     assert not (tmp_path / "run").exists()
 
 
+def supervised_learner(layout, rate, **objective):
+    config, mesh = tiny_config(), make_mesh()
+    params = jax.device_put(initialise(config, jax.random.key(0)), param_shardings(config, mesh))
+    policy = Policy("tiny", config, params, tiny_tokenizer(), mesh)
+    return SupervisedLearner(policy, Supervised(**objective), adamw(learning_rate=rate, steps=4), layout)
+
+
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
 def test_the_validation_loss_is_the_training_loss_of_the_same_rows(aggregation):
     """However the rows are packed and divided over devices."""
-    config, mesh, generator = tiny_config(), make_mesh(), np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     rows = [
         Trajectory(
             generator.integers(0, 384, length).astype(np.int32),
@@ -232,20 +239,15 @@ def test_the_validation_loss_is_the_training_loss_of_the_same_rows(aggregation):
         )
         for length in map(int, generator.integers(4, 60, 21))
     ]
-    params = jax.device_put(initialise(config, jax.random.key(0)), param_shardings(config, mesh))
-    policy = Policy("tiny", config, params, tiny_tokenizer(), mesh)
-    layout, objective = Layout(rows=8, row_lengths=(32, 64), min_episodes=2), Supervised(aggregation=aggregation)
-    learner = SupervisedLearner(policy, objective, adamw(learning_rate=1e-9, steps=4), layout)
+    layout = Layout(rows=8, row_lengths=(32, 64), min_episodes=2)
+    learner = supervised_learner(layout, 1e-9, aggregation=aggregation)
     losses = [learner.loss(rows, size) for size in (21, 5)]
     assert losses == pytest.approx([learner.learn(rows)["loss/supervised"]] * 2, rel=2e-6)
 
 
 def test_steps_of_more_and_less_text_share_a_compiled_update():
-    config, mesh = tiny_config(), make_mesh()
-    params = jax.device_put(initialise(config, jax.random.key(0)), param_shardings(config, mesh))
     layout = Layout(rows=8, row_lengths=(64,), policy_shares=(1.0,), min_episodes=32)
-    optimizer, policy = adamw(learning_rate=1e-3, steps=4), Policy("tiny", config, params, tiny_tokenizer(), mesh)
-    learner, compiled = SupervisedLearner(policy, Supervised(), optimizer, layout), []
+    learner, compiled = supervised_learner(layout, 1e-3), []
 
     def rows(length):
         return [Trajectory(np.arange(length), np.arange(length) > 0, np.zeros(length, np.float32))] * 32

@@ -1,6 +1,5 @@
 """Questions of data sets through gin and the command line: packaged configurations run, and ask what they say."""
 
-import collections
 import gzip
 import json
 import shutil
@@ -10,7 +9,6 @@ import pytest
 from experiment_parts import assert_mistake, json_lines, run
 from prepared_data import prepared
 
-from lcrag.atlas.world import atlas_questions
 from lcrag.commands.curate import translations
 from lcrag.config import configure
 from lcrag.data.english import QUESTION_SETS, english_collections, english_questions
@@ -21,7 +19,6 @@ from lcrag.data.multilingual import (
     xquad_holders,
     xquad_questions,
 )
-from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.errors import UserError
 from lcrag.evaluation import read_rows
 
@@ -187,12 +184,3 @@ def test_hotpotqa_brings_its_own_paragraphs(tiny, tmp_path, files):
     question = english_questions("hotpotqa", "test")[0]
     (hits,) = opened.search([question.text], ["en"], k=260)
     assert set(question.extra["supports"]) <= {hit.id for hit in hits}
-
-
-def test_limits_keep_every_language_of_a_question_together():
-    questions = atlas_questions("held_out", limit=12)
-    versions = collections.Counter(question.id for question in questions)
-    assert len(versions) == 12
-    assert set(versions.values()) == {len(LCRL_LANGUAGES)}
-    assert [question.language for question in questions[:13]] == list(LCRL_LANGUAGES)
-    assert len({question.extra["kind"] for question in questions}) > 4  # spread over the split, not its beginning

@@ -53,7 +53,7 @@ def refused(tiny, capfd):
         (("train.questions_per_step=7",), "a step of 7"),
         (("train.checkpoint_every=0",), "train.checkpoint_every is 0"),
         (("train.max_rollouts=2", "train.critic=@critic/Critic()"), "train.max_rollouts is 2"),
-        (("train.staleness=1",), "objective/importance_correction.gin"),
+        (("train.staleness=1",), "PolicyGradient.importance_cap=2.0"),
         (("Runner.temperature=0.0",), "Runner.temperature is 0.0"),
         (("policy.mesh=@mesh()", "Sampler.slots=8"), "Layout.rows is 4 for 8 devices"),
         (("Evaluation.references={'other': 'atlas/long_sft'}",), "atlas/long_sft has another shape"),

@@ -34,7 +34,7 @@ from lcrag.policy import initialise, load_hugging_face, load_tokenizer, paramete
 from lcrag.retrieval import Collections, NoCollections, load_encoder
 from lcrag.rewards import token_f1
 from lcrag.sampling import generate
-from lcrag.train.method import Method, group_ids, values_of
+from lcrag.train.method import Method, grouped, values_of
 from lcrag.train.steps import check_rewarded
 
 # --- LcRL ---
@@ -72,13 +72,11 @@ def one_step(tiny, tmp_path, monkeypatch):
 
 def assert_baselines(scored, size):
     """Groups of `size`, each with advantages around its own mean."""
-    totals, ids = values_of(scored, "total"), group_ids(scored)
-    advantages = np.array([episode.advantage for episode in scored])
-    for group in np.unique(ids):
-        members = ids == group
-        assert members.sum() == size
-        expected = (totals[members] - totals[members].mean()) / (totals[members].std(ddof=1) + 1e-6)
-        np.testing.assert_allclose(advantages[members], expected, atol=1e-4)
+    for group in grouped(scored):
+        assert len(group) == size
+        totals = values_of(group)
+        expected = (totals - totals.mean()) / (totals.std(ddof=1) + 1e-6)
+        np.testing.assert_allclose([episode.advantage for episode in group], expected, atol=1e-4)
 
 
 def test_coupled_groups_by_default(one_step):
@@ -229,42 +227,43 @@ def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder)
     assert values_of(scored, "format").tolist() == pytest.approx([0.4, 0.2, 0.4, 0.4])
 
 
-def test_r_search_trains_and_logs_every_reward_and_count(tiny, reader_folder, tmp_path):
-    bindings = (*R_SEARCH_SIZES, f"LocalModel.folder='{reader_folder}'")
-    assert run("train", tiny, *bindings, gin_files=(R_SEARCH_GIN,), output=tmp_path / "run") == 0
-    [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
-    terms = ("mixed_f1", "evidence", "format")
-    assert {name for name in measured if name.startswith("reward/")} == {f"reward/{term}" for term in ("total", *terms)}
-    assert measured["reward/total"] == pytest.approx(sum(measured[f"reward/{name}"] for name in terms))
+def logged_step(tiny, output, gin_file, bindings, terms, counts):
+    """The metrics of a step, and an episode of it, which have these reward terms and counts."""
+    assert run("train", tiny, *bindings, gin_files=(gin_file,), output=output) == 0
+    [measured] = json_lines(output / "metrics.jsonl")
+    (episode, *_) = json_lines(output / "episodes" / "step_0.jsonl")
+    assert {name for name in measured if name.startswith("reward/")} == {f"reward/{name}" for name in terms}
+    assert set(episode["rewards"]) == set(terms)
+    assert {f"episode/{name}" for name in counts} <= set(measured)
     assert measured["sampling_training_gap"] <= 1e-4
+    return measured, episode
+
+
+def test_r_search_trains_and_logs_every_reward_and_count(tiny, reader_folder, tmp_path):
+    terms = ("mixed_f1", "evidence", "format")
+    counts = ("evidence", "unfounded_evidence", "malformed_evidence", "malformed_answer", "malformed_search")
+    bindings, output = (*R_SEARCH_SIZES, f"LocalModel.folder='{reader_folder}'"), tmp_path / "run"
+    logged = ("total", *terms), (*counts, "forged_observation")
+    measured, _ = logged_step(tiny, output, R_SEARCH_GIN, bindings, *logged)
+    assert measured["reward/total"] == pytest.approx(sum(measured[f"reward/{name}"] for name in terms))
     assert measured["episode/valid_searches"] > 0
-    counts = {"evidence", "unfounded_evidence", "malformed_evidence", "malformed_answer", "malformed_search"}
-    assert {f"episode/{name}" for name in (*counts, "forged_observation")} <= set(measured)
-    (episode, *_) = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
-    assert set(episode["rewards"]) == {"total", *terms}
-    hashes = json.loads((tmp_path / "run" / "run.json").read_text())["hashes"]
+    hashes = json.loads((output / "run.json").read_text())["hashes"]
     expected = parameter_fingerprint(load_hugging_face(reader_folder)[1])
     assert hashes["reader/parameters"] == expected != hashes["policy"]
     assert hashes["reader/tokenizer"] == hashes["tokenizer"]
 
 
-def test_the_cold_start_is_learned_from_a_player_that_gives_evidence(tiny, tmp_path):
-    bindings = (
-        "SFT_STEPS=1",
-        "TRAINING_LANGUAGES=('en', 'fi')",
-        "sft.rows_per_step=4",
-        "sft.collections=@exact_collections()",
-        "r_search.observation_tokens=48",
-        "train/oracle_demonstrations.count=12",
-        "validation/oracle_demonstrations.count=4",
-        "train/atlas_questions.copyable=None",
-        "train/atlas_questions.limit=40",
-    )
-    learned, given = taught(tiny, tmp_path, "r_search/atlas_sft.gin", *bindings)
-    assert "<observation>" in given
-    assert "<observation>" not in learned
-    assert "<search>" in learned
-    assert "</original_evidence><answer>" in learned
+R_SEARCH_TAUGHT = (
+    "SFT_STEPS=1",
+    "TRAINING_LANGUAGES=('en', 'fi')",
+    "sft.rows_per_step=4",
+    "sft.collections=@exact_collections()",
+    "r_search.observation_tokens=48",
+    "train/oracle_demonstrations.count=12",
+    "validation/oracle_demonstrations.count=4",
+    "train/atlas_questions.copyable=None",
+    "train/atlas_questions.limit=40",
+)
 
 
 # --- GlobalRAG ---
@@ -284,18 +283,12 @@ REWARDS = ("total", "squad_exact_match", "format", "semantic", "structural", "su
 
 
 def test_globalrag_trains_and_logs_every_reward_and_count(tiny, tmp_path):
-    assert run("train", tiny, *GLOBALRAG_SIZES, gin_files=(GLOBALRAG,), output=tmp_path / "run") == 0
-    measured = json_lines(tmp_path / "run" / "metrics.jsonl")[0]
-    assert {name for name in measured if name.startswith("reward/")} == {f"reward/{name}" for name in REWARDS}
-    assert measured["reward/annealing"] == pytest.approx(0.9890, abs=1e-3)  # 1 / (1 + exp(-.9 * 10 / 2))
     counts = ("plan", "plan_missing", "plan_late", "missing_sub_answers", "malformed_tags", "well_formed")
-    assert {f"episode/{name}" for name in counts} <= set(measured)
+    measured, episode = logged_step(tiny, tmp_path / "run", GLOBALRAG, GLOBALRAG_SIZES, REWARDS, counts)
+    assert measured["reward/annealing"] == pytest.approx(0.9890, abs=1e-3)  # 1 / (1 + exp(-.9 * 10 / 2))
     assert measured["episode/plan"] == 0  # what the tiny policy writes
     assert measured["episode/plan_missing"] == 1
     assert measured["seconds/rewards"] > 0
-    assert measured["sampling_training_gap"] <= 1e-4
-    (episode, *_) = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
-    assert set(episode["rewards"]) == set(REWARDS)
     assert episode["outcome"]["extra"]["plan_fault"] == "missing"
 
 
@@ -343,14 +336,23 @@ PLANNED = (
 )
 
 
-def test_the_cold_start_is_learned_from_an_oracle_that_plans(tiny, tmp_path):
-    found = "sft.collections=@exact_collections()"
-    learned, given = taught(tiny, tmp_path, "globalrag/atlas_sft.gin", *PLANNED, found)
-    assert "<information>" in given
-    assert "<information>" not in learned
-    assert "<plan>" in learned
-    assert "<subAnswer> #2 =" in learned
-    assert "<plan>" not in given
+@pytest.mark.parametrize(
+    ("method", "bindings", "shown", "written"),
+    [
+        ("r_search", R_SEARCH_TAUGHT, "<observation>", ("<search>", "</original_evidence><answer>")),
+        (
+            "globalrag",
+            (*PLANNED, "sft.collections=@exact_collections()"),
+            "<information>",
+            ("<plan>", "<subAnswer> #2 ="),
+        ),
+    ],
+)
+def test_a_cold_start_is_learned_from_one_that_knows_the_method(method, bindings, shown, written, tiny, tmp_path):
+    learned, given = taught(tiny, tmp_path, f"{method}/atlas_sft.gin", *bindings)
+    assert shown in given
+    assert shown not in learned
+    assert all(part in learned and part not in given for part in written)
 
 
 def test_an_oracle_that_finds_nothing_stops(tiny, tmp_path, capfd, monkeypatch):
@@ -371,7 +373,7 @@ def test_the_encoder_embeds_as_queries(tiny):
 # --- Translate-R1 ---
 
 
-FILES = ("translate_r1/method.gin", "translator/lookup.gin")
+FILES = ("translate_r1/method.gin", "translate_r1/translator.gin")
 TRANSLATE_SIZES = (
     "train.collections=@NoCollections()",
     "evaluate.collections=@NoCollections()",
@@ -385,13 +387,14 @@ TRANSLATE_SIZES = (
     "TRAINING_LANGUAGES=('en',)",
     "translate_r1.wording='atlas'",
     "cost.reward=@answer_only()",
+    "Runner.translator=@LookUpTranslator()",
 )
 
 
 @pytest.mark.parametrize(
     ("files", "bindings", "clue"),
     [
-        (FILES[:1], (), "gin/translator"),
+        (FILES[:1], ("Runner.translator=None",), "translate_r1/translator.gin"),
         (FILES, ("Method.samples=4",), "cost.minimum_native_correct"),
         (FILES, ("translate_r1.targets=('en', 'xx')",), "no language 'xx'"),
     ],

@@ -13,7 +13,18 @@ import pytest
 from experiment_parts import json_lines
 from joined_processes import free_port
 from rich.console import Console
-from rollout_parts import GROUPS, digest, make_rollouts, method_of, question, record_of, roll_out, rows, searching
+from rollout_parts import (
+    GROUPS,
+    Shown,
+    digest,
+    make_rollouts,
+    method_of,
+    question,
+    record_of,
+    roll_out,
+    rows,
+    searching,
+)
 from support import tiny_config, tiny_tokenizer
 from support.pretended_collections import PretendedCollections
 from support.scripted_sampler import ScriptedSampler
@@ -27,21 +38,11 @@ from lcrag.methods.globalrag.analysis import PlanAnalysis
 from lcrag.methods.lcrl import hierarchical_search
 from lcrag.methods.r_search import answer_from_evidence
 from lcrag.policy import initialise, make_mesh
-from lcrag.runs.display import ProgressDisplay
-from lcrag.sampling import Sampler, SamplerStatistics
+from lcrag.sampling import Sampler
 from lcrag.train.evaluation import SEED_OFFSET, Evaluation, answers_path, read_answers
-from lcrag.train.method import Episode, GroupStatistics, values_of
-from lcrag.train.rollout import (
-    PHASES,
-    LaneResult,
-    Lanes,
-    Rollout,
-    Rollouts,
-    StepSampler,
-    assign_lanes,
-    episodes_of,
-)
-from lcrag.train.steps import dynamic_sampling_metrics, rollout_metrics
+from lcrag.train.method import Episode, grouped, values_of, without_variance
+from lcrag.train.rollout import Lanes, Rollouts, StepSampler, assign_lanes
+from lcrag.train.steps import dynamic_sampling_metrics
 
 PROCESS = """
 import sys
@@ -81,30 +82,17 @@ def test_a_lane_has_its_share_of_slots_and_rows():
     assert (shared.slots, shared.append_rows, shared.decode_rows) == (3, (2, 3), (1,))
 
 
-class Shown(ProgressDisplay):
-    """A display that notes what it is told."""
-
-    def __init__(self):
-        self.phases = []
-
-    def phase(self, *about):
-        self.phases.append(about)
-
-
 @pytest.mark.parametrize(("count", "devices"), [(1, 1), (3, 1), (2, 4)])
 def test_all_episodes_come_in_the_order_of_the_prompts(count, devices):
     shown = Shown()
     rollouts = make_rollouts(count, devices)
     rollouts.set_params(rollouts.policy.params, policy_version=2)
-    sampled = StepSampler(rollouts, lambda step: GROUPS, 1, 10, shown).sample(2)
-    episodes, [lanes] = episodes_of(sampled), sampled
+    episodes, [taken] = StepSampler(rollouts, lambda step: GROUPS, 1, 10, shown).sample(2)
     asked = [(each.record.question.key, each.record.episode, each.record.policy_version) for each in episodes]
     keys = [each.key for group in GROUPS for each in group for _ in range(2)]
     assert asked == [(key, number, 2) for number, key in enumerate(keys, 20)]
     assert shown.phases == [*(("rollout", finished, 12) for finished in range(12)), ("rewards",)]
-    assert [lane.lane for lane in lanes] == list(range(count))
-    by_policy = sum(int(each.record.by_policy.sum()) for each in episodes)
-    assert sum(lane.statistics.sampled_tokens for lane in lanes) == by_policy
+    assert taken["sampled_tokens"] == sum(int(each.record.by_policy.sum()) for each in episodes)
     totals = values_of(episodes, "total")
     np.testing.assert_allclose(totals.reshape(-1, 2)[2:].sum(axis=1), 0, atol=1e-6)
     assert abs(totals[:4].sum()) < 1e-6  # the coupled question in both languages
@@ -115,12 +103,12 @@ def test_lanes_sample_what_one_samples_and_again_with_other_parameters():
     found = []
     for count in (1, 2):
         rollouts = make_rollouts(count)
-        _, first = roll_out(rollouts)
+        first, _ = roll_out(rollouts)
         params = initialise(tiny_config(layers=1), jax.random.key(1), make_mesh(devices=jax.devices()[:1]))
         rollouts.set_params(params)
         if count > 1:  # lanes have copies
             jax.tree.map(lambda leaf: leaf.delete(), params)
-        found.append([first, roll_out(rollouts, step=1)[1]])
+        found.append([first, roll_out(rollouts, step=1)[0]])
     for one, two in zip(*found, strict=True):
         assert [each.record.tokens.tolist() for each in one] == [each.record.tokens.tolist() for each in two]
         assert [each.advantage for each in one] == [each.advantage for each in two]
@@ -131,7 +119,7 @@ def test_lanes_without_a_group_and_without_a_score_are_no_mistake():
     def unknown(episodes):
         return {"total": np.array([np.nan if "fi" in episodes.languages else 1.0 for _ in episodes.answers])}
 
-    _, episodes = roll_out(make_rollouts(4, reward=unknown), GROUPS[:2])
+    episodes, _ = roll_out(make_rollouts(4, reward=unknown), GROUPS[:2])
     assert 0 < sum(each.scored for each in episodes) < len(episodes)
 
 
@@ -148,9 +136,7 @@ def test_a_failure_of_one_lane_ends_all_of_them():
 def test_an_abandoned_rollout_is_a_failure():
     rollouts = make_rollouts(2)
     rollouts.abandon()
-    rollout = rollouts.begin(GROUPS, 0, step=0)
-    assert list(rollout.finished) == []
-    assert isinstance(rollout.failure, Abandoned)
+    assert isinstance(rollouts.sample(GROUPS, 0, step=0, display=Shown()), Abandoned)
 
 
 @pytest.mark.parametrize(
@@ -167,28 +153,40 @@ def test_lanes_that_do_not_fit_are_refused(count, settings, clue):
         make_rollouts(count, 4, **settings)
 
 
+def test_a_rollout_takes_as_long_as_its_slowest_lane_and_counts_all():
+    rollouts = object.__new__(Rollouts)
+    rollouts.lane_count = 2
+    lanes = []
+    for number, seconds in enumerate((3.0, 1.0)):
+        episode = Episode(record=record_of(question(number), episode=1 - number), group="", rewards={})
+        taken = {"seconds/rollout": seconds, "seconds/rewards": 0.5 * number, "sampled_tokens": 10 + number}
+        lanes.append(([episode], taken | {"compiled_shapes": 4 + number}))
+    episodes, taken = rollouts.join(lanes)
+    assert [episode.record.episode for episode in episodes] == [0, 1]
+    assert taken == {"seconds/rollout": 3.0, "seconds/rewards": 0.0, "sampled_tokens": 21, "compiled_shapes": 5}
+    with pytest.raises(OSError, match="lane"):
+        rollouts.join(OSError("a lane failed"))
+
+
 class Pretended(Rollouts):
-    """Rollouts of groups of three episodes, of which only some groups have rewards that differ."""
+    """Rollouts of groups of two scored episodes and one without a score; only some groups have rewards that differ."""
 
     def __init__(self, teaching):
-        self.teaching, self.asked, self.groups = teaching, [], []
+        self.teaching, self.asked = teaching, []
         self.method = method_of(lambda episodes: {})
 
-    def begin(self, groups, first_number, **about):
+    def sample(self, groups, first_number, **about):
         self.asked.append("".join(group[0].id for group in groups))
         assert first_number == 3 * (sum(map(len, self.asked)) - len(groups))
-        self.groups = groups
-        return Rollout(total=0)
+        return groups
 
-    def join(self, rollout):
+    def join(self, groups):
         episodes = []
-        for number, group in enumerate(self.groups):
-            for place in range(3):
+        for number, group in enumerate(groups):
+            for place, total in enumerate((float(int(group[0].id, 16) in self.teaching), 0.0, np.nan)):
                 record = record_of(group[0], episode=3 * number + place)
-                total = float(int(group[0].id, 16) in self.teaching and place == 0)
                 episodes.append(Episode(record=record, group=group[0].id, rewards={"total": total}))
-        seconds = dict.fromkeys(PHASES, 1.0)
-        return [LaneResult(lane=0, episodes=episodes, seconds=seconds, statistics=SamplerStatistics())]
+        return episodes, {}
 
 
 @pytest.mark.parametrize(
@@ -204,19 +202,17 @@ class Pretended(Rollouts):
 def test_dynamic_sampling(drawn, rollouts, teaching, asked, learned):
     groups = [(question(f"{number:x}"),) for number in range(drawn)]
     pretended = Pretended(teaching)
-    sampled = StepSampler(pretended, lambda step: groups, rollouts, 3 * drawn, Shown()).sample(0)
+    episodes, taken = StepSampler(pretended, lambda step: groups, rollouts, 3 * drawn, Shown()).sample(0)
     assert pretended.asked == asked
-    kept = [each.group for each in episodes_of(sampled) if each.kept]
-    assert kept == [group for group in learned for _ in range(3)]
-    assert rollout_metrics(sampled)["seconds/rollout"] == len(sampled) == len(asked)
-    measured = dynamic_sampling_metrics(episodes_of(sampled), len(sampled))
-    dropped = sum(map(len, asked)) - len(learned)
+    assert [each.group for each in episodes if each.kept] == [group for group in learned for _ in range(2)]
+    measured = dynamic_sampling_metrics(episodes, len(taken))
+    dropped = 3 * sum(map(len, asked)) - 2 * len(learned)
     assert measured == {
         "dynamic_sampling/rollouts": len(asked),
         "dynamic_sampling/groups_sampled": sum(map(len, asked)),
         "dynamic_sampling/groups_kept": len(learned),
-        "dynamic_sampling/episodes_dropped": 3 * dropped,
-        "dynamic_sampling/policy_tokens_dropped": 6 * dropped,
+        "dynamic_sampling/episodes_dropped": dropped,
+        "dynamic_sampling/policy_tokens_dropped": 2 * dropped,
     }
 
 
@@ -225,7 +221,7 @@ def test_a_group_of_one_is_not_without_variance():
         Episode(record=record_of(question(0)), group=group, rewards={"total": float(total)})
         for group, total in zip("abbcc", (1, 1, 1, 0, 1), strict=True)
     ]
-    assert GroupStatistics.of(episodes).without_variance.tolist() == [False, True, True, False, False]
+    assert list(map(without_variance, grouped(episodes))) == [False, True, False]
 
 
 # --- Evaluations ---
@@ -238,7 +234,12 @@ def scripted_rollouts(program, write, **runner):
     search = runner.pop("search", PretendedCollections().search)
     rollouts = make_rollouts(1, program=program)
     rollouts.runners[0] = Runner(sampler=sampler, tokenizer=tokenizer, search=search, **runner)
+    rollouts.set_params = lambda params: None
     return rollouts
+
+
+def evaluated(evaluation, folder, label, rollouts):
+    return evaluation.run(folder, label, rollouts, rollouts.policy.params, seed=0, console=Console(quiet=True))
 
 
 PLANS = ('{"Q1": ["Who?", "#1"]}', '{ "Q1" : ["Who?","#1"] }', '{"Q1": ["Where?", "#1"]}', "{")
@@ -267,7 +268,7 @@ def test_answers_say_what_they_cost_and_rows_are_of_one_or_of_several_inference_
     evaluation = Evaluation(
         questions=QUESTIONS, temperatures={"sampled": 1.0, "greedy": 0.0}, runs=4, analysis=PlanAnalysis()
     )
-    evaluation.run(tmp_path, "policy", scripted_rollouts(program, write), seed=0, console=Console(quiet=True))
+    evaluated(evaluation, tmp_path, "policy", scripted_rollouts(program, write))
     answers = [read_answers(answers_path(tmp_path, "policy", "sampled", number)) for number in range(1, 5)]
     for own in answers:
         assert [each.answer_retrieved for each in own] == [False, True, False]
@@ -307,7 +308,7 @@ def test_the_table_says_how_many_questions_were_answered_and_why_not(tmp_path):
     write = lambda context, generation: WRITTEN[by_text[context.partition("\n")[0]]]  # noqa: E731
     program = functools.partial(hierarchical_search, prompt="atlas", style="atlas", budget=1, invalid_limit=1)
     evaluation = Evaluation(questions=asked, temperatures={"greedy": 0.0})
-    rows = evaluation.run(tmp_path, "p", scripted_rollouts(program, write), seed=0, console=Console(quiet=True))
+    rows = evaluated(evaluation, tmp_path, "p", scripted_rollouts(program, write))
     found = read_answers(answers_path(tmp_path, "p", "greedy"))
     assert [each.unanswered for each in found] == list(WRITTEN)
     [table] = place_tables(rows, ("exact_match",))
@@ -332,7 +333,7 @@ def evaluated_by_reader(folder, fails):
 
     rollouts = scripted_rollouts(reading, lambda *_: "", search=lambda *_: [], completers={"reader": reader})
     evaluation = Evaluation(questions=ASKED, temperatures={"greedy": 0.0}, seen_languages=("en",), languages=("en",))
-    return evaluation.run(folder, "reader", rollouts, seed=0)
+    return evaluated(evaluation, folder, "reader", rollouts)
 
 
 def test_failed_episodes_are_counted_explained_and_in_no_other_row(tmp_path):

@@ -554,25 +554,19 @@ def adaptive_rag(
     """
     step = lookup(COMPLEXITY, wording, "wording")
     completion = yield Complete(prompt=step.text(question), stop=step.stop, temperature=0.0, model=classifier)
-    complexity = complexity_in(step.opened + completion.text)
+    text = step.opened + completion.text
+    complexity: str | None
+    match parse_action(text):
+        case SearchAction():  # a policy that does not classify reveals it: one that searches at once needs one search
+            complexity = "single"
+        case Answer(answer):  # and one that answers none
+            label = _LABEL.search(answer)
+            complexity = _LABELS[label[0]] if label else "none"
+        case _:
+            complexity = _LABELS.get(text.strip().rstrip("."))
     outcome = yield from programs[complexity or "multiple"](question, collections)
     return dataclasses.replace(
         outcome,
         invalid_actions=outcome.invalid_actions + (complexity is None),
         extra=outcome.extra | {"complexity": complexity},
     )
-
-
-def complexity_in(text: str) -> str | None:
-    """Returns the class that a text names, or None.
-
-    A policy that does not classify reveals it: if it searches at once it needs one search, if it answers none.
-    """
-    match parse_action(text):
-        case SearchAction():
-            return "single"
-        case Answer(answer):
-            label = _LABEL.search(answer)
-            return _LABELS[label[0]] if label else "none"
-    label = _LABEL.fullmatch(text.strip().rstrip("."))
-    return _LABELS[label[0]] if label else None

@@ -8,9 +8,7 @@ import gin
 
 from lcrag import rewards
 from lcrag.evaluation.metrics import Answered, Row
-from lcrag.evaluation.tables import Cell, Table
-
-DIVERSITY = "plan_diversity"
+from lcrag.evaluation.tables import Table, row_of
 
 
 class PlanDiversity(NamedTuple):
@@ -33,17 +31,6 @@ def plan_diversity(answered: Sequence[Answered]) -> PlanDiversity:
     return PlanDiversity(correct=len(correct), distinct=len(set(correct)))
 
 
-def diversity_rows(
-    answered: Sequence[Answered], *, method: str, model: str, split: str, seed: int | str
-) -> Iterator[Row]:
-    """Yields a row for each data set with a correct, planned answer; `count` is the number of correct samples."""
-    about: dict[str, Any] = {"method": method, "model": model, "split": split, "language": "all", "seed": seed}
-    for dataset in dict.fromkeys(sample.dataset for sample in answered):
-        plans = plan_diversity([sample for sample in answered if sample.dataset == dataset])
-        if plans.correct:
-            yield Row(dataset=dataset, metric=DIVERSITY, value=plans.share, count=plans.correct, **about)
-
-
 def diversity_table(plans_of_runs: Mapping[str, Sequence[PlanDiversity]], title: str) -> Table | None:
     """Tabulates correct samples, their distinct plans and the share, a line per policy or method; None without any.
 
@@ -53,8 +40,7 @@ def diversity_table(plans_of_runs: Mapping[str, Sequence[PlanDiversity]], title:
     for name, runs in plans_of_runs.items():
         whole = PlanDiversity(sum(plans.correct for plans in runs), sum(plans.distinct for plans in runs))
         if whole.correct:
-            numbers = (f"{whole.correct:,}", f"{whole.distinct:,}", f"{whole.share:.3f}")
-            lines.append((Cell(name), *map(Cell, numbers)))
+            lines.append(row_of(name, whole.correct, whole.distinct, f"{whole.share:.3f}"))
     if not lines:
         return None
     return Table(
@@ -69,7 +55,15 @@ def diversity_table(plans_of_runs: Mapping[str, Sequence[PlanDiversity]], title:
 class PlanAnalysis:
     """The diversity of plans over the inference runs of an evaluation, for `Evaluation.analysis`."""
 
-    rows = staticmethod(diversity_rows)
+    def rows(
+        self, answered: Sequence[Answered], *, method: str, model: str, split: str, seed: int | str
+    ) -> Iterator[Row]:
+        """Yields a row for each data set with a correct, planned answer; `count` is the number of correct samples."""
+        about: dict[str, Any] = {"method": method, "model": model, "split": split, "language": "all", "seed": seed}
+        for dataset in dict.fromkeys(sample.dataset for sample in answered):
+            plans = plan_diversity([sample for sample in answered if sample.dataset == dataset])
+            if plans.correct:
+                yield Row(dataset=dataset, metric="plan_diversity", value=plans.share, count=plans.correct, **about)
 
     def table(self, answered: Mapping[str, Sequence[Answered]]) -> Table | None:
         """Returns the table of all policies."""

@@ -12,25 +12,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 
 import gin
 
 from lcrag.atlas.facts import query_text
 from lcrag.atlas.oracle import NeededFact, SearchState, read_texts
 from lcrag.atlas.world import World, atlas_world
+from lcrag.curation import playing
 from lcrag.curation.players import AGAIN, MISSING, READ, Evidence, Hop, evidence_in, thinking
-from lcrag.curation.playing import (
-    CONTEXT_FULL,
-    KEPT,
-    NO_ANSWER,
-    WRONG,
-    WritingTeacher,
-    check_dialogue,
-    golden_answer,
-    rule_based_teacher,
-    unknown_in,
-)
 from lcrag.data.questions import Question, in_share, language_of
 from lcrag.episodes import (
     Chat,
@@ -54,7 +44,7 @@ from lcrag.episodes.programs import RETHINK, UNKNOWN, answer_language, atlas
 from lcrag.episodes.searches import Route, native_only
 from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, SUB_PLAN, closing
 from lcrag.errors import UserError, lookup, typed
-from lcrag.evaluation.tables import Cell, Table
+from lcrag.evaluation.tables import Table, row_of
 from lcrag.methods.globalrag.plans import (
     DISORDERED,
     FAULTS,
@@ -79,9 +69,8 @@ GIVEN_UP = "unknown"  # sub-answer of a teacher that gives up
 NO_PLAN = "no_plan"
 UNRESOLVED = "an unresolved sub-question"
 BAD_PLANS = {fault: f"a bad plan: {fault.replace('_', ' ')}" for fault in (NO_PLAN, *FAULTS, DISORDERED)}
-FILTERS = (CONTEXT_FULL, *BAD_PLANS.values(), UNRESOLVED, NO_ANSWER, WRONG)  # in the order of the checks
-
-GoldenQuestion: TypeAlias = tuple[Question, Sequence[GoldenGraph]]  # a question with its graphs, whose plans all differ
+# In the order of the checks.
+FILTERS = (playing.CONTEXT_FULL, *BAD_PLANS.values(), UNRESOLVED, playing.NO_ANSWER, playing.WRONG)
 
 _STYLES = {"full": "rag_r1", "atlas": "atlas"}  # of passages; the atlas's teacher needs no instructions
 
@@ -211,14 +200,14 @@ def golden_verdict(record: EpisodeRecord, correct: bool) -> str:
     """Returns `KEPT`, or the first of `FILTERS` that removes an episode of `golden_trajectory`."""
     extra = record.outcome.extra
     if not record.finished:
-        return CONTEXT_FULL
+        return playing.CONTEXT_FULL
     if extra["plan_fault"] is not None:
         return BAD_PLANS[extra["plan_fault"]]
     if extra["unresolved"] is not None:
         return UNRESOLVED
     if record.outcome.answer is None:
-        return NO_ANSWER
-    return KEPT if correct else WRONG
+        return playing.NO_ANSWER
+    return playing.KEPT if correct else playing.WRONG
 
 
 def graph_of(record: EpisodeRecord) -> GoldenGraph:
@@ -267,7 +256,7 @@ class GoldenPlanner:
 
     def __call__(self, question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
         """Returns the plan and the first search, or a sub-answer and what follows it."""
-        check_dialogue(question, request)
+        playing.check_dialogue(question, request)
         golden, *_ = golden_plans(question.extra)
         observations = [turn.text for turn in turns[1:] if turn.by == "environment"]
         written = "".join(turn.text for turn in turns if turn.by == "policy")
@@ -301,50 +290,52 @@ class GoldenPlanner:
             if evidence is None:
                 break
         else:
-            return f"{text}{thought(DONE)}<{ANSWER}> {golden_answer(question)} </{ANSWER}>"
-        return f"{text}{thought(MISSING)}<{ANSWER}> {unknown_in(answer_language(question))} </{ANSWER}>"
+            return f"{text}{thought(DONE)}<{ANSWER}> {playing.golden_answer(question)} </{ANSWER}>"
+        return f"{text}{thought(MISSING)}<{ANSWER}> {playing.unknown_in(answer_language(question))} </{ANSWER}>"
 
 
-def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, Any]]) -> list[GoldenQuestion]:
-    """Returns the questions with at least one kept trajectory, in the order given.
+def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, Any]]) -> list[Question]:
+    """Returns the questions with at least one kept trajectory, their graphs as `golden_plans` in `extra`, in order.
 
     `rows` are trajectories with `key`, `verdict` and, if kept, `graph`; a question's equal plans are united.
     """
     graphs: dict[str, list[GoldenGraph]] = defaultdict(list)
     for row in rows:
-        if row["verdict"] == KEPT:
+        if row["verdict"] == playing.KEPT:
             graphs[row["key"]].append(row["graph"])
-    return [(question, united(graphs[question.key])) for question in questions if question.key in graphs]
+    return [
+        dataclasses.replace(question, extra=question.extra | {"golden_plans": united(graphs[question.key])})
+        for question in questions
+        if question.key in graphs
+    ]
 
 
 def curation_report(
     asked: Sequence[Question],
     questions: Sequence[Question],
     rows: Sequence[Mapping[str, Any]],
-    golden: Sequence[GoldenQuestion],
+    golden: Sequence[Question],
 ) -> dict[str, Any]:
     """Counts what each filter removed and what was kept: the content of `report.json`.
 
     `asked` are all questions, `questions` those that are not held out, `golden` those that were kept.
     """
-
-    def counts(values: Iterable[Any]) -> dict[str, int]:
-        return {str(value): count for value, count in sorted(Counter(values).items())}
-
-    searches = [row["outcome"]["counts"]["searches"] for row in rows if row["verdict"] == KEPT]
+    searches = [row["outcome"]["counts"]["searches"] for row in rows if row["verdict"] == playing.KEPT]
     verdicts = Counter(row["verdict"] for row in rows)
+    graphs = [question.extra["golden_plans"] for question in golden]
+    kinds: dict[str, Iterable[str | int]] = {
+        "by_dataset": (question.dataset for question in golden),
+        "by_graphs": map(len, graphs),
+        "by_sub_questions": (len(graph) for of_question in graphs for graph in of_question),
+    }
+    counted = {name: {str(value): n for value, n in sorted(Counter(values).items())} for name, values in kinds.items()}
     return {
         "questions": len(asked),
         "held_out": len(asked) - len(questions),
         "trajectories": len(rows),
         "removed": {name: verdicts[name] for name in FILTERS},
-        "kept": verdicts[KEPT],
-        "golden": {
-            "questions": len(golden),
-            "by_dataset": counts(question.dataset for question, _ in golden),
-            "by_graphs": counts(len(graphs) for _, graphs in golden),
-            "by_sub_questions": counts(len(graph) for _, graphs in golden for graph in graphs),
-        },
+        "kept": verdicts[playing.KEPT],
+        "golden": {"questions": len(golden), **counted},
         "searches_of_kept": sum(searches) / len(searches) if searches else None,
     }
 
@@ -352,15 +343,15 @@ def curation_report(
 def curation_tables(report: Mapping[str, Any]) -> tuple[Table, Table]:
     """Returns two tables of a report: what each filter removed and left, and the questions kept with their plans."""
     left = report["trajectories"]
-    lines: list[tuple[str, str, int]] = [
-        ("questions", "", report["questions"]),
-        ("asked in an evaluation too", f"{report['held_out']:,}", report["questions"] - report["held_out"]),
-        ("trajectories", "", left),
+    lines = [
+        row_of("questions", "", report["questions"]),
+        row_of("asked in an evaluation too", report["held_out"], report["questions"] - report["held_out"]),
+        row_of("trajectories", "", left),
     ]
     for name, removed in report["removed"].items():
         left -= removed
         if removed:
-            lines.append((name, f"{removed:,}", left))
+            lines.append(row_of(name, removed, left))
     golden, searches = report["golden"], report["searches_of_kept"]
     sections = [{"questions with a golden plan": golden["questions"], **golden["by_dataset"]}]
     for name, counts in (("plans of a question", "by_graphs"), ("sub-questions of a plan", "by_sub_questions")):
@@ -369,16 +360,13 @@ def curation_tables(report: Mapping[str, Any]) -> tuple[Table, Table]:
         Table(
             title="What each filter removed",
             header=("", "removed", "left"),
-            sections=(tuple((Cell(name), Cell(removed), Cell(f"{left:,}")) for name, removed, left in lines),),
+            sections=(tuple(lines),),
             note="Filters that removed nothing are left out.",
         ),
         Table(
             title="Golden plans",
             header=("", "number"),
-            sections=tuple(
-                tuple((Cell(name), Cell(f"{count:,}")) for name, count in section.items())
-                for section in filter(None, sections)
-            ),
+            sections=tuple(tuple(row_of(*line) for line in section.items()) for section in sections if section),
             note="" if searches is None else f"{searches:.2f} searches in a trajectory that was kept.",
         ),
     )
@@ -451,7 +439,8 @@ class PlanTeacher:
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the teacher's next text; `turns` has the opening prompt."""
-        plan = plan_of_question(question)
+        # A one-hop question is its own plan.
+        plan = plan_of(question.extra.get("plan", {"Q1": [question.text, "#1"]}))
         keys = list(plan.questions)
         written = [text for by, text in turns if by == "policy"]
         if not written:
@@ -474,11 +463,6 @@ class PlanTeacher:
         return f"<subAnswer> {placeholder(keys[len(resolved)])} = {value or GIVEN_UP}</subAnswer>"
 
 
-def plan_of_question(question: Question) -> QuestionPlan:
-    """Returns the golden plan of an atlas question; a one-hop question is its own plan."""
-    return plan_of(question.extra.get("plan", {"Q1": [question.text, "#1"]}))
-
-
 @gin.configurable
 @typed
 def plan_teacher(
@@ -489,7 +473,9 @@ def plan_teacher(
     careless: float = 0.0,
     seed: int = 0,
     world: Callable[[], World] = atlas_world,
-) -> WritingTeacher:
+) -> playing.WritingTeacher:
     """Returns `PlanTeacher` as the teacher; other parameters as of `endpoint_teacher`."""
     teacher = PlanTeacher(budget=budget, careless=careless, seed=seed)
-    return rule_based_teacher(teacher, tokenizer, chat, context, world().fingerprint())
+    return playing.rule_based_teacher(
+        playing.oracle_writer(teacher), tokenizer, chat, context, {"world": world().fingerprint()}
+    )

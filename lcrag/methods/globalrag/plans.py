@@ -20,6 +20,7 @@ a policy writes it. `with_own_plan` and `with_decomposition` make golden plans w
 `published_golden_plans` reads the authors' training questions.
 """
 
+import copy
 import dataclasses
 import functools
 import graphlib
@@ -276,14 +277,9 @@ def united(graphs: Iterable[GoldenGraph]) -> list[GoldenGraph]:
     by_plan: dict[tuple[str, ...], GoldenGraph] = {}
     for graph in graphs:
         queries = tuple(node["query"] for node in graph.values())
-        known = by_plan.setdefault(queries, graph)
-        if known is graph:
-            continue
-        both = {
-            name: {key: list(dict.fromkeys((*node[name], *graph[key][name]))) for key, node in known.items()}
-            for name in ("answer", "supports")
-        }
-        by_plan[queries] = {key: node | {name: both[name][key] for name in both} for key, node in known.items()}
+        for key, node in by_plan.setdefault(queries, copy.deepcopy(graph)).items():
+            for name in ("answer", "supports"):
+                node[name] = list(dict.fromkeys((*node[name], *graph[key][name])))
     return list(by_plan.values())
 
 

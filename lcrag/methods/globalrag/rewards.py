@@ -360,30 +360,23 @@ def globalrag_reward(
         last[:] = [(episodes, scores)]
         return scores
 
-    def process_term(name: str, score: Callable[[Episodes], Values], weight: float) -> Term:
-        return Term(name, score, annealed(weight, transition_steps, transition_width))
+    def well_formed(episodes: Episodes) -> Values:
+        return np.array(episodes.reported("well_formed", "globalrag"), np.float64)
 
     def add_measurements(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:
         share = annealed(1.0, transition_steps, transition_width)
         share = share(episodes.step) if callable(share) else share
         return total, {"annealing": np.full(len(total), share), "matches_cut": scored(episodes)["cut"]}
 
-    def check(name: str, known: Mapping[str, Any]) -> None:
-        _golden(name, known)
-
+    process: tuple[tuple[str, Callable[[Episodes], Values], float], ...] = (
+        ("format", well_formed, format_weight),
+        ("semantic", lambda episodes: scored(episodes)["semantic"], semantic_weight),
+        ("structural", lambda episodes: scored(episodes)["structural"], structural_weight),
+        ("sub_goal", lambda episodes: scored(episodes)["subgoal"], sub_goal_weight),
+    )
+    terms = [Term(name, score, annealed(weight, transition_steps, transition_width)) for name, score, weight in process]
     return TermSum(
-        terms=(
-            final,
-            process_term(
-                "format", lambda e: np.array(e.reported("well_formed", "globalrag"), np.float64), format_weight
-            ),
-            process_term("semantic", lambda episodes: scored(episodes)["semantic"], semantic_weight),
-            process_term("structural", lambda episodes: scored(episodes)["structural"], structural_weight),
-            process_term("sub_goal", lambda episodes: scored(episodes)["subgoal"], sub_goal_weight),
-        ),
-        adjustments=(add_measurements,),
-        models={"encoder": encoder},
-        checks=(check,),
+        terms=(final, *terms), adjustments=(add_measurements,), models={"encoder": encoder}, checks=(_golden,)
     )
 
 

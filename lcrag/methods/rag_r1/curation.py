@@ -16,9 +16,8 @@ import numpy as np
 from lcrag.atlas.facts import query_text
 from lcrag.atlas.oracle import Memory, SearchState, read_texts
 from lcrag.atlas.world import World, atlas_world
-from lcrag.curation.playing import WritingTeacher, rule_based_teacher
+from lcrag.curation.playing import WritingTeacher, oracle_writer, rule_based_teacher
 from lcrag.data.questions import Question, in_share, seeded_order
-from lcrag.data.rows import question_row
 from lcrag.episodes import Chat, Invalid, SearchAction, parse_action
 from lcrag.episodes.tags import quoted
 from lcrag.errors import UserError, typed
@@ -33,16 +32,17 @@ WRONG_AT_FIRST, RIGHT_AT_FIRST = "wrong at first", "right at first"
 _OPENING = ("dataset", "question_id", "language", "question", "golds", "prompt", "system", "opening")
 
 
-def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
+def segments(episode: Mapping[str, Any], whole: bool = False) -> list[dict[str, Any]]:
     """Cuts an episode (as JSON) at every retrieval into rows that `lcrag.data.demonstrations` reads, one for each step.
 
     The target of a row is a search or the answer; everything before it, retrieved text included, is its history and is
     not a target. Turns that are neither search nor answer are only part of histories. Completions outside the dialogue,
-    in programs such as D-RAG's, are one row each. The `kind` of a row is one of `KINDS`.
+    in programs such as D-RAG's, are one row each. The `kind` of a row is one of `KINDS`. A `whole` dialogue is one row.
     """
     opening = {name: episode[name] for name in _OPENING if name in episode}
-    rows, history = [], list[dict[str, Any]]()
-    for turn in episode["turns"]:
+    rows = [{**opening, "kind": "episode", "turns": episode["turns"]}] if whole else []
+    history = list[dict[str, Any]]()
+    for turn in () if whole else episode["turns"]:
         if turn["by"] != "policy":
             history.append(dict(turn))
             continue
@@ -52,17 +52,6 @@ def segments(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
             kind = f"{'information' if history else 'question'}_to_{target}"
             rows.append({**opening, "kind": kind, "turns": [*history, {"by": "policy", "text": turn["text"]}]})
         history.append({**turn, "learn": False})
-    return rows + _completions(episode)
-
-
-def whole(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Makes one row of an episode (as JSON), and one of each completion outside its dialogue."""
-    opening = {name: episode[name] for name in _OPENING if name in episode}
-    return [{**opening, "kind": "episode", "turns": episode["turns"]}, *_completions(episode)]
-
-
-def _completions(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
-    opening, rows = {name: episode[name] for name in _OPENING if name in episode}, []
     for completion in episode.get("completions", ()):
         if completion["model"] is None:  # the policy's; without the system message of the dialogue
             prompt = completion["prompt"]
@@ -72,19 +61,6 @@ def _completions(episode: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Selected:
-    """A question for reinforcement learning."""
-
-    question: Question
-    because: str  # `WRONG_AT_FIRST` or `RIGHT_AT_FIRST`
-    rollouts: int  # stochastic ones up to the first right one; 0 if none was needed or none was right
-
-    def row(self) -> dict[str, Any]:
-        """Returns a line that `lcrag.data.rows` reads."""
-        return question_row(self.question, extra={"selected_because": self.because, "rollouts_to_right": self.rollouts})
-
-
 def select(
     questions: Iterable[Question],
     first_right: Mapping[str, bool],
@@ -92,8 +68,11 @@ def select(
     *,
     easy_share: float,
     seed: int,
-) -> list[Selected]:
+) -> list[Question]:
     """Selects hard questions that can be answered, and a random share of the easy ones, in the order given.
+
+    Their `extra` gets `selected_because`, `WRONG_AT_FIRST` or `RIGHT_AT_FIRST`, and `rollouts_to_right`, the stochastic
+    rollouts up to the first right one (0 if none was needed or none was right).
 
     Args:
       questions: All questions that were demonstrated.
@@ -107,25 +86,26 @@ def select(
     easy = set(seeded_order(right, seed)[: round(easy_share * len(right))])
     selected = []
     for question in questions:
-        if question.key in easy:
-            selected.append(Selected(question=question, because=RIGHT_AT_FIRST, rollouts=0))
-        elif question.key in rollouts_to_right:
-            rollouts = rollouts_to_right[question.key]
-            selected.append(Selected(question=question, because=WRONG_AT_FIRST, rollouts=rollouts))
+        if question.key in easy or question.key in rollouts_to_right:
+            because, rollouts = WRONG_AT_FIRST, rollouts_to_right.get(question.key, 0)
+            if question.key in easy:
+                because, rollouts = RIGHT_AT_FIRST, 0
+            why = {"selected_because": because, "rollouts_to_right": rollouts}
+            selected.append(dataclasses.replace(question, extra=question.extra | why))
     return selected
 
 
-def split(selected: Sequence[Selected], validation_share: float, seed: int) -> tuple[list[Selected], list[Selected]]:
+def split(selected: Sequence[Question], validation_share: float, seed: int) -> tuple[list[Question], list[Question]]:
     """Splits questions into (training, validation), all language versions of a question on one side."""
     if not 0 < validation_share < 1:
         raise UserError(f"selection.validation_share is {validation_share:g}: give a share between 0 and 1")
-    topics = seeded_order({choice.question.coupling for choice in selected}, seed)
+    topics = seeded_order({question.coupling for question in selected}, seed)
     held_out = set(topics[: max(1, round(validation_share * len(topics)))])
     if len(held_out) >= len(topics):
         raise UserError(f"{len(topics)} questions were selected, too few to keep some for validation: give it more")
-    sides: tuple[list[Selected], list[Selected]] = ([], [])
-    for choice in selected:
-        sides[choice.question.coupling in held_out].append(choice)
+    sides: tuple[list[Question], list[Question]] = ([], [])
+    for question in selected:
+        sides[question.coupling in held_out].append(question)
     return sides
 
 
@@ -133,19 +113,19 @@ def unfiltered(
     questions: Iterable[Question],
     first_right: Mapping[str, bool],
     rollouts_to_right: Mapping[str, int],
-    held_out: Iterable[Selected],
+    held_out: Iterable[Question],
     *,
     easy_share: float,
     seed: int,
-) -> list[Selected]:
+) -> list[Question]:
     """Selects for the ablation "w/o Filter" (table 4): all questions wrong at first, answerable or not.
 
     The easy questions are those of `select`. Questions in `held_out`, the validation side, are left out.
     """
     wrong = dict.fromkeys((key for key, correct in first_right.items() if not correct), 0)
     everything = select(questions, first_right, wrong | dict(rollouts_to_right), easy_share=easy_share, seed=seed)
-    kept_apart = {choice.question.coupling for choice in held_out}
-    return [choice for choice in everything if choice.question.coupling not in kept_apart]
+    kept_apart = {question.coupling for question in held_out}
+    return [question for question in everything if question.coupling not in kept_apart]
 
 
 # --- The atlas's oracle ---
@@ -197,8 +177,7 @@ def training_memory(
     A share of them is remembered, and another one with the value of another fact of the same relation (`mistaken`).
     """
     generator = np.random.default_rng([world.seed, seed])
-    facts = [fact for fact in world.facts if world.splits[fact.id] == "train"]
-    values: dict[str, list[str]] = collections.defaultdict(list)
+    facts, values = world.training_facts, collections.defaultdict[str, list[str]](list)
     for fact in facts:
         values[fact.relation].append(fact.value)
     memory = {}
@@ -246,4 +225,4 @@ def oracle_teacher(
     atlas = world()
     memory = training_memory(atlas, remembered, mistaken, seed)
     oracle = ParallelOracle(queries=queries, budget=budget, memory=memory, hurried=hurried, seed=seed)
-    return rule_based_teacher(oracle, tokenizer, chat, context, atlas.fingerprint())
+    return rule_based_teacher(oracle_writer(oracle), tokenizer, chat, context, {"world": atlas.fingerprint()})

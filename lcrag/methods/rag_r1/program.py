@@ -206,11 +206,24 @@ class JsonInformation:
 
         The longest documents are cut first.
         """
+
+        def cut_to(document: Section, tokens: int) -> str:
+            """Cuts a document to at most `tokens` tokens of JSON text."""
+            room = tokens
+            while room > 0:
+                # A cut may leave the first half of a tag: neutralise again.
+                kept = neutralise(cut_section(document, room, tokenizer, self.style.passage).rstrip("\n"))
+                excess = len(tokenizer.encode(_escaped(kept))) - tokens
+                if excess <= 0:
+                    return kept
+                room -= excess
+            return ""
+
         needs = [min(self.query_tokens, len(tokenizer.encode(_escaped(section.text)))) for section in self.documents]
         total = sum(needs)
         while total >= len(self.documents):
             shares = zip(self.documents, share_out(total, needs), strict=True)
-            documents = [_cut_to(section, share, tokenizer, self.style) for section, share in shares]
+            documents = [cut_to(section, share) for section, share in shares]
             content = json.dumps({"query": list(self.queries), "documents": documents}, **LAYOUTS[self.layout])
             block = f"{self.style.before}{content}\n{self.style.after}"
             excess = len(tokenizer.encode(block)) - room_tokens  # parts and whole differ by a few tokens
@@ -218,19 +231,6 @@ class JsonInformation:
                 return block
             total -= excess
         return None
-
-
-def _cut_to(document: Section, tokens: int, tokenizer: TextTokenizer, style: Style) -> str:
-    """Cuts a document to at most `tokens` tokens of JSON text."""
-    room = tokens
-    while room > 0:
-        # A cut may leave the first half of a tag: neutralise again.
-        kept = neutralise(cut_section(document, room, tokenizer, style.passage).rstrip("\n"))
-        excess = len(tokenizer.encode(_escaped(kept))) - tokens
-        if excess <= 0:
-            return kept
-        room -= excess
-    return ""
 
 
 def _escaped(text: str) -> str:

@@ -23,7 +23,7 @@ from lcrag.atlas.comprehension import (
 from lcrag.atlas.oracle import RandomSearcher, searches_in
 from lcrag.atlas.world import World, atlas_world
 from lcrag.curation.players import thinking
-from lcrag.curation.playing import check_dialogue, golden_answer, oracle_writer, play
+from lcrag.curation.playing import check_dialogue, golden_answer, oracle_writer
 from lcrag.curation.rows import RowContext, rows_of_records
 from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.questions import LANGUAGES, LCRL_LANGUAGES, MATHEMATICS, MULTIPLE_CHOICE, Question, in_share
@@ -174,20 +174,12 @@ def comprehension_demonstrations(
         be a single token.
       end_of_sequence: Whether to train on an end-of-sequence token after the answer.
     """
-    program, search = row_context.played()
     row_context.demonstrated.extend(questions)
     encoder = row_context.encoder(end_of_sequence)
     tasks = ComprehensionTasks(world())
 
     def played(questions: Sequence[Question], oracle: ComprehensionOracle) -> list[EpisodeRecord]:
-        return play(
-            [(question, program(question)) for question in questions],
-            oracle_writer(oracle),
-            search,
-            encoder.context_tokenizer,
-            context=row_context.played_tokens,
-            translator=ComprehensionTranslator(tasks),
-        )
+        return row_context.play(questions, oracle_writer(oracle), encoder, ComprehensionTranslator(tasks))
 
     def without_decision(record: EpisodeRecord) -> EpisodeRecord:
         """Returns the episode with the policy's first token marked as not written by the policy."""

@@ -22,7 +22,7 @@ from lcrag.data.questions import Coupled, Question, coupled, language_of, seeded
 from lcrag.data.rows import question_row
 from lcrag.episodes import Completer, Completion, GenerationFailure, Translator
 from lcrag.errors import UserError, typed
-from lcrag.evaluation.tables import Cell, Table
+from lcrag.evaluation.tables import Cell, Table, row_of
 from lcrag.methods.translate_r1.texts import (
     DOMAINS,
     LABEL,
@@ -600,6 +600,10 @@ def question_rows(quotas: Iterable[Quota]) -> list[dict[str, Any]]:
 def translation_report(sources: Sources, quotas: Sequence[Quota], roles: Iterable[str]) -> dict[str, Any]:
     """Counts what each stage removed per domain and language, and the requests by their `roles`: `report.json`."""
     unfit = Counter((attempt.domain.name, attempt.cause) for attempt in sources.removed)
+
+    def causes_of(counts: Counter[tuple[str, str]], group: str) -> dict[str, int]:
+        return {cause: count for (of, cause), count in counts.most_common() if of == group}
+
     read = Counter({domain: len(pool) for domain, pool in sources.pools.items()})
     read.update(attempt.domain.name for attempt in sources.removed)
     languages = []
@@ -621,20 +625,16 @@ def translation_report(sources: Sources, quotas: Sequence[Quota], roles: Iterabl
                     "filled": sum(all_passed(attempts) for *_, attempts in quota.tried),
                     "attempts": len(attempts),
                     "passed": sum(each.passed for each in attempts),
-                    "removed": {stage: _causes(causes, stage) for stage in STAGES[1:]},
+                    "removed": {stage: causes_of(causes, stage) for stage in STAGES[1:]},
                     "texts_spared": sum(each.portion == LABEL for each in attempts),
                     "chrf": sum(similarities) / len(similarities) if similarities else None,
                 }
             )
     return {
-        "sources": {domain: {"read": read[domain], "removed": _causes(unfit, domain)} for domain in sorted(read)},
+        "sources": {domain: {"read": read[domain], "removed": causes_of(unfit, domain)} for domain in sorted(read)},
         "languages": languages,
         "requests": dict(sorted(Counter(roles).items())),
     }
-
-
-def _causes(counts: Counter[tuple[str, str]], group: str) -> dict[str, int]:
-    return {cause: count for (of, cause), count in counts.most_common() if of == group}
 
 
 def report_tables(report: Mapping[str, Any]) -> list[Table]:
@@ -642,15 +642,15 @@ def report_tables(report: Mapping[str, Any]) -> list[Table]:
     sources, languages = report["sources"], report["languages"]
     causes = list(dict.fromkeys(cause for domain in sources.values() for cause in domain["removed"]))
     filtered = tuple(
-        _cells(name.replace("_", " "), domain["read"], *(domain["removed"].get(cause, 0) for cause in causes))
+        row_of(name.replace("_", " "), domain["read"], *(domain["removed"].get(cause, 0) for cause in causes))
         for name, domain in sources.items()
     )
     lines: dict[str, list[tuple[Cell, ...]]] = {}
     for row in languages:
         removed = (sum(counts.values()) for counts in row["removed"].values())
         chrf = "–" if row["chrf"] is None else f"{row['chrf']:.3f}"
-        numbers = _cells(language_of(row["language"]).name, row["places"], row["filled"], row["attempts"], *removed)
-        lines.setdefault(row["domain"], []).append((*numbers, Cell(chrf)))
+        numbers = (row["places"], row["filled"], row["attempts"], *removed)
+        lines.setdefault(row["domain"], []).append(row_of(language_of(row["language"]).name, *numbers, chrf))
     spared = sum(row["texts_spared"] for row in languages)
     requests = ", ".join(f"{count:,} of the {role}" for role, count in report["requests"].items()) or "none"
     return [
@@ -668,7 +668,3 @@ def report_tables(report: Mapping[str, Any]) -> list[Table]:
             + (f" Texts never translated, since their label failed: {spared:,}." if spared else ""),
         ),
     ]
-
-
-def _cells(name: str, *numbers: int) -> tuple[Cell, ...]:
-    return (Cell(name), *(Cell(f"{number:,}") for number in numbers))

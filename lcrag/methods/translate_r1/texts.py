@@ -134,11 +134,6 @@ def split_options(text: str) -> Options | None:
     )
 
 
-def join_options(stem: str, texts: Mapping[str, str], marks: Mapping[str, str]) -> str:
-    """Joins a question and its options, one option a line."""
-    return "\n".join([stem, *(f"{marks[key]} {text}" for key, text in texts.items())])
-
-
 def parts_of(question: Question, domain: Domain) -> Parts:
     """Returns the texts to translate: the question, its options, and answers with letters if answers are texts."""
     options = split_options(question.text) if domain is MULTIPLE_CHOICE else None
@@ -225,7 +220,7 @@ def versions_of(question: Question, domain: Domain, parts: Mapping[str, str], la
             for source, target in ((language, question.language), (question.language, language))
         ]
     if domain is MULTIPLE_CHOICE and (options := split_options(question.text)):
-        text = join_options(text, {key: parts[key] for key in options.texts}, options.marks)
+        text = "\n".join([text, *(f"{options.marks[key]} {parts[key]}" for key in options.texts)])
     answers = (parts.get(f"answer {number}", answer) for number, answer in enumerate(question.answers, start=1))
     return [
         dataclasses.replace(

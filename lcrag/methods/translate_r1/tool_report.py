@@ -5,31 +5,17 @@ Translate-R1, tables 3 to 5 and figures 1, 6 and 7.
 
 import collections
 import itertools
-import math
 import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import matplotlib
-import matplotlib.ticker
 import numpy as np
 
 from lcrag.data.questions import ALL_TIERS, DOMAINS
-from lcrag.evaluation.plots import (
-    MUTED,
-    STYLE,
-    add_legend,
-    add_title,
-    draw_runs,
-    finish,
-    make_panels,
-    method_styles,
-    name_with_seeds,
-    save_figure,
-    smoothed,
-)
-from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System, SystemScore
-from lcrag.evaluation.tables import Cell, Curve, Rank, Table
+from lcrag.evaluation import plots
+from lcrag.evaluation.scoreboard import INTERVAL, Scoreboard, System, with_interval
+from lcrag.evaluation.tables import Cell, Curve, Rank, Table, row_of
 
 Point = tuple[float, float]  # (reward, cost), both in [0, 1]
 Logs = Mapping[str, Sequence[Mapping[str, Curve]]]  # method -> the training log of each of its runs
@@ -72,9 +58,9 @@ def points_of(board: Scoreboard, subset: str) -> dict[str, Point]:
     """Returns system -> (reward, tool rate) on a subset of the questions, for systems that have both."""
     points = {}
     for system in board.systems:
-        reward, rate = (_score(board, system, metric, subset) for metric in (REWARD, TOOL_RATE))
+        reward, rate = (board.score(system, metric, (subset, "all")) for metric in (REWARD, TOOL_RATE))
         if reward is not None and rate is not None:
-            points[_name(board, system)] = (reward.value, rate.value)
+            points[board.name(system)] = (reward.value, rate.value)
     return points
 
 
@@ -96,14 +82,6 @@ def question_rates(board: Scoreboard, system: System, domain: str = "") -> list[
     return [(sum(rates) / len(rates), 1 / (len(sizes) * sizes[tier])) for (tier, *_), rates in called.items()]
 
 
-def _name(board: Scoreboard, system: System) -> str:
-    return system[1] if len({model for model, _ in board.systems}) == 1 else f"{system[1]}, {system[0]}"
-
-
-def _score(board: Scoreboard, system: System, metric: str, subset: str) -> SystemScore | None:
-    return board.score(system, metric, (subset, "all")) if subset in (WHOLE, *board.subsets) else None
-
-
 def _tier_parts(board: Scoreboard) -> dict[str, str]:
     """Title -> subset of the questions, for each tier and for all questions."""
     return {**{tier.replace("_", " "): tier for tier in tiers_of(board)}, "all": WHOLE}
@@ -113,7 +91,7 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
     """Returns every table of tool use for which a scoreboard has data; `where` is appended to the titles."""
     if not has_tool_use(board):
         return []
-    names = {system: _name(board, system) for system in board.systems}
+    names = {system: board.name(system) for system in board.systems}
     tiers = _tier_parts(board)
 
     # Rewards and tool rates in percent: by domain and tier, by tier, and over all questions.
@@ -127,13 +105,9 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
         for title, subset in parts.items():
             if subset not in (WHOLE, *board.subsets):
                 continue
-            cells = [Cell(title)]
-            for system in board.systems:
-                for metric in (REWARD, TOOL_RATE):
-                    score = _score(board, system, metric, subset)
-                    half = "" if score is None or math.isnan(score.half) else f" ±{100 * score.half:.1f}"
-                    cells.append(Cell("–" if score is None else f"{100 * score.value:.1f}{half}"))
-            lines.append(tuple(cells))
+            pairs = itertools.product(board.systems, (REWARD, TOOL_RATE))
+            scores = (with_interval(board.score(*pair, (subset, "all")), pair[1]) for pair in pairs)
+            lines.append(row_of(title, *scores))
         sections.append(tuple(lines))
     rewards_and_rates = Table(
         title=f"Reward and tool rate by domain and tier, {where}",
@@ -170,7 +144,7 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
         of_kind = [0.0, 0.0, 0.0]
         for rate, weight in rates:
             of_kind[0 if rate == 0 else 2 if rate == 1 else 1] += weight
-        lines.append((Cell(name), *(Cell(f"{100 * share:.1f}" if rates else "–") for share in of_kind)))
+        lines.append(row_of(name, *(f"{100 * share:.1f}" if rates else "–" for share in of_kind)))
     selectivity = Table(
         title=f"Questions by tool rate, {where}",
         header=("", "never", "sometimes", "always"),
@@ -207,24 +181,24 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
     at least `MIN_SHARE` are listed in the corner, in the order of the tool rate.
     """
     parts = _tier_parts(board)
-    names = {_name(board, system): system for system in board.systems}
-    styles = method_styles(names, "marker")
-    common_seeds, labels = name_with_seeds({name: board.seeds(system) for name, system in names.items()})
-    with matplotlib.rc_context(STYLE):
-        figure, panels = make_panels(len(parts), a_row=2)
-        add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
+    names = {board.name(system): system for system in board.systems}
+    styles = plots.method_styles(names, "marker")
+    common_seeds, labels = plots.name_with_seeds({name: board.seeds(system) for name, system in names.items()})
+    with matplotlib.rc_context(plots.STYLE):
+        figure, panels = plots.make_panels(len(parts), a_row=2)
+        plots.add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
         for (title, subset), axes in zip(parts.items(), panels, strict=True):
             points = points_of(board, subset)
             shares = pareto_shares(points)
             best = sorted(points[name][::-1] for name, share in shares.items() if share > 0)  # (rate, reward)
             line = 100 * np.array(best).reshape(-1, 2)
-            axes.plot(line[:, 0], line[:, 1], color=MUTED, linewidth=1, zorder=1)
+            axes.plot(line[:, 0], line[:, 1], color=plots.MUTED, linewidth=1, zorder=1)
             for name, system in names.items():
                 if name in points:
                     reward, rate = points[name]
                     place, style = (100 * rate, 100 * reward), styles[name]
                     axes.scatter(*place, s=60, label=labels[name], zorder=2, **style)
-                    scores = (_score(board, system, metric, subset) for metric in (TOOL_RATE, REWARD))
+                    scores = (board.score(system, metric, (subset, "all")) for metric in (TOOL_RATE, REWARD))
                     across, up = (100 * float(np.nan_to_num(score.half)) for score in scores if score is not None)
                     axes.errorbar(
                         *place, up, across, fmt="none", ecolor=style["color"], linewidth=1, alpha=0.6, zorder=1
@@ -234,10 +208,10 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
                 share = {"fontsize": 8.5, "color": styles[name]["color"]}
                 text = f"{100 * shares[name]:.0f} %  {name}"
                 axes.text(0.98, 0.02 + 0.07 * number, text, transform=axes.transAxes, ha="right", **share)
-            finish(axes, f"{title}, n = {board.size((subset, 'all')):,}", "tool rate (%)", "reward (%)")
+            plots.finish(axes, f"{title}, n = {board.size((subset, 'all')):,}", "tool rate (%)", "reward (%)")
             axes.margins(0.08)
-        add_legend(figure, panels)
-        save_figure(figure, path)
+        plots.add_legend(figure, panels)
+        plots.save_figure(figure, path)
 
 
 def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
@@ -246,12 +220,12 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
     A rate is over the samples of one question; tiers have equal weights.
     """
     domains = domains_of(board) or [WHOLE]
-    systems = {_name(board, system): system for system in board.systems}
-    lines, markers = (method_styles(systems, kind) for kind in ("linestyle", "marker"))
-    common_seeds, labels = name_with_seeds({name: board.seeds(system) for name, system in systems.items()})
-    with matplotlib.rc_context(STYLE):
-        figure, panels = make_panels(len(domains), a_row=PANELS_IN_ROW)
-        add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
+    systems = {board.name(system): system for system in board.systems}
+    lines, markers = (plots.method_styles(systems, kind) for kind in ("linestyle", "marker"))
+    common_seeds, labels = plots.name_with_seeds({name: board.seeds(system) for name, system in systems.items()})
+    with matplotlib.rc_context(plots.STYLE):
+        figure, panels = plots.make_panels(len(domains), a_row=PANELS_IN_ROW)
+        plots.add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
         for domain, axes in zip(domains, panels, strict=True):
             of_systems = {name: question_rates(board, system, domain) for name, system in systems.items()}
             places = np.unique([rate for rates in of_systems.values() for rate, _ in rates])
@@ -261,11 +235,11 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
                     shares = 100 * np.bincount(bins, [weight for _, weight in rates], len(places))
                     style = lines[name] | markers[name]
                     axes.plot(100 * places, shares, markersize=4, linewidth=2, label=labels[name], **style)
-            size = board.size((domain, "all")) if domain in (WHOLE, *board.subsets) else 0
+            size = board.size((domain, "all"))
             title = (domain.replace("_", " ") or "all questions") + (f", n = {size:,}" if size else "")
-            finish(axes, title, "tool rate of a question (%)", "questions (%)")
-        add_legend(figure, panels)
-        save_figure(figure, path)
+            plots.finish(axes, title, "tool rate of a question (%)", "questions (%)")
+        plots.add_legend(figure, panels)
+        plots.save_figure(figure, path)
 
 
 def tiers_in(logs: Logs) -> list[str]:
@@ -275,26 +249,6 @@ def tiers_in(logs: Logs) -> list[str]:
 
 
 def draw_tool_rates(logs: Logs, step: str, path: str | pathlib.Path) -> None:
-    """Plots tool rates over the training steps into a PNG, one panel per tier (figure 6).
-
-    A line is the mean over a method's runs, thin ones are the runs; all are smoothed over about a tenth of the steps.
-    `step` is the size of a step, for the title.
-    """
-    tiers = tiers_in(logs)
-    common_seeds, labels = name_with_seeds({method: len(runs) for method, runs in logs.items()})
-    styles = method_styles(logs, "linestyle")
-    with matplotlib.rc_context(STYLE):
-        figure, panels = make_panels(len(tiers), a_row=PANELS_IN_ROW)
-        add_title(figure, ", ".join(filter(None, ("Training", common_seeds, step))))
-        for tier, axes in zip(tiers, panels, strict=True):
-            for method, method_logs in logs.items():
-                curves = [log[f"tools/{tier}/rate"] for log in method_logs if f"tools/{tier}/rate" in log]
-                if curves:
-                    steps = np.unique(np.concatenate([logged for logged, _ in curves]))
-                    values = np.stack([np.interp(steps, logged, smoothed(rates)) for logged, rates in curves])
-                    draw_runs(axes, steps, 100 * values, labels[method], styles[method])
-            finish(axes, tier.replace("_", " "), "step", "tool rate (%)")
-            axes.set_ylim(-3, 103)
-            axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
-        add_legend(figure, panels)
-        save_figure(figure, path)
+    """Plots tool rates over the training steps into a PNG, one panel per tier (figure 6); see `draw_curves`."""
+    panels = {f"tools/{tier}/rate": tier.replace("_", " ") for tier in tiers_in(logs)}
+    plots.draw_curves(logs, step, path, panels, up="tool rate (%)", percent=True, a_row=PANELS_IN_ROW)
