@@ -54,7 +54,10 @@ def training_step(
     measure: Callable[..., dict[str, Any]],
     display: ProgressDisplay,
 ) -> tuple[list[Episode], dict[str, Any]]:
-    """Makes a step with a partial `sample_in_turn` or `sample_ahead`, and `step_metrics`; returns episodes, metrics."""
+    """One step of training, a rollout and its updates; returns the episodes and the metrics.
+
+    `sample` is `sample_in_turn` or `sample_ahead`, and `measure` is `step_metrics`, with their other arguments bound.
+    """
     # --- Rollout: sample episodes, score them, compute advantages. A signal may end it at any point.
     started = time.monotonic()
     episodes, rollouts = sample(step)
