@@ -46,9 +46,7 @@ def passes(copy: Path, tests: list[str], timeout: float) -> bool:
     words = [sys.executable, "-m", "pytest", "-q", "-x", *tests]
     environment = os.environ | {"PYTHONPATH": str(copy)}
     try:
-        return not subprocess.run(
-            words, cwd=copy, env=environment, capture_output=True, timeout=timeout
-        ).returncode
+        return not subprocess.run(words, cwd=copy, env=environment, capture_output=True, timeout=timeout).returncode
     except subprocess.TimeoutExpired:
         return False
 
