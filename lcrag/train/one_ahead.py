@@ -56,7 +56,7 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
     def begin(self, step: int, sampler: StepSampler) -> None:
         """Begins to sample a step with the present parameters; the first of a call with those of its start."""
 
-        def work() -> Any:
+        def work() -> Any:  # a sampled step or, of several processes, this one's share of it
             self._waited["sampler"] += time.monotonic() - self._idle_since
             try:
                 return sampler.sample(step) if jax.process_count() == 1 else sampler.begin(step)
