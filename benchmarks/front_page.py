@@ -9,10 +9,8 @@ Right: the reward, which is the c3 recall of the answers. Thin lines are steps, 
 import sys
 from pathlib import Path
 
-import matplotlib
-
 from lcrag.evaluation import read_training_log
-from lcrag.evaluation.plots import COLOURS, SEARCHES_BY_HOLDING, STYLE, finish, make_panels, save_figure, smoothed
+from lcrag.evaluation.plots import COLOURS, SEARCHES_BY_HOLDING, drawing, finish, smoothed
 from lcrag.evaluation.tables import TOTAL
 
 # Label of a curve and its height in the panel.
@@ -24,9 +22,8 @@ def draw(run: Path, picture: Path) -> None:
     curves = read_training_log(run / "metrics.jsonl")
     searches = list(zip(SEARCHES_BY_HOLDING, COLOURS, LABELS, strict=False))
     panels = {"Searches per question": searches, "Recall of the answers": [(TOTAL, COLOURS[2], ("", 0))]}
-    with matplotlib.rc_context({**STYLE, "font.size": 12, "axes.titlesize": 14}):
-        figure, row = make_panels(2)
-        figure.set_size_inches(10.4, 3.7)
+    style = {"font.size": 12, "axes.titlesize": 14}
+    with drawing(picture, 2, width=5.2, height=3.7, legend=False, style=style) as row:
         for (title, lines), axes in zip(panels.items(), row, strict=True):
             for name, colour, (label, height) in lines:
                 steps, values = curves[name]
@@ -36,7 +33,6 @@ def draw(run: Path, picture: Path) -> None:
                 axes.text(0.03, height, label, color=colour, fontweight="bold", **place)
             finish(axes, title, "training step", margin=0.02)
             axes.margins(y=0.14)
-        save_figure(figure, picture)
 
 
 if __name__ == "__main__":

@@ -233,7 +233,7 @@ def main() -> None:
         shapes = shapes_of(48, context) | {"min_finished_share": 0.6}
         run, sampler = rollouts(sizes, lengths, **shapes)
         [(_, seconds)] = alternating({"lcrag": run}, options.repeats)
-        occupancy = sampler.statistics.occupancy
+        occupancy = sampler.statistics.sampled_tokens / sampler.statistics.slot_steps
         print(f"{lengths.sum() / seconds:,.0f} sampled tokens/s, occupancy {occupancy:.2f}")
         work = "rollouts, long-tailed lengths, 96 episodes on 48 slots"
         report(work, "lcrag", [seconds], int(lengths.sum()), "sampled tokens", occupancy=occupancy)

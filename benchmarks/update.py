@@ -41,7 +41,7 @@ from lcrag.policy import (
     unembed_log_probabilities,
 )
 from lcrag.policy.attention import attended_positions
-from lcrag.policy.decoder import keeps_logits
+from lcrag.policy.decoder import block_size
 from lcrag.policy.parameters import causal_mean, update_flops
 
 MODEL = DecoderConfig(
@@ -187,7 +187,7 @@ def executed_flops(config: DecoderConfig, batch: Batch) -> float:
         total += update_flops(config, **sizes)
         # the backward pass computes attention's scores again
         total += 2.0 * config.layers * config.heads * config.head_width * tokens * sizes["attended"]
-        if not keeps_logits(config.vocabulary_size, policy):  # the backward pass computes them again
+        if block_size(config.vocabulary_size, policy) < config.vocabulary_size:  # the backward pass computes them again
             total += 2.0 * config.width * config.vocabulary_size * unembedded
     return total
 

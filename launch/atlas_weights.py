@@ -248,7 +248,7 @@ def encoder_card(world: World, encoder: Encoder, made: str) -> str:
         f"A dual encoder of {parameters:,} parameters (BERT body, {encoder.config.num_hidden_layers} layers,"
         f" {encoder.dimension} wide, mean pooling) for the atlas's questions and passages in thirteen languages.\n\n"
         f"{made} ({os.cpu_count()} CPU cores), from scratch, contrastively (InfoNCE), on training facts of the world"
-        f" {world.fingerprint()}; stored as float16. Fingerprint {encoder.fingerprint()}.\n\n"
+        f" {world.fingerprint}; stored as float16. Fingerprint {encoder.fingerprint()}.\n\n"
         "Recall, the searched collection holding a passage of the fact. Held-out facts are about entities known from"
         " other facts; unseen entities occur in no training fact. Native: the collection of the query's language, mean"
         " of 13. Across: every other collection, mean of the 156 ordered pairs; and the worst pair.\n\n"
@@ -404,7 +404,7 @@ def build(
                 f" *training* facts in all thirteen languages, then {steps} steps of SFT on a player that knows the"
                 " format and reads passages, but searches and trusts at random. `Curriculum` in it"
                 f" explains the stages:\n\n| setting | value |\n|---|---|\n{stages}\n"
-                f"World {world.fingerprint()}, {fingerprints}. No held-out fact's question was seen in any stage.\n\n"
+                f"World {world.fingerprint}, {fingerprints}. No held-out fact's question was seen in any stage.\n\n"
                 f"{LICENCES}",
                 encoding="utf-8",
             )

@@ -84,7 +84,7 @@ def compare_across_processes(name: str, function: Callable[[], T], key: Callable
 
 def check_same_everywhere(contents: Mapping[str, str]) -> None:
     """Raises a UserError in every process unless all read the same contents, name -> hash; all call it together."""
-    hashes = [json.loads(each) for each in allgather_bytes("reading", json.dumps(dict(contents)).encode())]
+    hashes = [json.loads(content) for content in allgather_bytes("reading", json.dumps(dict(contents)).encode())]
     for number, others in enumerate(hashes):
         for name in sorted(hashes[0].keys() | others.keys()):
             if hashes[0].get(name) != others.get(name):

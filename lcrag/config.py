@@ -94,8 +94,8 @@ def register() -> None:
     from lcrag.runs.folder import Trackers
 
     called = (episodes.Chat, episodes.Runner, sampling.Sampler)
-    for each in (*called, answer_only, domain_reward, question_judgements):
-        gin.external_configurable(each, module="lcrag")
+    for function in (*called, answer_only, domain_reward, question_judgements):
+        gin.external_configurable(function, module="lcrag")
     gin.external_configurable(policy.make_mesh, "mesh", module="lcrag")
     gin.external_configurable(policy.load_policy, "policy", module="lcrag")
     classes = (learning.Critic, learning.Layout, learning.PolicyGradient, learning.Supervised, adamw)
@@ -136,13 +136,15 @@ def parameter_table() -> list[tuple[str, str]]:
         path = Path(inspect.getfile(defined)).relative_to(PACKAGE.parent)
         place = f"{path}:{inspect.getsourcelines(defined)[1]} {defined.__name__}"
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        parameters = [each for each in inspect.signature(value).parameters.values() if each.kind not in kinds]
+        signature = inspect.signature(value).parameters.values()
+        parameters = [parameter for parameter in signature if parameter.kind not in kinds]
         given = CALLER_GIVES.get(parameters[0].name, set()) if parameters else set()
-        bound = [each for each in parameters if each.name not in given]
-        for each in bound:
-            default = textwrap.shorten(getattr(each.default, "__name__", repr(each.default)), 50, placeholder=" ...")
-            shown = each.default is not each.empty and default != "<factory>"  # which a class makes
-            rows.append((f"{name}.{each.name}{f' = {default}' if shown else ''}", place))
+        bound = [parameter for parameter in parameters if parameter.name not in given]
+        for parameter in bound:
+            value = parameter.default
+            default = textwrap.shorten(getattr(value, "__name__", repr(value)), 50, placeholder=" ...")
+            shown = value is not parameter.empty and default != "<factory>"  # which a class makes
+            rows.append((f"{name}.{parameter.name}{f' = {default}' if shown else ''}", place))
         rows += [] if bound else [(name, place)]
     return rows
 

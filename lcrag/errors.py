@@ -5,7 +5,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
 from beartype import BeartypeConf, beartype
@@ -112,7 +112,7 @@ def _wrong(name: str, why: str) -> str:
         return f"{name} is {found['value']}: it must be {found['choices']}"
     given, *types = why.split("\n* ")
     if types:  # "str 'x':\n* Not None.\n* Not instance of int."
-        others = " or ".join(dict.fromkeys(re.sub(r"^(Not |!= )?(instance of )?|\.$", "", each) for each in types))
+        others = " or ".join(dict.fromkeys(re.sub(r"^(Not |!= )?(instance of )?|\.$", "", kind) for kind in types))
         why = f"{given.rstrip(':')} not {others}"
     return f"{name} has a wrong type: {why}"
 
@@ -144,16 +144,7 @@ def typed(decorated: Decorated) -> Decorated:
 
 
 def lookup(options: Mapping[str, Option], name: str, what: str) -> Option:
-    """Returns the option with a name.
-
-    Args:
-      options: Name -> option.
-      name: The name given.
-      what: Kind of the options, for the message: "prompt".
-
-    Raises:
-      UserError: there is no option of this name.
-    """
+    """Returns the option with a name; without one, the UserError calls the options a `what`, such as "prompt"."""
     if name not in options:
         raise UserError(f"there is no {what} {name!r}: choose one of {', '.join(options)}")
     return options[name]
@@ -171,30 +162,31 @@ def one_line(message: str) -> str:
     return CLASS.sub(r"\1", line).replace("NoneType", "None")
 
 
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an exception and those that led to it, the latest first."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 def exhausted_memory(error: BaseException | None) -> str:
     """Returns what to do if an exception, or a cause of it, says that memory ran out; otherwise an empty text."""
-    while error is not None:
-        if isinstance(error, MemoryError):
-            return f"this machine has too little memory ({one_line(str(error)).rstrip('.') or 'none is left'})"
-        if isinstance(error, RuntimeError) and (found := NO_MEMORY.search(str(error))):
-            named = EXECUTABLE.search(str(error))
+    for each in causes(error):
+        if isinstance(each, MemoryError):
+            return f"this machine has too little memory ({one_line(str(each)).rstrip('.') or 'none is left'})"
+        if isinstance(each, RuntimeError) and (found := NO_MEMORY.search(str(each))):
+            named = EXECUTABLE.search(str(each))
             user = USES_MEMORY.get(named[1], "") if named else ""
             mends = [LESS_MEMORY[user]] if user else LESS_MEMORY.values()
             sure = "" if "out of memory" in found["said"].lower() else "probably "
             which, said = f" for the {user}" if user else "", excerpt(found["said"]).rstrip(". ")
             what = f"a device has {sure}too little memory{which} ({said})"
             return f"{what}: {'; '.join(mends)}; or end other processes that use it"
-        error = error.__cause__ or error.__context__
     return ""
 
 
 def check_arguments(name: str, checked: Callable[..., Any], given: Iterable[tuple[str, Any]]) -> None:
-    """Raises a UserError if a number or text among the arguments of what is `typed` is not of its type.
-
-    Args:
-      name: The name of `checked` in bindings.
-      given: Names and values of arguments.
-    """
+    """Raises a UserError if a number or text among the arguments of what is `typed` is not of its type."""
     defined: Any = inspect.unwrap(checked)
     hints = get_type_hints(defined.__init__ if inspect.isclass(defined) else defined, include_extras=True)
     for parameter, value in given:

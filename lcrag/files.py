@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from etils import epath
 
-from lcrag.errors import UserError
+from lcrag.errors import UserError, causes
 
 os.environ.setdefault("EPATH_USE_TF", "0")  # gs:// through gcsfs, not through TensorFlow, which takes seconds to import
 _ACTIVITY = logging.getLogger("lcrag.activity")
@@ -102,9 +102,9 @@ def local_files(place: str | os.PathLike[str]) -> Path:
 
     def copy(path: epath.Path, copied: Path) -> None:
         if path.is_dir():
-            for each in path.iterdir():
-                if each.name != path.name or each.exists():  # gcsfs lists the object of an empty folder in itself
-                    copy(each, copied / each.name)
+            for inner in path.iterdir():
+                if inner.name != path.name or inner.exists():  # gcsfs lists the object of an empty folder in itself
+                    copy(inner, copied / inner.name)
             return
         about = path.stat()
         if copied.exists() and (copied.stat().st_size, int(copied.stat().st_mtime)) == (about.length, about.mtime):
@@ -373,33 +373,6 @@ def _digest_of(content: dict[str, Any]) -> str:
 # --- JSON ---
 
 
-def strict_json(text: str) -> Any:
-    """Returns the value of a JSON text; raises a ValueError also where Python's parser picks, accepts or overflows.
-
-    Refused are a key that occurs twice in an object, NaN and infinities, lone surrogates, and too many levels.
-    """
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        value = dict(pairs)
-        if len(value) < len(pairs):
-            names = [name for name, _ in pairs]
-            raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice")
-        return value
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not a number of JSON")
-
-    try:
-        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
-        if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError:
-        raise ValueError("it has too many levels") from None
-    except UnicodeEncodeError:
-        raise ValueError("a surrogate lacks its other half") from None
-    return value
-
-
 def read_json_object(path: Path) -> dict[str, Any]:
     """Reads a file that holds one JSON object; anything else is a UserError."""
     try:
@@ -455,7 +428,6 @@ def read_optional_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replaces a file with indented JSON."""
     write_text(path, json.dumps(plain(value), ensure_ascii=False, indent=2) + "\n")
 
 
@@ -466,7 +438,6 @@ def write_json_lines(path: Path, values: Iterable[Any]) -> None:
 
 
 def json_line(value: Any) -> str:
-    """Returns one line of JSON with its newline."""
     return json.dumps(plain(value), ensure_ascii=False) + "\n"
 
 
@@ -487,9 +458,6 @@ class Journal:
     """A file of JSON lines that grows; all rows of a call are on disk before `append` returns.
 
     An incomplete last line, which a killed process leaves, is truncated.
-
-    Attributes:
-      rows: All rows, oldest first.
     """
 
     def __init__(self, path: Path):
@@ -513,20 +481,16 @@ class Journal:
 def full_disk(error: BaseException | None) -> OSError | None:
     """Returns the error of a full disk (or quota) of an exception or its causes, best one with a file name."""
     found = None
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_ROOM and error.filename:
-            return error
+    for each in causes(error):
+        if isinstance(each, OSError) and each.errno in NO_ROOM and each.filename:
+            return each
         for number in NO_ROOM:  # libraries in C++, and gin's copies of exceptions, have it in their message only
-            if os.strerror(number) in str(error):
+            if os.strerror(number) in str(each):
                 found = found or OSError(number, os.strerror(number))
-        error = error.__cause__ or error.__context__
     return found
 
 
 def refused_file(error: BaseException | None) -> OSError | None:
     """Returns the error of a file or folder that the system refuses (see `REFUSED`) of an exception or its causes."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in REFUSED and error.filename:
-            return error
-        error = error.__cause__ or error.__context__
-    return None
+    refused = (each for each in causes(error) if isinstance(each, OSError) and each.errno in REFUSED and each.filename)
+    return next(refused, None)

@@ -33,7 +33,8 @@ def _affordable(typechecker):
             return subject
         if isinstance(subject, type):
             return _jaxtyped(subject, typechecker=typechecker)
-        if "<locals>" in subject.__qualname__:
+        # A range is checked by `typed`, which raises a UserError.
+        if "<locals>" in subject.__qualname__ or "beartype.vale" in repr(subject.__annotations__):
             return subject
         if "jaxtyping." in repr(subject.__annotations__):
             return _jaxtyped(subject, typechecker=typechecker)

@@ -17,8 +17,8 @@ from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
 from lcrag.episodes.programs import program_name, program_settings
 from lcrag.errors import UserError
 from lcrag.methods.baselines import rag
-from lcrag.retrieval.encoder import named_encoder
 from lcrag.rewards.terms import answer_only
+from lcrag.runs.folder import Macro
 from lcrag.train.method import Method
 
 FILES = ("train/jsonl_questions.files = ('train.jsonl',)", "held_out/jsonl_questions.files = ('held_out.jsonl',)")
@@ -28,6 +28,7 @@ ATLAS = ("lcrl/atlas.gin", "r_search/atlas.gin", "rag_r1/atlas.gin", "globalrag/
 BASELINES = sorted(
     path.stem for path in (packaged_folder() / "baselines").glob("*.gin") if "Method.program" in path.read_text()
 )
+PROGRAMS = {bound(f"baselines/{name}.gin")["Method.program"].strip("@()") for name in BASELINES}
 PLATFORM = {
     *("Computation.compute_dtype", "Computation.remat", "mesh.data", "mesh.fsdp", "mesh.tensor"),
     *("Sampler.slots", "Sampler.context", "Sampler.block", "Sampler.min_finished_share", "Sampler.windows"),
@@ -37,8 +38,6 @@ PLATFORM = {
 
 
 class Unread(Parts):
-    """Parts whose sets of questions are empty."""
-
     def questions(self, name, reference):
         return []
 
@@ -54,8 +53,9 @@ def composed(command, *gin_files, bindings=()):
 
 @pytest.mark.parametrize(("number", "baseline"), enumerate(BASELINES))
 def test_nothing_that_an_experiment_says_of_its_method_is_left_under_a_baseline(number, baseline):
-    """Every baseline on three experiments, and every experiment under three baselines at least."""
     own = bound(f"baselines/{baseline}.gin")
+    fixed = {name for name, value in own.items() if name.partition(".")[0] in PROGRAMS and type(value) is not Macro}
+    assert fixed == ({"rag.route", "rag.passages", "rag.observation_tokens"} if baseline == "sft" else set())
     for experiment in [(*PAPERS, *ATLAS)[(number + step) % 10] for step in (0, 3, 6)]:
         given = composed("evaluate", experiment, f"baselines/{baseline}.gin")
         method, evaluation = given["method"], given["evaluation"]
@@ -65,6 +65,7 @@ def test_nothing_that_an_experiment_says_of_its_method_is_left_under_a_baseline(
         assert evaluation.references == {}, experiment
         assert evaluation.reading == own["Evaluation.reading"], experiment
         assert dict(method.models) == {}, experiment
+        next(method.program(asked(1, ("fi",))[0], ("en", "fi")))
 
 
 @pytest.mark.parametrize("experiment", [*PAPERS, *ATLAS])
@@ -165,24 +166,14 @@ def test_an_index_with_more_languages_than_the_data_set_is_not_searched_in_all()
         assert set(method.collections(question, (*LCRL_LANGUAGES, "bn", "te"))) == set(languages)
 
 
-def test_r_search_is_evaluated_as_by_its_authors():
-    evaluation = composed("evaluate", "r_search/paper.gin")["evaluation"]
-    assert (evaluation.max_tokens, evaluation.top_p, evaluation.temperatures) == (1024, 0.9, {"sampled": 0.1})
-    settings = values("r_search/paper.gin", "data/seven_sets.gin")
-    assert settings["held_out/english_questions.limit"] == 500
-
-
-def test_r_searchs_ppo_has_one_sample_and_a_longer_warm_up_of_the_critic():
-    found = composed("train", "r_search/paper.gin", "r_search/ppo.gin")
-    rate = found["critic"].optimizer.learning_rate
-    assert (found["method"].samples, found["updates_per_rollout"]) == (1, 1)
-    assert float(rate(8)) < 1e-5 == pytest.approx(float(rate(10)))  # 0.05 of 195 steps
-
-
 def test_the_value_model_learns_at_the_papers_rate_except_on_the_atlas():
     for experiment, rate in (("lcrl/paper.gin", 1e-5), ("r_search/paper.gin", 1e-5), ("lcrl/atlas.gin", 1e-3)):
         schedule = composed("train", experiment, "objective/ppo.gin")["critic"].optimizer.learning_rate
         assert max(float(schedule(update)) for update in range(0, 2000, 5)) == pytest.approx(rate, rel=0.1)
+    found = composed("train", "r_search/paper.gin", "r_search/ppo.gin")
+    rate = found["critic"].optimizer.learning_rate
+    assert (found["method"].samples, found["updates_per_rollout"]) == (1, 1)
+    assert float(rate(8)) < 1e-5 == pytest.approx(float(rate(10)))  # 0.05 of 195 steps
 
 
 @pytest.mark.parametrize("name", [name for name in packaged_names() if re.match("platform/(?!accelerator)", name)])
@@ -224,7 +215,6 @@ OF_ATLAS = {"from_long_sft", "long_sft"}  # begin with a policy of the atlas
 
 @pytest.mark.parametrize("study", LCRL_STUDIES)
 def test_every_training_of_a_study_at_paper_scale_has_the_papers_episodes(study, monkeypatch):
-    """Also those of other methods, with fewer languages or with other samples of a prompt."""
     monkeypatch.setattr(
         Settings, "chosen", lambda settings, known, usual: [name for name in known if name not in OF_ATLAS]
     )
@@ -238,26 +228,6 @@ def test_every_training_of_a_study_at_paper_scale_has_the_papers_episodes(study,
         counts, by_group = (given["questions_per_step"], given["prompts_per_step"]), given["critic"] is None
         method, table, count = given["method"].of_step(asked(600, languages), *counts, group_baseline=by_group)
         assert count * len(table[0]) * method.samples == pytest.approx(1536, rel=0.05), point.folder
-
-
-def test_outside_the_atlas_an_encoder_is_named():
-    with pytest.raises(UserError, match=r"xquad_collections.encoder names no encoder: .*--gin.ENCODER"):
-        named_encoder(None, "xquad_collections.encoder")
-    with pytest.raises(UserError, match="names the encoder e5-nowhere, but there is no such folder"):
-        named_encoder("e5-nowhere", "english_collections.encoder")
-
-
-@pytest.mark.parametrize(
-    ("files", "encoder"),
-    [
-        (("r_search/paper.gin",), "e5-base-v2"),
-        (("lcrl/paper.gin", "data/xquad.gin"), "multilingual-e5-base"),
-        (("lcrl/paper.gin", "data/english.gin"), "multilingual-e5-base"),
-        (("lcrl/atlas.gin", "data/xquad.gin"), "atlas/encoder"),
-    ],
-)
-def test_papers_name_e5_and_the_atlas_its_own(files, encoder):
-    assert composed("train", *files)["collections"].settings["encoder"] == encoder
 
 
 @pytest.mark.parametrize(("experiment", "tokens"), [("lcrl/paper.gin", 4 * 256), ("lcrl/atlas.gin", 128)])

@@ -55,7 +55,6 @@ def room_of(parts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def imported(path: Path, *packages: str) -> list[str]:
-    """What a file imports of some packages."""
     return sorted(
         name for name in IMPORTS[path] if name.startswith(tuple(f"{each}." for each in packages)) or name in packages
     )
@@ -77,7 +76,6 @@ def test_rooms_import_only_what_stands_below_them():
 
 
 def test_no_two_modules_import_each_other():
-    """A cycle means that one subject is in two places."""
     names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in TREES}
     found = {path: {name.rpartition(".")[0] for name in names} | names for path, names in IMPORTS.items()}
     graph = {name: found[path] & set(names.values()) - {name} for path, name in names.items()}
@@ -107,6 +105,8 @@ folder, collections = sys.argv[1:]
 def check(*absent):
     assert not set(absent) & set(sys.modules), set(absent) & set(sys.modules)
 
+import lcrag
+check("jax", "numpy", "gin")
 import lcrag.retrieval
 check("jax", "pyarrow", "scann")  # the room's names are cheap to import
 from lcrag import config, main
@@ -119,6 +119,8 @@ with MetricsLog(Path(folder), settings=Trackers(names=("tensorboard",))) as log:
     log.write(0, {"reward/total": 1.0})
 lcrag.retrieval.load_collections(collections).search(["x"], ["en"], 1)
 check("tensorflow", "tensorflow_text", "tensorflow_datasets", "seqio", "clu")
+assert all(getattr(lcrag, name) is not None for name in lcrag.__all__)
+assert not hasattr(lcrag, "load_polcy")
 """
 
 
@@ -129,7 +131,6 @@ def test_little_is_imported(tiny, tmp_path):
 
 
 def is_program(tree: ast.Module) -> bool:
-    """Whether a module yields requests of an episode."""
     calls = (node.value for node in ast.walk(tree) if isinstance(node, ast.Yield) and isinstance(node.value, ast.Call))
     return any(isinstance(call.func, ast.Name) and call.func.id in REQUESTS for call in calls)
 

@@ -28,14 +28,6 @@ def numbers(cell: str) -> list[float]:
     return [float(part) for part in cell.split(" / ")] if re.fullmatch(rf"{NUMBER}( / {NUMBER})*", cell) else []
 
 
-def measured(row: dict[str, str]) -> str:
-    """The values with their intervals, and the verdict."""
-    values, widths = row["result"].split(" / "), row["interval"].split(" / ")
-    pairs = itertools.zip_longest(values, widths, fillvalue="")
-    text = " / ".join(f"{value} ±{width}" if width else value for value, width in pairs)
-    return f"{text}: {row['verdict']}" if text else ""
-
-
 def table(rows: list[dict[str, str]]) -> Iterator[str]:
     """The table of a study, with a line before the predictions of each commit; a claim that they share is named."""
     yield "\n| quantity | expected | result |\n|---|---|---|\n"
@@ -46,7 +38,10 @@ def table(rows: list[dict[str, str]]) -> Iterator[str]:
         yield f"| *{date}, `{commit}`{title}* |\n"
         for row in written:
             expected = re.sub("(.*) to (.*)", r"[\1, \2]", row["expected"])
-            yield f"| {row['quantity']} | {expected} | {measured(row)} |\n"
+            pairs = itertools.zip_longest(row["result"].split(" / "), row["interval"].split(" / "), fillvalue="")
+            result = " / ".join(f"{value} ±{width}" if width else value for value, width in pairs)
+            result += f": {row['verdict']}" if result else ""
+            yield f"| {row['quantity']} | {expected} | {result} |\n"
     yield "\n"
 
 

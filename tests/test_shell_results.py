@@ -186,7 +186,6 @@ def board_of(records: str, decoding: str, paired_seeds: bool = False, also: tupl
 
 
 def table_of(page: str, header: str) -> list[list[str]]:
-    """Returns the cells of each row of a page's table, without its header."""
     lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
     (start,) = (number for number, line in enumerate(lines) if line.startswith(header))
     rows = []
@@ -235,49 +234,29 @@ def test_methods_have_the_scores_of_their_records(shown):
     assert checked == set(systems), "the table does not show every method that has a record"
 
 
-# Tables whose columns are points of a study: how they begin; row -> the names of its records without the seed, with
-# `{}` for the point; the points of the columns ("whole": the runs of `lcrl_tables`).
-SEARCHERS = {"LcRL": "lcrl", "D-RAG": "d_rag", "RAG": "rag"}
+# Tables whose columns are points of a study: how they begin; the study, the methods of the rows and the points of the
+# columns ("whole": the runs of `lcrl_tables`).
+STEMS = {"LcRL": "lcrl", "mSearch-R1": "msearch_r1", "SFT": "sft", "D-RAG": "d_rag", "RAG": "rag"}
+TRAINED = ("LcRL", "mSearch-R1", "SFT", "D-RAG")
+OPTIONS = ("english", "native", "native_english", "native_english_high", "all")
 POINTS = {
-    "| collections | 1 |": (
-        {name: f"lcrl_collections/{each}-collections_{{}}" for name, each in SEARCHERS.items()},
-        ("1", "2", "3", "5", "8", "13"),
-    ),
-    "| | English | native |": (
-        {"LcRL": "lcrl_retrieval/lcrl-retrieval_{}", "RAG": "lcrl_retrieval/rag-retrieval_{}"},
-        ("english", "native", "native_english", "native_english_high", "all"),
-    ),
-    "| training questions |": (
-        {
-            "LcRL": "lcrl_data/lcrl-data_{}",
-            "mSearch-R1": "lcrl_data/msearch_r1-data_{}",
-            "SFT": "lcrl_data/sft-data_{}",
-            "D-RAG": "lcrl_data/d_rag-data_{}",
-        },
-        ("25", "50", "75", "whole"),
-    ),
-    "| training languages |": (
-        {
-            "LcRL": "lcrl_training_languages/lcrl-training_languages_{}",
-            "mSearch-R1": "lcrl_training_languages/msearch_r1-training_languages_{}",
-            "SFT": "lcrl_training_languages/sft-training_languages_{}",
-            "D-RAG": "lcrl_training_languages/d_rag-training_languages_{}",
-        },
-        ("1", "2", "4", "whole"),
-    ),
+    "| collections | 1 |": ("collections", ("LcRL", "D-RAG", "RAG"), ("1", "2", "3", "5", "8", "13")),
+    "| | English | native |": ("retrieval", ("LcRL", "RAG"), OPTIONS),
+    "| training questions |": ("data", TRAINED, ("25", "50", "75", "whole")),
+    "| training languages |": ("training_languages", TRAINED, ("1", "2", "4", "whole")),
 }
-WHOLE = {"LcRL": "lcrl", "mSearch-R1": "msearch_r1", "SFT": "sft", "D-RAG": "d_rag"}
 
 
 @pytest.mark.parametrize("header", POINTS)
 def test_points_have_the_scores_of_their_records(header):
-    records, points = POINTS[header]
+    study, methods, points = POINTS[header]
     rows = table_of("docs/methods/lcrl.md", header)
-    assert {row[0] for row in rows} == set(records)
+    assert {row[0] for row in rows} == set(methods)
     for name, *cells in rows:
         for cell, point in zip(cells, points, strict=True):
-            place = f"lcrl_tables/{WHOLE[name]}" if point == "whole" else records[name].format(point)
-            folder, stem = place.split("/")
+            folder, stem = f"lcrl_{study}", f"{STEMS[name]}-{study}_{point}"
+            if point == "whole":
+                folder, stem = "lcrl_tables", STEMS[name]
             sources = (
                 each for each in read_sources([str(RECORDS / folder)]) if each.place.stem.rpartition("-")[0] == stem
             )

@@ -20,7 +20,7 @@ from lcrag.atlas.world import World, atlas_world
 from lcrag.data.constructed import CONSTRUCTED, ENGLISH, into_constructed, vocabulary_of
 from lcrag.data.questions import MATHEMATICS, MULTIPLE_CHOICE, Question, known_languages, seeded_order, with_tiers
 from lcrag.episodes import Translated, TranslationFailure
-from lcrag.errors import UserError, lookup, typed
+from lcrag.errors import Count, lookup, typed
 from lcrag.models.translators import LookUpTranslator
 
 DATASET = "atlas_comprehension"
@@ -176,8 +176,6 @@ class ComprehensionTasks:
         lookup(SPLITS, split, "split of the comprehension questions")
         for domain in domains:
             lookup(dict.fromkeys(DOMAINS), domain, "domain of the comprehension questions")
-        if limit is not None and limit < 1:
-            raise UserError(f"a limit of {limit} leaves no questions: give 1 or more, or None for all")
         meanings: list[Meaning] = []
         for domain in domains:
             by_id = {meaning.id: meaning for meaning in self._meanings[domain]}
@@ -296,15 +294,14 @@ def comprehension_questions(
     split: str,
     languages: Sequence[str] = LANGUAGES,
     domains: Sequence[str] = DOMAINS,
-    limit: int | None = None,
-    world: Callable[[], World] = atlas_world,
+    limit: Count | None = None,
 ) -> list[Question]:
     """Sums in stories and choices about countries; arguments as of `ComprehensionTasks.questions`."""
-    return ComprehensionTasks(world()).questions(split, languages, domains, limit)
+    return ComprehensionTasks(atlas_world()).questions(split, languages, domains, limit)
 
 
 @gin.configurable
 @typed
-def comprehension_translator(world: Callable[[], World] = atlas_world) -> ComprehensionTranslator:
+def comprehension_translator() -> ComprehensionTranslator:
     """Returns the exact translator of the comprehension questions."""
-    return ComprehensionTranslator(ComprehensionTasks(world()))
+    return ComprehensionTranslator(ComprehensionTasks(atlas_world()))

@@ -194,7 +194,6 @@ def label(language: str, relation: str) -> str:
 
 
 def query_text(language: str, relation: str, name: str) -> str:
-    """Returns the short search query for the passage of a fact."""
     return f"{name} {label(language, relation)}"
 
 

@@ -101,7 +101,6 @@ def value_read(
 
 
 def searches_in(turns: Sequence[tuple[str, str]]) -> int:
-    """Returns the number of searches in an episode's turns."""
     return sum(by == "policy" and isinstance(parse_action(text), SearchAction) for by, text in turns)
 
 
@@ -119,7 +118,6 @@ class Oracle:
         """Returns the policy's next text.
 
         Args:
-          question: A question of the atlas.
           turns: (by, text) of the turns so far, with or without the opening prompt; by is "policy" or "environment".
         """
         readings = read_texts(text for by, text in turns if by == "environment")

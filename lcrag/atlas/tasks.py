@@ -10,20 +10,19 @@ lcrag.atlas.tasks.questions_of_task("mkqa_train")  # requires the files in $LCRA
 
 import functools
 
-from lcrag.atlas.world import DATASET, SHIPPED_TOKENIZER, SPLITS, build_world
-from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
-from lcrag.data.seqio_tasks import TokenizerVocabulary, questions_of_task, register_file_data, register_questions
+import seqio
+
+from lcrag.atlas.world import DATASET, SPLITS, build_world
+from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING
+from lcrag.data.seqio_tasks import questions_of_task, register_file_data, register_questions
 
 __all__ = ["questions_of_task"]
 
 
-def _atlas_questions(split: str, language: str) -> list[Question]:
-    return build_world().questions(split, (language,))
-
-
 # Every split of the world of seed 0: `train` in LcRL's training languages, the others in all.
-_VOCABULARY = TokenizerVocabulary(SHIPPED_TOKENIZER)
+_VOCABULARY = seqio.ByteVocabulary()
 for _split in SPLITS:
     _languages = LCRL_TRAINING if _split == "train" else LCRL_LANGUAGES
-    register_questions(DATASET, _split, _languages, functools.partial(_atlas_questions, _split), _VOCABULARY)
+    _questions = functools.partial(lambda split, language: build_world().questions(split, (language,)), _split)
+    register_questions(DATASET, _split, _languages, _questions, _VOCABULARY)
 register_file_data(_VOCABULARY)

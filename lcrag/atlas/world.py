@@ -18,7 +18,7 @@ import hashlib
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 import gin
@@ -44,7 +44,7 @@ from lcrag.atlas.facts import (
     written,
 )
 from lcrag.data.questions import LCRL_LANGUAGES, Question, coupled, known_languages
-from lcrag.errors import UserError, lookup, typed
+from lcrag.errors import Count, lookup, typed
 from lcrag.files import cache_folder, expanded, resolved_folder
 from lcrag.retrieval import Collections
 from lcrag.retrieval.collections import KEPT, kept_collections
@@ -137,7 +137,6 @@ class World:
 
         Args:
           split: train, validation, held_out or unseen.
-          languages: Codes of the languages to ask in; None: all thirteen.
           hops: Numbers of facts, 1 to 4.
           copyable: Only answers that are the same in every language (True) or not (False).
           limit: At most this many questions, each in all languages, spread evenly over the split.
@@ -183,12 +182,10 @@ class World:
         )
 
     def holds(self, fact: Fact, language: str) -> bool:
-        """Returns whether the language's collection holds the fact with its right value."""
         entry = self.holdings[language].get(fact.id)
         return entry is not None and entry.value == fact.value
 
     def name(self, entity: tuple[str, str], language: str) -> Name:
-        """Returns the name of an entity (kind, code) in a language."""
         kind, code = entity
         return names_of(kind)[code][language]
 
@@ -236,12 +233,9 @@ class World:
                     sections[language][section_of(fact)].append((fact, entry))
         return sections
 
-    def fingerprint(self) -> str:
-        """Returns a short hash of all questions and passages."""
-        return self._fingerprint
-
     @functools.cached_property
-    def _fingerprint(self) -> str:
+    def fingerprint(self) -> str:
+        """A short hash of all questions and passages."""
         digest = hashlib.sha256()
         for chain in self._every_chain:
             for language in LCRL_LANGUAGES:
@@ -255,12 +249,7 @@ class World:
 
 @functools.lru_cache(maxsize=4)
 def build_world(seed: int = 0, complete: tuple[str, ...] = ()) -> World:
-    """Builds the atlas; the same arguments give the same world.
-
-    Args:
-      seed: Seed of the splits and of what the collections hold.
-      complete: Languages whose collections hold every fact right, for methods that search one collection only.
-    """
+    """Builds the atlas, for equal arguments the same; collections of `complete` languages hold every fact right."""
     known_languages(complete)
     facts = tuple(read_facts())
     by_id = {fact.id: fact for fact in facts}
@@ -407,26 +396,21 @@ def atlas_questions(
     languages: Sequence[str] = LCRL_LANGUAGES,
     hops: Sequence[Literal[1, 2, 3, 4]] = (1,),
     copyable: bool | None = None,
-    limit: int | None = None,
-    world: Callable[[], World] = atlas_world,
+    limit: Count | None = None,
 ) -> list[Question]:
     """The atlas's questions of a split, every language version of a question together; see `World.questions`."""
-    return world().questions(split, languages, hops, copyable, limit)
+    return atlas_world().questions(split, languages, hops, copyable, limit)
 
 
 def spread(items: Sequence[Item], limit: int | None) -> list[Item]:
     """Returns at most `limit` items, evenly spaced; None: all."""
-    if limit is not None and limit < 1:
-        raise UserError(f"a limit of {limit} leaves no questions: give 1 or more, or None for all")
     count = len(items) if limit is None else min(limit, len(items))
     return [items[index * len(items) // count] for index in range(count)]
 
 
 @gin.configurable
 @typed
-def atlas_collections(
-    folder: str | None = None, encoder: str = "atlas/encoder", world: Callable[[], World] = atlas_world
-) -> Collections:
+def atlas_collections(folder: str | None = None, encoder: str = "atlas/encoder") -> Collections:
     """Opens the atlas's collections, one per language; they are built on first use and kept in the user's cache.
 
     Args:
@@ -434,8 +418,8 @@ def atlas_collections(
         encoder.
       encoder: Folder of the encoder, or the name of one that ships with the package.
     """
-    atlas, opened = world(), configured_encoder(resolved_folder(encoder))
-    root = expanded(folder) if folder else cache_folder() / KEPT / f"{atlas.fingerprint()}-{opened.fingerprint()}"
+    atlas, opened = atlas_world(), configured_encoder(resolved_folder(encoder))
+    root = expanded(folder) if folder else cache_folder() / KEPT / f"{atlas.fingerprint}-{opened.fingerprint()}"
     return kept_collections(root, opened, LCRL_LANGUAGES, atlas.passages)
 
 
@@ -465,8 +449,7 @@ WORDING: Mapping[str, Mapping[str, str]] = wording()["comparisons"]
 def atlas_comparisons(
     split: str,
     languages: Sequence[str] = LCRL_LANGUAGES,
-    limit: int | None = None,
-    world: Callable[[], World] = atlas_world,
+    limit: Count | None = None,
 ) -> list[Question]:
     """The atlas's comparison questions of a split, all language versions adjacent; the earlier date decides.
 
@@ -474,7 +457,7 @@ def atlas_comparisons(
     two), `queries` (the short query for each), `native_holds`, `plan` and `sub_answers`. There are at most `limit`,
     each in all languages, spread over the split.
     """
-    return _independent(world(), split, languages, limit, EARLIER, tuple(WORDING), size=2, per_fact=4, stream=4)
+    return _independent(atlas_world(), split, languages, limit, EARLIER, tuple(WORDING), size=2, per_fact=4, stream=4)
 
 
 @gin.configurable
@@ -482,15 +465,14 @@ def atlas_comparisons(
 def atlas_conjunctions(
     split: str,
     languages: Sequence[str] = LCRL_LANGUAGES,
-    limit: int | None = None,
-    world: Callable[[], World] = atlas_world,
+    limit: Count | None = None,
 ) -> list[Question]:
     """The atlas's questions for the same relation of three entities; arguments as of `atlas_comparisons`.
 
     The answer is the list of the three values, separated by commas, or as the language writes lists; `extra` (`type`
     "conjunction", `kind` "every+<relation>") is as there.
     """
-    return _independent(world(), split, languages, limit, EVERY, CONJOINED, size=3, per_fact=1, stream=7)
+    return _independent(atlas_world(), split, languages, limit, EVERY, CONJOINED, size=3, per_fact=1, stream=7)
 
 
 def _independent(

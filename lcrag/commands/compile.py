@@ -335,7 +335,7 @@ def compile_programs(
         fits = False if needed is None else None if available is None else needed <= available
         sizes = [memory.get(name) for name in ("arguments", "results", "temporaries", "code")]
         verdict = {True: "fits", False: "does not fit", None: ""}[fits]
-        table.add_row(program, *(size_text(each) for each in (*sizes, others, needed, available)), verdict)
+        table.add_row(program, *(size_text(size) for size in (*sizes, others, needed, available)), verdict)
         programs.append({"program": program, "memory": memory, "other_bytes": others, "needed_bytes": needed})
         seconds = time.monotonic() - started
         programs[-1] |= {"available_bytes": available, "fits": fits, "refused": refused, "compile_seconds": seconds}
@@ -344,13 +344,13 @@ def compile_programs(
         output_dir.mkdir(parents=True, exist_ok=True)
         about = {"target": where, "mesh": dict(run.mesh.shape), "resident_bytes": run.residents}
         write_json(output_dir / "compile.json", {**about, "programs": programs})
-    for each in programs:
-        if each["fits"] is False:
-            learning = each["program"] in ("update", "critic")
+    for compiled in programs:
+        if compiled["fits"] is False:
+            learning = compiled["program"] in ("update", "critic")
             lower_setting = "Layout.rows" if learning else "Sampler.slots or Sampler.context"
             raised = "mesh.fsdp" if learning else "Lanes.tensor or mesh.tensor"
-            why = each["refused"][:300] or f"it needs {size_text(each['needed_bytes'])} on each device"
+            why = compiled["refused"][:300] or f"it needs {size_text(compiled['needed_bytes'])} on each device"
             raise UserError(
-                f"the {each['program']} does not fit {where}: {why}, of {size_text(available)}; lower {lower_setting},"
-                f" or raise {raised}"
+                f"the {compiled['program']} does not fit {where}: {why}, of {size_text(available)}; lower"
+                f" {lower_setting}, or raise {raised}"
             )

@@ -80,7 +80,7 @@ def curated(questions: Sequence[Question], evaluation: Callable[[], Evaluation] 
     """
     if not questions:
         raise UserError("there is no question to curate: choose another split or other languages")
-    key, count = counting.Counter(each.key for each in questions).most_common(1)[0]
+    key, count = counting.Counter(question.key for question in questions).most_common(1)[0]
     if count > 1:
         raise UserError(f"the question {key} is there {count} times: name each data set once")
     try:
@@ -200,7 +200,7 @@ def demonstrations(
                 journal.append([row | episode_json(record, times=False)])
         places = {question.key: place for place, question in enumerate(questions)}
         episodes = sorted(journal.rows, key=lambda row: (places[row["key"]], row["attempt"]))
-        kept = [each for each in episodes if each["verdict"] in good]
+        kept = [episode for episode in episodes if episode["verdict"] in good]
         rows = [row for episode in kept for row in rag_r1.segments(episode, whole=not segmented)]
         write_json_lines(folder / "rows.jsonl", rows)
         verdicts = counting.Counter(episode["verdict"] for episode in episodes)
@@ -258,7 +258,7 @@ def selection(
     if not journal_of_demonstrations.is_file():
         raise UserError(f"{demonstrated} holds no demonstrations: run `lcrag curate demonstrations` into it first")
     first_right = {row["key"]: row["correct"] for row in Journal(journal_of_demonstrations).rows}
-    asked = [each for each in questions if each.key in first_right]
+    asked = [question for question in questions if question.key in first_right]
     hashes = {"demonstrations": hashlib.sha256(json.dumps(first_right, sort_keys=True).encode()).hexdigest()[:16]}
     parts = questions, program, collections, teacher
     taught = _taught_run(
@@ -291,7 +291,7 @@ def selection(
         }
         for name, side in sides.items():
             write_json_lines(folder / name, map(question_row, side))
-        reasons = counting.Counter(each.extra["selected_because"] for each in (*train, *validation))
+        reasons = counting.Counter(question.extra["selected_because"] for question in (*train, *validation))
         wrong = sum(not correct for correct in first_right.values())
         report: dict[str, Any] = {
             "right_at_first": len(first_right) - wrong,
@@ -349,7 +349,7 @@ def golden_plans(
                     row["graph"] = golden.graph_of(record)
                 journal.append([row | episode_json(record, times=False)])
         planned = golden.golden_questions(left, journal.rows)
-        write_json_lines(folder / QUESTIONS, (question_row(each, identity=each.coupling) for each in planned))
+        write_json_lines(folder / QUESTIONS, (question_row(asked, identity=asked.coupling) for asked in planned))
         report = golden.curation_report(questions, left, journal.rows, planned)
         write_json(folder / REPORT, report)
         _write_tables(folder / PAGE, "Golden plans", golden.curation_tables(report))

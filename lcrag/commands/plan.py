@@ -127,7 +127,7 @@ class Parts:
         model = settings.get("encoder" if what == "encoder" else "folder", "")
         where = next(filter(None, map(settings.get, ("url", "urls", "folder", "engine"))), None)
         absent, passages = "", dict[str, int]()
-        if missing := [each for each in inspect.signature(made).parameters if each not in settings]:
+        if missing := [parameter for parameter in inspect.signature(made).parameters if parameter not in settings]:
             absent = str(no_value(name, missing))
         elif kind == "load_collections" and where is not None:
             metas = [read_meta(path.parent) for path in sorted(resolved_folder(where).glob(f"[!.]*/{META}"))]
@@ -187,7 +187,7 @@ class Plan:
         self.parts = parts = Parts(rewarded=command == "train")
         self.given = given = parts.arguments(command)
         parameters = inspect.signature(gin.get_configurable(command)).parameters.values()
-        if missing := [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.name not in given]:
+        if missing := [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given]:
             raise no_value(command, missing)
         self.runner = parts.arguments("Runner")
         self.lanes: Lanes = given["lanes"] or gin.get_configurable("Lanes")()
@@ -266,7 +266,7 @@ def demonstrated(parts: Parts) -> list[Question]:
         else:
             try:
                 with counted_bad_rows() as bad_rows:
-                    known += [each for row in read_demonstrations(settings["files"], bad_rows) for each in row.asked]
+                    known += [asked for row in read_demonstrations(settings["files"], bad_rows) for asked in row.asked]
             except AbsentError as error:
                 parts.lacking[str(error)] = None
     return known

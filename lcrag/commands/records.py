@@ -128,9 +128,9 @@ def _of_runs(folder: pathlib.Path, also: Collection[str]) -> Iterator[Source]:
                 lost = answers_path(folder, label, decoding).name
                 raise UserError(f"{folder} has lost the answers of {label!r} ({lost}): evaluate it again")
             for answers in map(read_answers, files):
-                for dataset in dict.fromkeys(each.dataset for each in answers):
+                for dataset in dict.fromkeys(answer.dataset for answer in answers):
                     trial = Trial.of(
-                        [each for each in answers if each.dataset == dataset],
+                        [answer for answer in answers if answer.dataset == dataset],
                         values.get("Evaluation.languages", LCRL_LANGUAGES),
                         method=source.name,
                         model=source.model,
@@ -261,19 +261,19 @@ def write_records(sources: Sequence[Source], folder: pathlib.Path, metrics: Sequ
     folders = [labels[0].folder for labels in of_file.values()]
     written: dict[pathlib.Path, pathlib.Path] = {}
     for place, labels in of_file.items():
-        source = next((each for each in labels if each.label == AFTER), labels[0])
+        source = next((labelled for labelled in labels if labelled.label == AFTER), labels[0])
         several = folders.count(source.folder) > 1
         path = folder / file_name(f"{source.folder.name}{f'-{labels[0].label}' if several else ''}.json")
         if written.setdefault(path, place) != place:
             raise UserError(f"{written[path]} and {place} would both be recorded as {path}: rename one's folder")
-        trials = [(each.label, trial) for each in labels for trial in each.trials]
+        trials = [(labelled.label, trial) for labelled in labels for trial in labelled.trials]
         _add_questions(folder, [trial for _, trial in trials])
         record = {
             "method": source.name,
             "model": source.model,
             **source.about,
             "folder": str(source.folder),
-            "policies": {each.label: each.policy for each in labels},
+            "policies": {labelled.label: labelled.policy for labelled in labels},
             "trained": source.trained,
             "seen_languages": list(trials[0][1].seen_languages),
             "step": source.step,

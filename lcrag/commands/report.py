@@ -88,8 +88,9 @@ def report(output_dir: pathlib.Path | None, words: Sequence[str] = ()) -> None:
         raise UserError(f"{where}: lcrag report RUN, or several folders of runs and --output_dir=FOLDER")
     # All that the run's evaluation was made of, and the modules of its user; bindings given here prevail.
     config, evaluation = read_config(output_dir / CONFIG), None
-    recorded = [each for each in statements_for(config, "Evaluation") if each.partition(" = ")[0] not in bound]
-    if any(each.startswith("Evaluation.questions ") for each in recorded) or "Evaluation.questions" in bound:
+    written = statements_for(config, "Evaluation")
+    recorded = [statement for statement in written if statement.partition(" = ")[0] not in bound]
+    if any(statement.startswith("Evaluation.questions ") for statement in recorded) or "Evaluation.questions" in bound:
         with as_sentence(str(output_dir / CONFIG)), gin.unlock_config():
             gin.parse_config("\n".join([*re.findall("^(?:import|from) .*", config, re.MULTILINE), *recorded]))
         evaluation = gin.get_configurable(Evaluation)()
@@ -339,6 +340,6 @@ def _plans(board: Scoreboard) -> dict[str, list[PlanDiversity]]:
     for trial in board.trials:
         trials.setdefault(board.name(trial.system), {}).setdefault(trial.run, []).append(trial)
     return {
-        name: [plan_diversity([each for trial in own for each in trial.answered]) for own in runs.values() if own[1:]]
+        name: [plan_diversity([row for trial in own for row in trial.answered]) for own in runs.values() if own[1:]]
         for name, runs in trials.items()
     }

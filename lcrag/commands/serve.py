@@ -21,7 +21,7 @@ from starlette.routing import Route
 from lcrag.data.questions import LANGUAGES, Question, fault_of
 from lcrag.episodes import Program, RetrievalFailure, Runner, Translated, TranslationFailure, Translator
 from lcrag.episodes.programs import LoggedSearch, log_searches
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, Positive, UserError, typed
 from lcrag.models.translators import PATH, TranslateAnswer, Translation
 from lcrag.policy import Policy
 from lcrag.retrieval import Collections, Hit, NoCollections, SearchableCollections
@@ -32,7 +32,6 @@ from lcrag.retrieval.service import (
     ServiceLimits,
     add_json_route,
     address_of,
-    check_positive,
     default_among,
     listen,
     make_application,
@@ -194,12 +193,9 @@ class ToolLimits:
     Questions over `waiting_questions` are refused with 503; `answer_seconds` include the wait.
     """
 
-    question_characters: int = 4000
-    waiting_questions: int = 1024
-    answer_seconds: float = 120.0
-
-    def __post_init__(self) -> None:
-        check_positive(self)
+    question_characters: Count = 4000
+    waiting_questions: Count = 1024
+    answer_seconds: Positive = 120.0
 
 
 # Limits of requests to a translator: texts of one request and of all requests, and seconds including the wait.

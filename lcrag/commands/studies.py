@@ -319,7 +319,7 @@ def demonstrated_points(
     made, found = settings.output / "made", []
     shown = {(program, split): made / f"{program}-{split}" for program in programs for split in SPLITS}
     for (program, split), folder in shown.items():
-        asked = (f"demonstrated/xquad_questions.{each}" for each in SPLITS[split])
+        asked = (f"demonstrated/xquad_questions.{setting}" for setting in SPLITS[split])
         found.append(settings.point(folder, "curate demonstrations", *asked, files=(programs[program],)))
     tuned = made / "sft"
     rows = {split: tuple(str(shown[program, split] / "rows.jsonl") for program in programs) for split in SPLITS}
@@ -328,13 +328,13 @@ def demonstrated_points(
     experiment = f"{settings.experiment}.gin"
     files = (f"{settings.experiment}_sft.gin" if name == experiment else name for name in sft.gin_files)
     found.append(dataclasses.replace(sft, gin_files=tuple(files)))
-    for name in (each for each in names if variants[each].command == "evaluate"):
+    for name in (name for name in names if variants[name].command == "evaluate"):
         needs = [] if name == "untrained" else [tuned]
         bound: tuple[str, ...] = (f"evaluate.label = {variants[name].name!r}", *map(policy_of, needs))
         folder = settings.output / "study" / name
         found.append(settings.point(folder, "evaluate", *bound, files=variants[name].files, needs=needs))
     for seed in settings.seeds:
-        for name in (each for each in names if variants[each].command == "train"):
+        for name in (name for name in names if variants[name].command == "train"):
             bound = (policy_of(tuned), f"SEED = {seed}", *variants[name].bound(settings.experiment))
             folder = settings.output / "study" / f"{name}-{seed}"
             found.append(settings.point(folder, "train", *bound, files=variants[name].files, needs=[tuned]))

@@ -77,7 +77,7 @@ def read_runs(folders: Sequence[Path], max_steps: int, max_megabytes: int) -> li
     for folder, kept_files in newest.items():
         configurations = [folder / CONFIG, *sorted((folder / "answers").glob("[!.]*_config.gin"))]
         configured = [read_configured(path) for path in configurations if path.is_file()]
-        policies = [resolved_folder(str(name)) for each in configured if (name := each.get("policy.folder"))]
+        policies = [resolved_folder(str(name)) for config in configured if (name := config.get("policy.folder"))]
         tokenizers = (place for place in (folder / "policy", *policies) if (place / "tokenizer.json").is_file())
         decode = next((load_tokenizer(place).decode_bytes for place in tokenizers), None)
         try:
@@ -96,7 +96,7 @@ def read_runs(folders: Sequence[Path], max_steps: int, max_megabytes: int) -> li
         groups, all_groups = (sum(part[name] for part in parts) for name in ("groups", "all_groups"))
         shown = f"{sum(len(part['episodes']) for part in parts)} episodes, {groups} of {all_groups} groups"
         run: dict[str, Any] = {
-            "method": str(next(filter(None, (each.get("Method.name") for each in configured)), folder.name)),
+            "method": str(next(filter(None, (config.get("Method.name") for config in configured)), folder.name)),
             "about": facts,
             "name": folder.resolve().name,
             "folder": str(folder),
@@ -164,7 +164,7 @@ def _read_part(file: Mapping[str, Any], decode: Callable[[Sequence[int]], bytes]
         raise UserError(f"{file['path']}, line {number}, is not an episode ({reason}): remove that line") from error
     if not any(episode["rewards"] for episode in episodes):  # as in evaluations without a reward
         judged = [episode for episode in episodes if episode["golds"]]
-        recalls = c3_recall_bergen([each["answer"] for each in judged], [each["golds"] for each in judged])
+        recalls = c3_recall_bergen([row["answer"] for row in judged], [row["golds"] for row in judged])
         for episode, recall in zip(judged, recalls.tolist(), strict=True):
             episode["recall"] = round(recall, 4)
     return {name: value for name, value in file.items() if name != "path"} | {
@@ -228,8 +228,8 @@ def page_episode(
             for wait in row.get("seconds", {}).get("waits", [])
         ],
         "completions": [
-            {"model": each.get("model"), "prompt": text_of(each["prompt"]), "text": text_of(each["text"])}
-            for each in row.get("completions", ())
+            {"model": asked.get("model"), "prompt": text_of(asked["prompt"]), "text": text_of(asked["text"])}
+            for asked in row.get("completions", ())
         ],
     }
 

@@ -236,9 +236,7 @@ def player_teacher(
 
     Args:
       player: Makes the player from the questions: `@GoldenSearcher`.
-      questions: The demonstrated questions, in all languages.
       tokenizer, chat, context: As of `endpoint_teacher`.
-      translator: For a program that translates.
     """
     hashes = {"player_questions": records_fingerprint(questions)}
     return rule_based_teacher(player(questions), tokenizer, chat, context, hashes, translator)

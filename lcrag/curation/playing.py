@@ -35,7 +35,7 @@ from lcrag.episodes.chat import ContextTokenizer
 from lcrag.episodes.programs import UNKNOWN, Found, answer_language
 from lcrag.episodes.runner import answer_batch, answer_translations
 from lcrag.episodes.running_episode import PendingRequest, RunningEpisode, derived_seed
-from lcrag.errors import UserError, lookup, typed
+from lcrag.errors import Count, UserError, lookup, typed
 from lcrag.files import resolved_folder
 from lcrag.models.completers import LOCAL, ChatEndpoint
 from lcrag.policy import Policy, load_tokenizer, parameter_fingerprint
@@ -73,8 +73,6 @@ def played(
     completions that a program requests of its policy; `EpisodeRecord.completions` holds them.
 
     Args:
-      programs: Each question with its fresh program.
-      context: Size of a context, in tokens.
       edit: Changes the results of a search before its program sees them.
       concurrency: Number of concurrent calls of the writer; above 1 for writers that wait for a remote model.
       translator: Makes translations; None: a program that requests one is rejected.
@@ -91,7 +89,6 @@ def played(
         episode.start()
 
     def write_turns(episode: RunningEpisode) -> None:
-        """Writes the policy's texts until the program waits for another request."""
         while (request := episode.take_generation()) is not None:
             transcript = episode.transcript
             # The chat template around the prompt is the policy's, not the writer's.
@@ -106,7 +103,6 @@ def played(
             episode.sampled(Sampled(tokens, scores, text, "eos" if end else "stop"))
 
     def complete(asked: tuple[PendingRequest, Complete]) -> Completion:
-        """Returns the writer's text for a completion in a fresh context."""
         pending, request = asked
         if request.model is not None:
             raise UserError(
@@ -117,7 +113,6 @@ def played(
         return Completion(text=text, finish_reason="stop", tokens=len(tokenizer.encode(text)))
 
     def shown(what: str, items: Sequence[Item]) -> Iterator[Item]:
-        """Says how far a pass has come."""
         for number, item in enumerate(items, 1):
             if number % 50 == 0:
                 _ACTIVITY.info(f"playing {len(episodes):,} episodes: {what} {number:,} of {len(items):,}")
@@ -328,7 +323,6 @@ class WritingTeacher:
     hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def play(self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> Iterator[EpisodeRecord]:
-        """Yields the episodes as they finish; the attempt makes no difference."""
         programs = [(question, program) for question, program, _ in jobs]
         records = played(
             programs,
@@ -354,12 +348,10 @@ class SamplingTeacher:
 
     @property
     def hashes(self) -> Mapping[str, str]:
-        """Fingerprints of its parameters and its tokenizer."""
         tokenizer = self._policy.tokenizer.fingerprint()
         return {"teacher": parameter_fingerprint(self._policy.params), "tokenizer": tokenizer}
 
     def play(self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> Iterator[EpisodeRecord]:
-        """Yields the episodes as they finish; the same attempt gives the same episodes."""
         parts: dict[str, Any] = {"sampler": self._sampler, "tokenizer": self._policy.tokenizer, "search": search}
         runner = self._runner(**parts, temperature=temperature, seed=derived_seed(self._seed, attempt))
         yield from runner.stream(jobs)
@@ -392,7 +384,7 @@ def endpoint_teacher(
     context: int,
     model: str,
     url: str = LOCAL,
-    concurrency: int = 32,
+    concurrency: Count = 32,
     max_tokens: int = 1024,
     attempts: int = 6,
     seconds: float = 120.0,
@@ -402,15 +394,9 @@ def endpoint_teacher(
     Args:
       tokenizer: Folder of the student policy.
       chat: How its openings are given to a model with a chat template.
-      context: Length of a context, in tokens.
       url: Address of the endpoint, up to `/v1`.
-      concurrency: Number of concurrent requests.
       max_tokens: Maximum length of a turn, in tokens, for programs that set none.
-      attempts: Maximum number of requests for one turn if requests fail.
-      seconds: Timeout of a request, in seconds.
     """
-    if concurrency < 1:
-        raise UserError(f"endpoint_teacher.concurrency is {concurrency}: give the number of requests at a time")
     endpoint = ChatEndpoint(model, url, attempts=attempts, seconds=seconds)
 
     def writer(temperature: float) -> TextWriter:

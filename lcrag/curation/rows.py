@@ -19,13 +19,13 @@ from lcrag.atlas.facts import Fact, section_of
 from lcrag.atlas.oracle import Oracle
 from lcrag.atlas.world import DATASET, World, atlas_world
 from lcrag.curation.playing import AtlasOracle, GoldenAnswers, TextWriter, misread, oracle_writer, play
-from lcrag.data.demonstrations import Demonstration, read_demonstrations, take_part
+from lcrag.data.demonstrations import Demonstration, Part, read_demonstrations, take_part
 from lcrag.data.questions import Question, share_of
 from lcrag.data.rows import BadRows, counted_bad_rows
 from lcrag.episodes import Chat, EpisodeRecord, Program, Search, Translator
 from lcrag.episodes.chat import ContextTokenizer
 from lcrag.episodes.programs import Found, FoundPassage
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, Share, UserError, typed
 from lcrag.learning import Trajectory
 from lcrag.policy import Tokenizer
 from lcrag.retrieval import Hit
@@ -137,7 +137,6 @@ class RowContext:
     demonstrated: list[Question] = dataclasses.field(default_factory=list)  # to which a source adds its questions
 
     def encoder(self, end_of_sequence: bool) -> RowEncoder:
-        """Returns the encoder of the rows."""
         return RowEncoder(self.tokenizer, self.chat, self.longest_tokens, end_of_sequence)
 
     @property
@@ -173,8 +172,8 @@ RowSource: TypeAlias = Callable[[RowContext], Sequence[Trajectory]]
 def demonstration_files(
     row_context: RowContext,
     files: Sequence[str],
-    part: str = "all",
-    validation_share: float = 0.05,
+    part: Part = "all",
+    validation_share: Share = 0.05,
     seed: int = 0,
     end_of_sequence: bool = True,
 ) -> list[Trajectory]:
@@ -194,12 +193,7 @@ def demonstration_files(
 def seqio_demonstrations(
     row_context: RowContext, task: str, split: str, limit: int | None = None, end_of_sequence: bool = True
 ) -> list[Trajectory]:
-    """Reads rows from a seqio task or mixture, `inputs` -> `targets`; see `lcrag.data.seqio_tasks`.
-
-    Args:
-      task: Name of the task or mixture; a gin file may import the module that registers it.
-      limit: Maximum number of examples of each task; None: all.
-    """
+    """Reads rows from a seqio task or mixture, `inputs` -> `targets`, whose module a gin file may import."""
     import lcrag.atlas.tasks  # noqa: F401  registers the tasks of lcrag, and takes TensorFlow's seconds
     from lcrag.data.seqio_tasks import demonstrations_of_task
 
@@ -213,7 +207,7 @@ def seqio_demonstrations(
 def golden_answers(
     row_context: RowContext,
     questions: Sequence[Question],
-    question_share: float = 1.0,
+    question_share: Share = 1.0,
     seed: int = 0,
     template: str = "<answer> {answer}</answer>",
     end_of_sequence: bool = True,
@@ -317,10 +311,7 @@ def demonstrate(
 ) -> Iterator[EpisodeRecord]:
     """Yields demonstrations of the program on the atlas's training questions forever, determined by the seed.
 
-    Those that a context does not hold are left out.
-
-    Args:
-      only_correct: Whether demonstrations with another answer than the passages' value are left out.
+    Those that a context does not hold are left out, and with `only_correct` those whose answer is not the passages'.
 
     Raises:
       UserError: none of many consecutive demonstrations could be kept.
@@ -377,34 +368,30 @@ def demonstrate(
 def oracle_demonstrations(
     row_context: RowContext,
     questions: Sequence[Question],
-    count: int,
+    count: Count,
     searches: int,
     seed: int = 0,
     end_of_sequence: bool = True,
     oracle: Callable[..., AtlasOracle] = Oracle,
     translator: Translator | None = None,
     only_correct: bool = True,
-    world: Callable[[], World] = atlas_world,
 ) -> list[Trajectory]:
     """Has an oracle of the atlas demonstrate the method's program, mostly in counterfactual versions of the world.
 
     Args:
       questions: Questions of the atlas; drawn with replacement.
-      count: Number of demonstrations.
       searches: Maximum number of searches that the oracle makes, which is the program's budget.
       oracle: Creates the oracle from its `budget`.
       translator: Translates for a program that asks for translations; None: the program asks for none.
-      only_correct: Whether to leave out demonstrations with another answer than the value in the passages.
+      only_correct: As of `demonstrate`.
     """
     row_context.demonstrated.extend(questions)
-    if count < 1 or not questions:
-        raise UserError(
-            f"oracle_demonstrations.count is {count} with {len(questions)} questions: give 1 or more of both"
-        )
+    if not questions:
+        raise UserError("oracle_demonstrations.questions is empty: give questions of the atlas")
     if unknown := {question.id for question in questions if question.dataset != DATASET}:
         raise UserError(f"the oracle cannot demonstrate {min(unknown)}: give it questions of the atlas")
     player = oracle(budget=searches)
     records = demonstrate(
-        row_context, questions, player, world=world(), seed=seed, translator=translator, only_correct=only_correct
+        row_context, questions, player, world=atlas_world(), seed=seed, translator=translator, only_correct=only_correct
     )
     return rows_of_records(itertools.islice(records, count), row_context.encoder(end_of_sequence))

@@ -111,7 +111,6 @@ CONSTRUCTED: Mapping[str, int] = {"qki": 1, "qto": 2}
 
 
 def substitution(code: str, vocabulary: Iterable[str]) -> WordSubstitution:
-    """Returns the substitution that makes a constructed language of English with a vocabulary."""
     return WordSubstitution(vocabulary, lookup(CONSTRUCTED, code, "constructed language"))
 
 
@@ -156,10 +155,5 @@ def constructed_questions(
     languages: Sequence[str] = tuple(CONSTRUCTED),
     tier: str = "synthetic",
 ) -> list[Question]:
-    """Translates the English questions among some into constructed languages, and adds their tier.
-
-    Args:
-      vocabulary: English words to substitute; other words stay English.
-      languages: Codes of the constructed languages.
-    """
+    """Translates the words of a vocabulary in the English questions among some, and adds the languages' tier."""
     return with_tiers(into_constructed(questions, languages, vocabulary), {tier: languages})

@@ -13,24 +13,23 @@ Articles are cut into passages of 100 words, or of 100 characters in scripts wit
 import contextlib
 import dataclasses
 import html
-import itertools
 import pathlib
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import pydantic
+import pydantic_core
 
 from lcrag.data.questions import scripts_of, trimmed
-from lcrag.data.rows import BadRows, Row, opened, parquet_values, parsed_rows, read_squad
+from lcrag.data.rows import BadRows, Row, opened, parsed_rows, read_squad
 from lcrag.errors import UserError
-from lcrag.files import expanded, matching_files, shown_files, strict_json
+from lcrag.files import expanded, matching_files, shown_files
 from lcrag.retrieval.passages import Passage, title_and_text
 from lcrag.rewards.text import UNSPACED, is_visible
 
 Kind = Literal["articles", "passages", "squad"]
-KINDS: tuple[str, ...] = get_args(Kind)
 
 DOCUMENTS_PER_BLOCK = 1024  # articles; a block of ready-made passages holds as many as about so many articles have
 PASSAGES_PER_DOCUMENT = 8
@@ -42,8 +41,6 @@ _FORMATS: Mapping[str, Kind | None] = {
     ".tsv": "passages",
     ".txt": "articles",
 }
-# Number of JSON lines searched for a valid one, from which the kind of the file is inferred.
-_MAX_LINES_SEARCHED = 100
 
 Unit = Literal["words", "characters"]
 
@@ -63,7 +60,6 @@ class ArticleRow(Row):
     revid: str | int | None = None  # of WikiExtractor, whose texts are escaped as for HTML
 
     def document(self) -> Passage:
-        """Returns the article."""
         text = self.text if self.revid is None else html.unescape(self.text)
         return Passage(id=str(self.id), title=trimmed(self.title), text=text)
 
@@ -127,7 +123,7 @@ class Source:
         with opened(path) as (content, stored):
             documents: Iterable[Passage]
             if self.kind == "squad":
-                documents = (paragraph.passage for paragraph in read_squad(path, bad_rows, questions_too=False))
+                documents = (passage for passage, _ in read_squad(path))
             elif self.kind == "articles" and _format(path) == ".txt":
                 # The title is the first line if that is a Markdown heading, else the file's name.
                 stem, text = path.name.partition(".")[0], content.read().decode().strip()
@@ -232,8 +228,6 @@ def find_source(
         raise UserError(f"{place} holds files of several formats ({', '.join(formats)}): name one, as *.jsonl")
     files.sort(key=lambda file: [(text, int(digits or -1)) for text, digits in re.findall(r"(\D*)(\d*)", str(file))])
     kind = kind or _FORMATS[formats[0]] or _kind_by_rows(files[0])
-    if kind not in KINDS:
-        raise UserError(f"unknown kind of source {kind!r}: use one of {', '.join(KINDS)}")
     needed = _FORMATS[formats[0]] if formats[0] != ".tsv" else None
     if (needed or kind) != kind or (kind == "squad" and not needed):
         raise UserError(f"{files[0]} does not have the format of kind {kind!r}: omit the kind")
@@ -248,7 +242,7 @@ def _format(path: pathlib.Path) -> str:
     if suffix == ".json":
         # JSON lines by another name, if the first line is an object itself, and none of SQuAD's format.
         with opened(path) as (content, _), contextlib.suppress(ValueError):
-            first = strict_json(content.readline(1 << 22).decode())
+            first = pydantic_core.from_json(content.readline(1 << 22))
             if isinstance(first, dict) and first and "data" not in first:
                 return ".jsonl"
     if re.fullmatch(r"wiki_\d+(\.bz2)?", path.name):  # as WikiExtractor names its files
@@ -257,17 +251,10 @@ def _format(path: pathlib.Path) -> str:
 
 
 def _kind_by_rows(path: pathlib.Path) -> Kind:
-    """Infers the kind of a file from the fields of its first row, in JSON lines of the first valid one."""
-    fields: set[str] = set()
+    """Infers the kind of a file from the fields of its first valid row; a bad row is reported when rows are read."""
     with opened(path) as (content, _):
-        if _format(path) == ".parquet":
-            fields = set(next(parquet_values(content), {}))
-        else:
-            for line in itertools.islice(content, _MAX_LINES_SEARCHED):
-                # A bad row is reported when the rows are read.
-                with contextlib.suppress(pydantic.ValidationError):
-                    fields = set(pydantic.TypeAdapter(dict[str, Any]).validate_json(line))
-                    break
+        rows = parsed_rows(path, content, pydantic.RootModel[dict[str, Any]], BadRows(skip=True))
+        fields = next((set(row.root) for _, row in rows), set[str]())
     if not fields:
         raise UserError(f"{path} holds no row, from line 1 on: name another file, of JSON lines or Parquet")
     if fields & {"docid", "_id", "contents"}:
@@ -280,11 +267,7 @@ def _kind_by_rows(path: pathlib.Path) -> Kind:
 
 
 def unit_of(language: str) -> Unit:
-    """Returns the unit of a language's passages, by the script that CLDR considers most likely.
-
-    Args:
-      language: A code as in Wikipedia: "fi", "zh", "zh-yue", "zh-min-nan" (which is in Latin letters).
-    """
+    """Returns the unit of passages in a language, such as "zh-min-nan", by the script that is most likely in CLDR."""
     scripts = scripts_of(language)
     return "characters" if scripts and scripts <= _UNSPACED_SCRIPTS else "words"
 

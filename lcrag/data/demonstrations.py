@@ -17,7 +17,7 @@ assistant, and `"weight": 0` is `"learn": false`:
 import dataclasses
 import pathlib
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import pydantic
 import pydantic_core
@@ -28,7 +28,7 @@ from lcrag.errors import AbsentError, UserError
 from lcrag.files import matching_files
 from lcrag.rewards.text import is_visible
 
-PARTS = ("all", "train", "validation")
+Part: TypeAlias = Literal["all", "train", "validation"]
 
 
 class DemonstratedTurn(Row):
@@ -116,11 +116,7 @@ class _DemonstrationRow(Row):
 
 
 def read_demonstrations(patterns: Sequence[str | pathlib.Path], bad_rows: BadRows) -> list[Demonstration]:
-    """Reads the demonstrations of some files, in order.
-
-    Args:
-      patterns: Files of JSON lines, plain or gzipped, or patterns with `*`, such as `episodes/step_*.jsonl`.
-    """
+    """Reads the demonstrations in files of JSON lines, or in patterns such as `episodes/step_*.jsonl`, in order."""
     if not patterns:
         raise UserError("no file of demonstrations is named: give at least one")
     demonstrations = []
@@ -155,14 +151,9 @@ def read_demonstrations(patterns: Sequence[str | pathlib.Path], bad_rows: BadRow
 
 
 def take_part(
-    demonstrations: Sequence[Demonstration], part: str, validation_share: float, seed: int
+    demonstrations: Sequence[Demonstration], part: Part, validation_share: float, seed: int
 ) -> list[Demonstration]:
     """Returns a part (train, validation or all) of a seeded split; a topic is on one side."""
-    if part not in PARTS or not 0 < validation_share < 1:
-        raise UserError(
-            f"there is no part {part!r} with a validation share of {validation_share}: choose a part of"
-            f" {', '.join(PARTS)}, and a share between 0 and 1"
-        )
     if part == "all":
         return list(demonstrations)
     topics = seeded_order({demonstration.topic for demonstration in demonstrations}, seed)

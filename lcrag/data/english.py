@@ -33,7 +33,7 @@ from lcrag.data.rows import (
     opened,
     read_rows,
 )
-from lcrag.errors import UserError, lookup, typed
+from lcrag.errors import Count, UserError, lookup, typed
 from lcrag.files import cache_folder
 from lcrag.retrieval import Collections, Passage
 from lcrag.retrieval.collections import KEPT, kept_collections
@@ -74,18 +74,10 @@ def _paragraph(title: str, text: str) -> Passage:
     return Passage(id=f"{title}/{content}", title=title, text=text)
 
 
-def _if_valid(value: Any, check: Callable[[Any], Any]) -> Any:
-    try:
-        return check(value)
-    except pydantic.ValidationError:
-        return None
-
-
 def _named(*names: str | pydantic.AliasPath) -> Any:
     return pydantic.Field(validation_alias=pydantic.AliasChoices(*names))
 
 
-_IfValid = pydantic.WrapValidator(_if_valid)
 _List = pydantic.Strict(False)  # reads a JSON list as a tuple
 
 
@@ -222,15 +214,16 @@ class FlashRagRow(Row):
     id: Text
     question: Text
     golden_answers: list[str]
-    type: Annotated[str | None, _IfValid, _named(pydantic.AliasPath("metadata", "type"))] = None
-    prop: Annotated[str | None, _IfValid, _named(pydantic.AliasPath("metadata", "prop"))] = None
-    level: Annotated[str | None, _IfValid, _named(pydantic.AliasPath("metadata", "level"))] = None
-    popularity: Annotated[
-        int | None, pydantic.Strict(False), _IfValid, _named(pydantic.AliasPath("metadata", "s_pop"))
-    ] = None
+    metadata: dict[str, Any] = {}
 
     def raw_question(self) -> RawQuestion:
-        extra: dict[str, Any] = {"type": self.type or self.prop, "level": self.level, "popularity": self.popularity}
+        known = {name: value for name, value in self.metadata.items() if isinstance(value, str)}
+        kind, views = known.get("type") or known.get("prop"), str(self.metadata.get("s_pop"))
+        extra: dict[str, Any] = {
+            "type": kind,
+            "level": known.get("level"),
+            "popularity": int(views) if views.isdecimal() else None,
+        }
         return _raw_question(self.id, self.question, self.golden_answers, **extra)
 
 
@@ -316,7 +309,7 @@ def english_questions(
     split: str,
     folder: str | None = None,
     file: str | None = None,
-    limit: int | None = None,
+    limit: Count | None = None,
     seed: int = 0,
     types: Sequence[str] | None = None,
     golden_plans: Callable[[Question], Question] | None = None,
@@ -327,9 +320,7 @@ def english_questions(
     Args:
       dataset: hotpotqa, 2wikimultihopqa, musique, bamboogle, wikihop, nq_open, triviaqa or popqa.
       split: train, validation or test; not every set has all three.
-      folder: Folder of the set's files; None: `$LCRAG_DATA/<dataset>`.
       file: Name of the split's file, if it differs from the known names.
-      limit: Maximum number of questions, selected by the seed.
       types: Types of which questions are kept, among those of the limit: `("comparison",)`; None: all.
       golden_plans: Makes golden plans of the set's question decompositions (musique): `@decomposition_plans()`.
       golden_passages: Whether to add the texts of the supporting paragraphs, of sets that have any, to each question.
@@ -358,7 +349,7 @@ def english_collections(
     datasets: Sequence[str],
     splits: Sequence[str] = ("test",),
     folder: str | None = None,
-    limit: int | None = None,
+    limit: Count | None = None,
     seed: int = 0,
     encoder: str | None = None,
 ) -> Collections:

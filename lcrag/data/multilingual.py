@@ -13,7 +13,6 @@ MMLU's four-option questions in 42 languages, a folder per language with the hub
 `test.csv` or `test.jsonl` with the same columns.
 """
 
-import contextlib
 import hashlib
 import pathlib
 import re
@@ -40,7 +39,6 @@ from lcrag.data.questions import (
     with_question_mark,
 )
 from lcrag.data.rows import (
-    BadRows,
     Row,
     Text,
     at_least_one,
@@ -52,10 +50,10 @@ from lcrag.data.rows import (
     read_squad,
     usable,
 )
-from lcrag.errors import UserError, lookup, typed
-from lcrag.files import cache_folder, locked, readable_folder
-from lcrag.retrieval import Collections, Passage
-from lcrag.retrieval.collections import ENCODER, KEPT, keep_encoder, kept_collections
+from lcrag.errors import Count, UserError, lookup, typed
+from lcrag.files import cache_folder
+from lcrag.retrieval import Collections
+from lcrag.retrieval.collections import KEPT, kept_collections
 from lcrag.retrieval.encoder import named_encoder
 from lcrag.rewards.text import is_visible
 
@@ -115,7 +113,6 @@ def mkqa_questions(
 
     Args:
       split: train, validation, test, or all.
-      folder: Folder of the file; None: `$LCRAG_DATA/mkqa`.
       test: Number of questions of the test split, those without a short answer included.
       validation, train: Number of questions of these splits.
       answered_in: Languages in which a question must have a short answer, whether or not it is asked in them.
@@ -174,7 +171,7 @@ def xor_tydi_questions(
     languages: Sequence[str] = XOR_TYDI_TEST,
     folder: str | None = None,
     train: int | None = 1000,
-    limit: int | None = None,
+    limit: Count | None = None,
     seed: int = 0,
 ) -> list[Question]:
     """Returns the questions of a split of XOR-TyDi QA, language after language, each in its original language only.
@@ -184,7 +181,6 @@ def xor_tydi_questions(
 
     Args:
       split: train or test.
-      folder: Folder of the files; None: `$LCRAG_DATA/xor_tydi`.
       train: Training questions per language; None: all.
       limit: Maximum number of questions per language in each split; the seed selects them.
     """
@@ -204,8 +200,8 @@ def xor_tydi_questions(
                 if (answers := distinct_answers(row.answers)) and row.lang in found:
                     keep(row.lang, row.id, row.question, answers)
         if "en" in languages:
-            for paragraph in read_squad(data_file(root, (tydi_name,), _TYDI_SOURCE + tydi_name), bad_rows):
-                for question in paragraph.questions:
+            for _, asked in read_squad(data_file(root, (tydi_name,), _TYDI_SOURCE + tydi_name)):
+                for question in asked:
                     if question.id.startswith(_TYDI_ENGLISH):
                         keep("en", question.id, question.question, question.texts)
     questions = []
@@ -238,7 +234,7 @@ def xquad_questions(
     test_articles: int = 12,
     validation_articles: int = 0,
     held: Mapping[str, float] | None = None,
-    limit: int | None = None,
+    limit: Count | None = None,
     seed: int = 0,
 ) -> list[Question]:
     """Returns the questions of a split of XQuAD with all language versions adjacent.
@@ -249,7 +245,6 @@ def xquad_questions(
 
     Args:
       split: train, validation, test, or all.
-      folder: Folder of the files; None: `$LCRAG_DATA/xquad`.
       test_articles: Articles of the test split; `validation_articles` likewise.
       held: Of `xquad_collections`, for `extra["native_holds"]`: whether the collection of the question's language holds
         its paragraph.
@@ -259,17 +254,16 @@ def xquad_questions(
         _check_held(held, languages)
     root = dataset_folder("xquad", folder)
     versions: list[dict[str, Question]] = []  # of each language, by id
-    with counted_bad_rows() as bad_rows:
-        for language in languages:
-            versions.append({})
-            for passage, asked in read_squad(xquad_file(root, language), bad_rows):
-                extra: dict[str, Any] = {"passage": passage.id}
-                if held is not None:
-                    extra |= {"native_holds": language in xquad_holders(passage.id, held)}
-                for row in asked:
-                    names = {"id": row.id, "dataset": "xquad", "language": language}
-                    text = with_question_mark(row.question)
-                    versions[-1][row.id] = Question(**names, text=text, answers=row.texts, extra=dict(extra))
+    for language in languages:
+        versions.append({})
+        for passage, asked in read_squad(xquad_file(root, language)):
+            extra: dict[str, Any] = {"passage": passage.id}
+            if held is not None:
+                extra |= {"native_holds": language in xquad_holders(passage.id, held)}
+            for row in asked:
+                names = {"id": row.id, "dataset": "xquad", "language": language}
+                text = with_question_mark(row.question)
+                versions[-1][row.id] = Question(**names, text=text, answers=row.texts, extra=dict(extra))
 
     def of_articles(ids: list[str]) -> list[str]:
         article = {key: versions[0][key].extra["passage"].rpartition("/")[0] for key in ids}
@@ -279,11 +273,6 @@ def xquad_questions(
         return [key for key in ids if article[key] in chosen]
 
     return limited(in_every_language(versions, of_articles), limit, seed=seed)
-
-
-def xquad_passages(folder: pathlib.Path, language: str, bad_rows: BadRows) -> list[Passage]:
-    """Returns the paragraphs of a language with their English titles; translations of a paragraph have the same id."""
-    return [paragraph.passage for paragraph in read_squad(xquad_file(folder, language), bad_rows)]
 
 
 HOME = "home"
@@ -326,33 +315,19 @@ def xquad_collections(
     of the languages, and is in each collection with the probability that `held` gives.
 
     Args:
-      folder: Folder of XQuAD's files; None: `$LCRAG_DATA/xquad`.
       held: Language -> the probability that its collection holds a paragraph whose home is another language; "home":
         that of the home's collection. {"home": 0.9, "en": 0.7, "es": 0.5, "de": 0.5}. None: all hold everything.
     """
     if held is not None:
         _check_held(held, languages)
     opened, root = named_encoder(encoder, "xquad_collections.encoder"), dataset_folder("xquad", folder)
-    with counted_bad_rows() as bad_rows:
-        passages = {language: xquad_passages(root, language, bad_rows) for language in languages}
+    passages = {code: [passage for passage, _ in read_squad(xquad_file(root, code))] for code in languages}
     if held is not None:
         for language, all_of_it in passages.items():
             passages[language] = [each for each in all_of_it if language in xquad_holders(each.id, held)]
-    # Each language has a folder of its content, so that another choice of languages embeds only what is new. All share
-    # one copy of the encoder.
-    root = cache_folder() / KEPT / f"xquad-{opened.fingerprint()}"
-    root.mkdir(parents=True, exist_ok=True)
-    if not readable_folder(root / ENCODER).exists():
-        with locked(root):  # other processes wait until it is complete
-            keep_encoder(root, opened)
-    kept = {}
-    for language in languages:
-        place = root / records_fingerprint(passages[language])
-        place.mkdir(exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            (place / ENCODER).symlink_to(f"../{ENCODER}")
-        kept[language] = kept_collections(place, opened, (language,), passages.__getitem__).collection(language)
-    return Collections(opened, kept)
+    contents = records_fingerprint(each for language in sorted(languages) for each in passages[language])
+    root = cache_folder() / KEPT / f"xquad-{contents}-{opened.fingerprint()}"
+    return kept_collections(root, opened, languages, passages.__getitem__)
 
 
 MGSM_LANGUAGES = ("en", "bn", "de", "es", "fr", "ja", "ru", "sw", "te", "th", "zh")
@@ -380,7 +355,6 @@ def mgsm_questions(
     language is dropped in all.
 
     Args:
-      folder: Folder of the files; None: `$LCRAG_DATA/mgsm`.
       split: Name of a split of `sizes`, or "all".
       sizes: Split -> its number of problems, chosen by the seed: MGSM itself is a test set.
     """
@@ -409,7 +383,6 @@ def mgsm_questions(
     return in_every_language(versions, lambda lines: take_split(lines, split, sizes or {}, seed=seed, what=what))
 
 
-GLOBAL_MMLU_SPLITS = ("test", "dev")
 _GLOBAL_MMLU_SOURCE = "https://huggingface.co/datasets/CohereLabs/Global-MMLU"
 # Our choice for languages without a tier in Translate-R1: low-tier languages are those with little text in web crawls.
 GLOBAL_MMLU_TIERS: Mapping[str, tuple[str, ...]] = {
@@ -436,10 +409,10 @@ class MmluRow(Row):
 @gin.configurable
 @typed
 def global_mmlu_questions(
-    split: str = "test",
+    split: Literal["test", "dev"] = "test",
     languages: Sequence[str] = GLOBAL_MMLU_LANGUAGES,
     folder: str | None = None,
-    limit: int | None = None,
+    limit: Count | None = None,
     seed: int = 0,
 ) -> list[Question]:
     """Returns the questions of a split with all language versions adjacent; the answer is the letter of an option.
@@ -451,11 +424,6 @@ def global_mmlu_questions(
       folder: Folder that holds the languages' folders; None: `$LCRAG_DATA/global_mmlu`.
       limit: Maximum number of questions, the same ones in all languages; the seed selects them.
     """
-    if split not in GLOBAL_MMLU_SPLITS or (limit is not None and limit < 1):
-        raise UserError(
-            f"global_mmlu has no split {split!r} of {limit} questions: use {' or '.join(GLOBAL_MMLU_SPLITS)}, and a"
-            " limit of at least 1, or None"
-        )
     languages = known_languages(languages, GLOBAL_MMLU_LANGUAGES, "global_mmlu")
     root = dataset_folder("global_mmlu", folder)
     names = [f"{split}-00000-of-00001.parquet", f"{split}/0000.parquet"]

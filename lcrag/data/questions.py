@@ -231,7 +231,6 @@ XOR_TYDI_TEST: tuple[str, ...] = ("fi", "ja", "ko", "ru", "ar", "bn", "te")
 
 
 def language_of(code: str) -> Language:
-    """Returns the language with a code."""
     return lookup(LANGUAGES, code, "language")
 
 
@@ -346,13 +345,11 @@ def take_split(keys: Iterable[str], split: str, sizes: Mapping[str, int], *, see
 
 
 def share_of(questions: Iterable[Question], share: float, *, seed: int) -> list[Question]:
-    """Returns a share, in (0, 1], of the questions in their given order.
+    """Returns a share of the questions, at least one, in their given order.
 
     A question is kept in all its languages or in none. With the same seed, a smaller share is a subset of every larger
     one.
     """
-    if not 0 < share <= 1:
-        raise UserError(f"cannot take a share of {share:g} of the questions: use a share above 0 and at most 1")
     table = {versions[0].coupling: versions for versions in coupled(questions)}
     kept = set(seeded_order(table, seed)[: max(1, round(share * len(table)))])
     return [question for name, versions in table.items() if name in kept for question in versions]
@@ -366,8 +363,6 @@ def limited(questions: Sequence[Question], limit: int | None, *, seed: int) -> l
     """
     if limit is None:
         return list(questions)
-    if limit < 1:
-        raise UserError(f"the limit of the questions is {limit}: use at least 1, or None for all")
     ids: dict[str, list[str]] = defaultdict(list)
     for question in questions:
         ids[question.language].append(question.id)
@@ -378,7 +373,6 @@ def limited(questions: Sequence[Question], limit: int | None, *, seed: int) -> l
 @gin.configurable
 @typed
 def several_questions(parts: Sequence[Sequence[Question]]) -> list[Question]:
-    """Returns the concatenated questions of several data sets."""
     return [question for part in parts for question in part]
 
 
@@ -445,20 +439,17 @@ def with_tiers(questions: Iterable[Question], tiers: Mapping[str, Sequence[str]]
 @typed
 def tiered_questions(
     questions: Sequence[Question],
-    languages_of_tiers: Mapping[str, Sequence[str]] = ALL_TIERS,
     weights: Mapping[str, float] | None = None,
     seed: int = 0,
 ) -> list[Question]:
     """Adds a tier to each question and, given weights, takes as many as possible in proportion to them.
 
-    With weights, returns the largest subset in which the languages of every domain are in proportion to their tiers'
-    weights. The choice depends on seed and ids: of two languages with the same questions, the one with less weight
-    keeps a subset. Questions are never repeated, so a language with too few questions reduces the others.
-
-    Args:
-      weights: Tier -> weight of each of its languages within each domain.
+    With weights (tier -> weight of each of its languages within a domain), returns the largest subset in which the
+    languages of every domain are in this proportion. The choice depends on seed and ids: of two languages with the same
+    questions, the one with less weight keeps a subset. Questions are never repeated, so a language with too few
+    questions reduces the others.
     """
-    questions = with_tiers(questions, languages_of_tiers)
+    questions = with_tiers(questions)
     if weights is None:
         return questions
     cells: dict[str, dict[str, list[Question]]] = collections.defaultdict(lambda: collections.defaultdict(list))

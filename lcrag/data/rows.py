@@ -14,14 +14,13 @@ import csv
 import dataclasses
 import gzip
 import io
-import json
 import os
 import pathlib
 import re
 import sys
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import gin
 import pyarrow
@@ -30,8 +29,8 @@ import pydantic
 import pydantic_core
 
 from lcrag.data.questions import LANGUAGES, Question, fault_of, trimmed
-from lcrag.errors import AbsentError, UserError, typed
-from lcrag.files import local_files, strict_json
+from lcrag.errors import AbsentError, UserError, first_problem, typed
+from lcrag.files import local_files
 from lcrag.retrieval.passages import Passage
 
 Schema = TypeVar("Schema", bound=pydantic.BaseModel)
@@ -188,9 +187,7 @@ def numbered_lines(path: pathlib.Path, content: Iterable[bytes], bad_rows: BadRo
 def read_json(path: pathlib.Path) -> Any:
     """Returns the value in a JSON file."""
     try:
-        return strict_json(read_text(path))
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {error.lineno}: not JSON ({error.msg}): download it again") from error
+        return pydantic_core.from_json(read_text(path), allow_inf_nan=False)
     except ValueError as error:
         raise UserError(f"{path}: not JSON ({error}): correct it, or download it again") from error
 
@@ -220,30 +217,18 @@ def parsed_rows(
     suffix = path.name.removesuffix(".gz").removesuffix(".bz2").rpartition(".")[2]
     values: Iterable[tuple[int, Any]]
     if suffix == "parquet":
-        values = enumerate(parquet_values(content), start=1)
+        batches = pyarrow.parquet.ParquetFile(content, pre_buffer=False).iter_batches(_ROWS_PER_READ)
+        values = enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
     elif suffix in ("csv", "tsv"):
         values = _table_rows(path, numbered_lines(path, content, bad_rows), suffix, bad_rows)
     else:
         values = numbered_lines(path, content, bad_rows)
     for number, value in values:
-        if isinstance(value, str):  # a line of JSON
-            if not value.strip():
-                continue
-            try:
-                value = strict_json(value)
-            except ValueError as error:
-                # The row is line 1 to Python.
-                why = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
-                bad_rows.add(path, number, "", f"invalid JSON: {why}")
-                continue
-        if (row := validated(schema.model_validate, value, path, number, bad_rows)) is not None:
+        if isinstance(value, str) and not value.strip():
+            continue
+        validate = schema.model_validate_json if isinstance(value, str) else schema.model_validate
+        if (row := validated(validate, value, path, number, bad_rows)) is not None:
             yield number, row
-
-
-def parquet_values(content: Any) -> Iterator[dict[str, Any]]:
-    """Yields the rows of an open Parquet file, some hundreds of which are in memory at a time."""
-    for batch in pyarrow.parquet.ParquetFile(content, pre_buffer=False).iter_batches(_ROWS_PER_READ):
-        yield from batch.to_pylist()
 
 
 def _table_rows(
@@ -319,7 +304,7 @@ def list_rows(
     try:
         content = read_json(path)
     except UserError as error:
-        if getattr(error.__cause__, "msg", "") != "Extra data":  # after the first line's object
+        if "trailing characters" not in str(error.__cause__):  # after the first line's object
             raise
         yield from read_rows(path, schema, bad_rows)
         return
@@ -340,7 +325,8 @@ def validated(
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         problem = "input should be an object" if first["type"] == "model_type" else first["msg"]
-        bad_rows.add(path, place, ".".join(map(str, first["loc"])), problem[:1].lower() + problem[1:])
+        problem = problem[:1].lower() + problem[1:].replace(" at line 1 column", " at column")  # of a line of JSON
+        bad_rows.add(path, place, ".".join(map(str, first["loc"])), problem)
         return None
 
 
@@ -381,12 +367,7 @@ class JsonlRow(Row):
 def jsonl_questions(
     files: Sequence[str | pathlib.Path], dataset: str = "jsonl", languages: Sequence[str] | None = None
 ) -> list[Question]:
-    """Returns the questions of some files unchanged: no question mark is appended, and no question is left out.
-
-    Args:
-      files: Files of JSON lines, plain or gzipped, also in an object store.
-      languages: Languages to keep; None: all.
-    """
+    """Returns the questions of files of JSON lines, unchanged: no question mark is appended, and none is left out."""
     questions: list[Question] = []
     places: dict[tuple[str, str], str] = {}
     with counted_bad_rows() as bad_rows:
@@ -436,17 +417,16 @@ class SquadQuestion(Row):
 
     id: Text
     question: Text
-    answers: Annotated[list[_Answer], pydantic.Field(min_length=1)]
+    answers: list[_Answer]
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The distinct answers."""
         return tuple(dict.fromkeys(answer.text for answer in self.answers))
 
 
 class _Paragraph(Row):
     context: Text
-    qas: list[Any] = []  # validated one by one, so that a bad question does not lose the others
+    qas: list[SquadQuestion] = []
 
 
 class _Article(Row):
@@ -455,38 +435,24 @@ class _Article(Row):
 
 
 class _File(Row):
-    data: list[Any]
+    data: list[_Article]
 
 
-class SquadParagraph(NamedTuple):
-    """A paragraph and its questions; translations of a paragraph have the same passage id."""
+def read_squad(path: pathlib.Path) -> list[tuple[Passage, list[SquadQuestion]]]:
+    """Returns the paragraphs of a file with their questions, in order; those of SQuAD 2.0 without answers are left out.
 
-    passage: Passage
-    questions: list[SquadQuestion]
-
-
-def read_squad(path: pathlib.Path, bad_rows: BadRows, *, questions_too: bool = True) -> list[SquadParagraph]:
-    """Returns the paragraphs of a file, in order; without `questions_too` the file may be of SQuAD 2.0."""
-    content = validated(_File.model_validate, read_json(path), path, None, bad_rows)
-    paragraphs: list[SquadParagraph] = []
-    seen: set[str] = set()
-    for a, value in enumerate(content.data if content else ()):
-        article = validated(_Article.model_validate, value, path, f"data.{a}", bad_rows)
-        if article is None:
-            continue
+    Translations of a paragraph have the same passage id. Any mistake is a UserError.
+    """
+    try:
+        articles = _File.model_validate(read_json(path)).data
+    except pydantic.ValidationError as error:
+        raise UserError(f"{path} has a mistake in {first_problem(error)}; correct it, or download it again") from error
+    paragraphs = []
+    for number, article in enumerate(articles):
         title = (article.title or "").replace("_", " ")
-        for p, paragraph in enumerate(article.paragraphs):
-            questions = []
-            for q, row in enumerate(paragraph.qas if questions_too else ()):
-                place = f"data.{a}.paragraphs.{p}.qas.{q}"
-                question = validated(SquadQuestion.model_validate, row, path, place, bad_rows)
-                if question and question.id in seen:
-                    bad_rows.add(path, place, "id", f"{question.id} is already used by an earlier question")
-                elif question:
-                    seen.add(question.id)
-                    questions.append(question)
-            passage = Passage(id=f"{title or a}/{p}", title=title, text=paragraph.context)
-            paragraphs.append(SquadParagraph(passage, questions))
+        for place, paragraph in enumerate(article.paragraphs):
+            passage = Passage(id=f"{title or number}/{place}", title=title, text=paragraph.context)
+            paragraphs.append((passage, [question for question in paragraph.qas if question.answers]))
     return paragraphs
 
 

@@ -10,7 +10,6 @@ import itertools
 import json
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import seqio
@@ -31,93 +30,11 @@ from lcrag.data.multilingual import (
 from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, XOR_TYDI_TEST, XOR_TYDI_TRAINING, Question
 from lcrag.data.rows import BadRows, dataset_folder
 from lcrag.errors import UserError
-from lcrag.files import expanded
-from lcrag.policy import Tokenizer, load_tokenizer
 
 # Our splits -> seqio's, and the text features of an example.
 SEQIO_SPLITS: Mapping[str, str] = {"train": "train", "validation": "validation", "held_out": "test", "unseen": "test"}
 FEATURES = ("inputs", "targets")
 _TEXTS = ("id", "dataset", "language", *FEATURES, "extra")
-
-
-class TokenizerVocabulary(seqio.Vocabulary):
-    """A tokenizer of this package as a seqio vocabulary, loaded at first use.
-
-    seqio takes id 0 for padding, which has no loss: a tokenizer that writes anything as id 0 is a UserError. Texts are
-    encoded without control tokens.
-    """
-
-    def __init__(self, folder: str | pathlib.Path):
-        super().__init__(extra_ids=0)
-        self._folder = expanded(folder)
-
-    @functools.cached_property
-    def tokenizer(self) -> Tokenizer:
-        tokenizer = load_tokenizer(self._folder)
-        written = ""
-        if tokenizer.eos_ids[0] == 0:
-            written = "its end of sequence"
-        elif tokenizer.token_bytes[0] and 0 not in tokenizer.special_tokens.values():
-            written = f"the text {tokenizer.token_bytes[0].decode(errors='replace')!r}"
-        elif 0 in tokenizer.encode_ordinary("𒐫"):  # which no vocabulary holds
-            written = "every word that it does not know"
-        if written:
-            raise UserError(
-                f"the tokenizer in {self._folder} writes {written} as id 0, which seqio takes for padding without a"
-                " loss: name the folder of a tokenizer whose id 0 is padding"
-            )
-        return tokenizer
-
-    bos_id = unk_id = None  # the tokenizer of a policy needs neither
-
-    @property
-    def eos_id(self) -> int | None:
-        return self.tokenizer.eos_ids[0]
-
-    @property
-    def _base_vocab_size(self) -> int:
-        return self.tokenizer.vocabulary_size
-
-    def _encode(self, s: str) -> Sequence[int]:
-        return self.tokenizer.encode_ordinary(s)
-
-    def _decode(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode([index for index in ids if index not in (self.pad_id, *self.tokenizer.eos_ids)])
-
-    def _encode_tf(self, s: tf.Tensor) -> tf.Tensor | tf.RaggedTensor:
-        if s.shape.rank:
-            return tf.map_fn(self._encode_tf, s, fn_output_signature=tf.RaggedTensorSpec([None], tf.int32))
-
-        def encoded(text: Any) -> np.ndarray:  # bytes in a graph, and an array outside
-            return np.array(self._encode(np.asarray(text, object).item().decode()), np.int32)
-
-        ids = tf.numpy_function(encoded, [s], tf.int32)
-        ids.set_shape([None])
-        return ids
-
-    def _decode_tf(self, ids: tf.Tensor) -> tf.Tensor:
-        if ids.shape.rank and ids.shape.rank > 1:
-            return tf.map_fn(self._decode_tf, ids, fn_output_signature=tf.string)
-        text = tf.numpy_function(lambda row: self._decode(row.tolist()).encode(), [ids], tf.string)
-        text.set_shape([])
-        return text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TokenizerVocabulary) and self._folder == other._folder
-
-    def __hash__(self) -> int:
-        return hash(self._folder)
-
-
-class QuestionSource(seqio.FunctionDataSource):
-    """Questions as a source of a task, which knows their number."""
-
-    def __init__(self, read: Callable[..., tf.data.Dataset], split: str, questions: Callable[[], Sequence[Question]]):
-        super().__init__(read, splits=(split,))
-        self._questions = questions
-
-    def num_input_examples(self, split: str) -> int:
-        return len(self._questions())
 
 
 def register_questions(
@@ -143,7 +60,7 @@ def register_questions(
         read = functools.partial(examples, language=language)
         seqio.TaskRegistry.add(
             f"{dataset}_{split}_{language}",
-            source=QuestionSource(read, SEQIO_SPLITS.get(split, split), functools.partial(questions, language)),
+            source=seqio.FunctionDataSource(read, splits=(SEQIO_SPLITS.get(split, split),)),
             preprocessors=[seqio.preprocessors.tokenize, seqio.preprocessors.append_eos],
             output_features=features,
         )
@@ -180,7 +97,6 @@ def register_file_data(vocabulary: seqio.Vocabulary) -> None:
 
 
 def _tasks(name: str) -> list[seqio.Task]:
-    """Returns a registered task, or all tasks of a mixture."""
     if name in seqio.MixtureRegistry.names():
         return list(seqio.MixtureRegistry.get(name).tasks)
     if name in seqio.TaskRegistry.names():
@@ -213,9 +129,6 @@ def demonstrations_of_task(name: str, split: str, bad_rows: BadRows, limit: int 
 
     They are used as text, because the policy has its own tokenizer and chat template; the task's packing, lengths and
     mixing rates are not used.
-
-    Args:
-      limit: Maximum number of examples of each task.
     """
     demonstrations = []
     for task in _tasks(name):

@@ -25,7 +25,7 @@ from lcrag.data.questions import (
     limited,
 )
 from lcrag.data.rows import Row, Text, counted_bad_rows, data_file, dataset_folder, read_rows
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, UserError, typed
 from lcrag.rewards.domains import option
 
 XLSUM_NAMES: Mapping[str, str] = {  # the files' names of languages; Serbian is in two scripts
@@ -53,17 +53,13 @@ def xlsum_questions(
     languages: Sequence[str] = ("en",),
     domain: Literal["summarisation", "translation"] = "summarisation",
     folder: str | None = None,
-    limit: int | None = None,
+    limit: Count | None = None,
     seed: int = 0,
 ) -> list[Question]:
     """Returns XL-Sum's articles, whose answers are their summaries, or the summaries as texts to translate.
 
     Articles are not parallel: each has its own id. Summaries to translate are sources of `lcrag curate translations`,
     which makes a question of each for both directions; they have no answer themselves.
-
-    Args:
-      folder: Folder of the files; None: `$LCRAG_DATA/xlsum`.
-      limit: Maximum number of articles of each language, which the seed selects.
     """
     languages = known_languages(languages, tuple(XLSUM_NAMES), "xlsum")
     root, questions = dataset_folder("xlsum", folder), list[Question]()
@@ -90,13 +86,8 @@ class CrossThinkRow(Row):
 
 @gin.configurable
 @typed
-def crossthink_questions(folder: str | None = None, limit: int | None = None, seed: int = 0) -> list[Question]:
-    """Returns Nemotron-CrossThink's questions whose answer is an option's letter, A to J; others are left out.
-
-    Args:
-      folder: Folder of the file; None: `$LCRAG_DATA/crossthink`.
-      limit: Maximum number of questions, which the seed selects.
-    """
+def crossthink_questions(folder: str | None = None, limit: Count | None = None, seed: int = 0) -> list[Question]:
+    """Returns Nemotron-CrossThink's questions whose answer is an option's letter, A to J; others are left out."""
     names = [f"Nemotron-CrossThink-QA.{ending}" for ending in ("jsonl", "parquet")]
     names += [f"train_qa{part}" for part in (".jsonl", ".parquet", "-00000-of-00001.parquet")]
     path = data_file(
@@ -132,15 +123,12 @@ _WORD = re.compile(rf"[a-z]{{{MIN_KEYWORD},}}")
 @gin.configurable
 @typed
 def constrained_instructions(questions: Sequence[Question], seed: int = 0) -> list[Question]:
-    """Returns English instructions to write about the subjects of some texts, with two to four constraints each.
+    """Returns instructions to write about the subjects of some English texts, with two to four constraints each.
 
     Keywords are drawn from the text, and at most one constraint of length and one of form is added, so all of them can
     be met at once. Texts of fewer than three keywords are left out. `extra["constraints"]` is as in
     `lcrag.rewards.domains`; quoted words stay as they are in translations, and the keywords are also the `answers`,
     which are not compared with anything.
-
-    Args:
-      questions: English questions whose texts are the subjects, such as XL-Sum's summaries.
     """
     made = []
     for question in questions:

@@ -148,7 +148,6 @@ class Chat:
 
     @property
     def _options(self) -> dict[str, Any]:
-        """Variables of the template."""
         return {} if self.enable_thinking is None else {"enable_thinking": self.enable_thinking}
 
     def conversation(self, tokenizer: Tokenizer) -> Conversation:

@@ -12,17 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from lcrag.data.questions import Question, language_of
-from lcrag.episodes.tags import (
-    ANSWER,
-    SEARCH,
-    Answer,
-    Invalid,
-    SearchAction,
-    answer_in,
-    closing,
-    neutralise,
-    parse_action,
-)
+from lcrag.episodes.tags import Answer, Invalid, SearchAction, answer_in, neutralise, parse_action
 from lcrag.episodes.tools import Join
 from lcrag.errors import UserError, check_type, lookup, typed
 
@@ -118,6 +108,12 @@ class RetrievalFailure:
     """The answer to a `Retrieve` that failed after every retry; it sets `EpisodeRecord.failure` of the episode."""
 
     reason: str
+
+
+def hits_of(found: "Found | RetrievalFailure") -> list[FoundPassage]:
+    """Returns all passages of a search, by query, then by language, best first; empty if the search failed."""
+    searched = () if isinstance(found, RetrievalFailure) else found
+    return [passage for languages in searched for passages in languages for passage in passages]
 
 
 TRANSLATION = "translation"  # name of the tool that `Translate` uses
@@ -294,7 +290,7 @@ class SearchTurns:
 
     budget: int  # valid searches allowed; 0 answers without searching
     invalid_limit: int  # invalid actions allowed; they do not count as searches
-    stop: tuple[str, ...] = (closing(SEARCH), closing(ANSWER))  # strings that end a turn
+    stop: tuple[str, ...] = ("</search>", "</answer>")  # strings that end a turn
     read: Callable[[str], Any] = parse_action  # the action in the text of a turn; others than searches are for tools
     correction: str = RETHINK  # what answers an invalid action
     join: Join | None = None  # of `Generate`
@@ -330,7 +326,7 @@ class SearchTurns:
                     return action
         if len(self.texts) == self.generations:
             return None
-        self.texts.append((yield Generate(stop=(closing(ANSWER),))))
+        self.texts.append((yield Generate(stop=("</answer>",))))
         self.in_final_turn = True
         self.answer = answer_in(self.texts[-1])
         self.invalid += self.answer is None
@@ -358,10 +354,7 @@ class LoggedSearch:
 
     @property
     def passages(self) -> list[FoundPassage]:
-        """The passages found, by query, then by language, best first; empty if the search failed."""
-        if isinstance(self.answer, RetrievalFailure):
-            return []
-        return [passage for languages in self.answer for passages in languages for passage in passages]
+        return hits_of(self.answer)
 
 
 def log_searches(program: Program, log: list[LoggedSearch]) -> Program:

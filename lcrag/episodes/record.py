@@ -80,11 +80,6 @@ class EpisodeRecord:
     waits: tuple[Wait, ...] = dataclasses.field(default=(), compare=False)  # in the order of the answers
     temperatures: tuple[float, ...] = ()  # at which the policy sampled; empty: unknown, as in a record that was read
 
-    def __post_init__(self):
-        lengths = {len(each) for each in (self.tokens, self.by_policy, self.log_probabilities, self.turn)}
-        if len(lengths) != 1:
-            raise ValueError(f"the arrays of an episode must have equal lengths, not {sorted(lengths)}")
-
     def trajectory(self, advantage: SupportsFloat = 0.0, **others: Any) -> Trajectory:
         """Returns the episode as `Learner.learn` takes it; `others` are a critic's fields of a `Trajectory`."""
         others |= {"policy_version": self.policy_version, "temperatures": self.temperatures}
@@ -102,7 +97,6 @@ def episode_json(
     """Returns the episode as one object of `episodes/step_<n>.jsonl`.
 
     Args:
-      record: The episode.
       group: Name of the group whose baseline it shares; by default the question across languages.
       rewards: Its reward by term; NaN (null in JSON) where it could not be scored.
       advantage: Its advantage in the update; None if it had no single one.

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from absl import logging
@@ -42,15 +42,9 @@ from lcrag.episodes.programs import (
     TranslationFailure,
 )
 from lcrag.episodes.record import EpisodeRecord, Wait
-from lcrag.episodes.running_episode import (
-    NOT_FINITE,
-    PendingRequest,
-    RunningEpisode,
-    SlotOwner,
-    derived_seed,
-)
-from lcrag.episodes.searches import CUTS, MATCHING, shortened
-from lcrag.errors import UserError, typed
+from lcrag.episodes.running_episode import NOT_FINITE, PendingRequest, RunningEpisode, SlotOwner, derived_seed
+from lcrag.episodes.searches import MATCHING, shortened
+from lcrag.errors import Count, NotNegative, UserError, typed
 from lcrag.policy import Tokenizer
 from lcrag.retries import Patience
 from lcrag.rewards.text import is_visible
@@ -82,12 +76,8 @@ class HostWorker:
         self.name, self._serve, self._at_once = name, serve, at_once
         self._executor = ThreadPoolExecutor(max_workers=at_once, thread_name_prefix=name)
         self._queue: list[tuple[PendingRequest, Any]] = []
-        self._running: list[tuple[list[PendingRequest], Future[Sequence[Any]]]] = []
-
-    @property
-    def futures(self) -> list[Future[Sequence[Any]]]:
-        """The answers of the batches that were submitted and not collected."""
-        return [future for _, future in self._running]
+        # The batches that were submitted and not collected, and their answers.
+        self.running: list[tuple[list[PendingRequest], Future[Sequence[Any]]]] = []
 
     def ask(self, pending: PendingRequest, request: Any) -> None:
         """Queues a request; its answer is returned with `pending`."""
@@ -95,15 +85,15 @@ class HostWorker:
 
     def start(self) -> None:
         """Submits everything queued, unless all threads are busy."""
-        if self._queue and len(self._running) < self._at_once:
+        if self._queue and len(self.running) < self._at_once:
             pending, requests = map(list, zip(*self._queue, strict=True))
             self._queue = []
-            self._running.append((pending, self._executor.submit(self._serve, requests)))
+            self.running.append((pending, self._executor.submit(self._serve, requests)))
 
     def collect(self) -> list[tuple[PendingRequest, Any]]:
         """Returns the answers of finished batches, in the order of their submission, or raises what serving raised."""
-        finished = [batch for batch in self._running if batch[1].done()]
-        self._running = [batch for batch in self._running if batch not in finished]
+        finished = [batch for batch in self.running if batch[1].done()]
+        self.running = [batch for batch in self.running if batch not in finished]
         answered: list[tuple[PendingRequest, Any]] = []
         for pending, future in finished:
             answers = future.result()
@@ -245,17 +235,17 @@ class Runner:
     sampler: SlotSampler
     tokenizer: Tokenizer  # the sampler's; encodes environment text
     search: Search  # called on other threads
-    max_tokens: int = 256  # default of a generation or completion, as are the next two
-    temperature: float = 1.0
+    max_tokens: Count = 256  # default of a generation or completion, as are the next two
+    temperature: NotNegative = 1.0
     top_p: float = 1.0
     seed: int = 0  # with an episode's number, selects its random stream
     chat: Chat = Chat()
-    answer_room: int = 16  # tokens of the context kept free after every observation
+    answer_room: Count = 16  # tokens of the context kept free after every observation
     # How a language's passages are cut to their budget: "matching" keeps the sentences that match the query best,
     # "end" keeps the first passages.
-    cut_passages: str = MATCHING
+    cut_passages: Literal["matching", "end"] = "matching"
     wait_for_searches: bool = True
-    searches_at_once: int = 2  # concurrent batches of searches, if no pass waits for them; `search` is thread-safe then
+    searches_at_once: Count = 2  # batches of searches, if no pass waits for them; `search` is thread-safe then
     retries: Patience = Patience(attempts=3)  # of a whole batch; then each of its requests is tried separately once
     translator: Translator | None = None  # None: a program that offers the policy translation is rejected
     completers: Mapping[str, Completer] = dataclasses.field(default_factory=dict)  # other models, by name
@@ -264,9 +254,6 @@ class Runner:
 
     def __post_init__(self):
         context = self.sampler.context
-        for name, least in (("max_tokens", 1), ("answer_room", 1), ("searches_at_once", 1), ("temperature", 0)):
-            if not getattr(self, name) >= least:
-                raise UserError(f"Runner.{name} is {getattr(self, name)}: set it to at least {least}")
         if not 0 < self.top_p <= 1:
             raise UserError(f"Runner.top_p is {self.top_p}: set it above 0 and to at most 1")
         if not 0 <= self.seed < 2**32:
@@ -276,8 +263,6 @@ class Runner:
                 f"Runner.answer_room is {self.answer_room}, which leaves nothing of the context of {context} tokens:"
                 " lower it or raise Sampler.context"
             )
-        if self.cut_passages not in CUTS:
-            raise UserError(f"Runner.cut_passages is {self.cut_passages!r}: choose one of {', '.join(CUTS)}")
         self.chat.check(self.tokenizer)
 
     def run(self, programs: Programs) -> list[EpisodeRecord]:
@@ -409,7 +394,7 @@ class _Run:
         idle = not (self.finished or sampler.running) and scheduler.stuck
         for worker in self.workers.values() if idle and not wait_for_all else ():
             worker.start()  # with what the latest block asked for
-        running = [future for worker in self.workers.values() for future in worker.futures]
+        running = [future for worker in self.workers.values() for _, future in worker.running]
         if running and (idle or wait_for_all):
             started = time.monotonic()
             until = futures.ALL_COMPLETED if wait_for_all else futures.FIRST_COMPLETED
@@ -419,7 +404,7 @@ class _Run:
 
         # Programs continue with the answers of host threads. All processes that run these episodes must get the same.
         for worker in self.workers.values():
-            if worker.futures:
+            if worker.running:
                 answers = compare_across_processes(
                     f"the {worker.name} service",
                     worker.collect,

@@ -3,6 +3,7 @@
 `lcrag.episodes.runner` decides when and where requests are served; this module knows what they mean for an episode.
 """
 
+import dataclasses
 import functools
 import itertools
 from collections import deque
@@ -28,6 +29,7 @@ from lcrag.episodes.programs import (
     RetrievalFailure,
     Retrieve,
     Translate,
+    hits_of,
 )
 from lcrag.episodes.record import PROMPT_TURN, EpisodeRecord, SideCompletion, Turn, Wait
 from lcrag.episodes.tags import neutralise
@@ -123,31 +125,23 @@ class SlotOwner:
         return taken
 
 
+@dataclasses.dataclass(eq=False)
 class PendingRequest(SlotOwner):
-    """A search, translation or completion that an episode waits for.
+    """A search, translation or completion that an episode waits for."""
 
-    Args:
-      answers: Those of the requests that the program yielded together; this one's is kept there under `place`.
-      completion: Number of a completion within its episode, from 1, which selects its random numbers; else 0.
-      opening: Prompt of a completion with its tokens; without tokens if another model completes it.
-    """
+    request: Retrieve | Translate | Complete
+    episode: "RunningEpisode"
+    answers: dict[int, Any]  # to the requests that the program yielded together
+    place: int  # of this one's among them
+    completion: int = 0  # number of a completion within its episode, from 1, which selects its random numbers; else 0
+    opening: PlacedText = PlacedText("", (), "")  # of a completion; without tokens if another model completes it
 
-    def __init__(
-        self,
-        request: Retrieve | Translate | Complete,
-        episode: "RunningEpisode",
-        answers: dict[int, Any],
-        place: int,
-        completion: int = 0,
-        opening: PlacedText = PlacedText("", (), ""),  # noqa: B008
-    ):
-        self.request, self.episode, self.completion, self.opening = request, episode, completion, opening
-        self._answers, self.place = answers, place
-        self.unsent = list(opening.tokens)
+    def __post_init__(self):
+        self.unsent = list(self.opening.tokens)
 
     def answer(self, value: Any) -> None:
         """Records the answer; the program resumes if it waits for nothing else."""
-        self._answers[self.place] = value
+        self.answers[self.place] = value
         self.episode.answered(value)
 
 
@@ -159,7 +153,6 @@ class RunningEpisode(SlotOwner):
     become `PendingRequest`s immediately.
 
     Args:
-      program: A fresh episode program.
       number: Selects the episode's random stream.
       context: Size of a slot, in tokens.
       answer_room: Tokens kept free after every observation, for an answer.
@@ -195,11 +188,6 @@ class RunningEpisode(SlotOwner):
     @property
     def name(self) -> str:
         return f"question {self.question.dataset}/{self.question.id} ({self.question.language})"
-
-    @property
-    def room_tokens(self) -> int:
-        """Tokens left in the context."""
-        return self.context - self.transcript.length
 
     @property
     def awaits_completion(self) -> bool:
@@ -250,8 +238,7 @@ class RunningEpisode(SlotOwner):
             self.counts["retrieval_failures"] += 1
             self._failure = self._failure or f"a search failed: {answer.reason}"
         elif isinstance(answer, FoundPassages) and not self.counts["answer_retrieved"]:
-            hits = (hit for languages in answer for passages in languages for hit in passages)
-            held = holds_answer((f"{hit.title} {hit.text}" for hit in hits), self.question.answers)
+            held = holds_answer((f"{hit.title} {hit.text}" for hit in hits_of(answer)), self.question.answers)
             self.counts["answer_retrieved"] = int(held)
         self._run()
 
@@ -288,7 +275,7 @@ class RunningEpisode(SlotOwner):
             # What must happen in order: observations at once, and the first generation stops here until it is sampled.
             while (self._in_order or self._overfull) and self.outcome is None:
                 place, request = self._in_order[0] if self._in_order else (0, None)
-                if not self._overfull and isinstance(request, Generate) and self.room_tokens > 0:
+                if not self._overfull and isinstance(request, Generate) and self.transcript.length < self.context:
                     return
                 if not self._overfull and isinstance(request, Observe) and self._observe(request):
                     self._in_order.popleft()
@@ -332,7 +319,7 @@ class RunningEpisode(SlotOwner):
         replies = tokenizer.role is not None and bool(transcript.turns) and transcript.turns[-1].by == "policy"
         closed = replies and transcript.end is not None and transcript.end == tokenizer.end_of_turn
         dropping = transcript.end is not None and not closed
-        room = self.room_tokens - self._answer_room + dropping
+        room = self.context - self.transcript.length - self._answer_room + dropping
         how = {"opens": not transcript.length, "system": request.system, "offers": request.tools}
         placed = self._placed(request.text, room, **how, replies=replies, closed=closed)
         if placed is not None and len(placed.tokens) <= room:

@@ -9,6 +9,7 @@ language exceed its share, the sentences that match the query best are kept, or 
 import collections
 import dataclasses
 import functools
+import itertools
 import math
 import random
 import re
@@ -20,7 +21,7 @@ import regex
 
 from lcrag.data.questions import LCRL_TRAINING, Question
 from lcrag.episodes.programs import Found, FoundPassage, RetrievalFailure, TextTokenizer
-from lcrag.episodes.tags import INFORMATION, closing, neutralise, opening
+from lcrag.episodes.tags import neutralise
 from lcrag.errors import lookup, typed
 from lcrag.rewards.text import SENTENCE_MARK, UNSPACED, folded
 
@@ -149,18 +150,18 @@ class Style:
 
 STYLES = {
     "atlas": Style(
-        before=f"{opening(INFORMATION)}\n",
-        after=f"{closing(INFORMATION)}\n",
+        before="<information>\n",
+        after="</information>\n",
         passage=lambda number, title, text: f" {title}: {text}\n",
     ),
     "search_r1": Style(
-        before=f"\n\n{opening(INFORMATION)}",
-        after=f"{closing(INFORMATION)}\n\n",
+        before="\n\n<information>",
+        after="</information>\n\n",
         passage=lambda number, title, text: f"Doc {number}(Title: {title}) {text}\n",
     ),
     "rag_r1": Style(
-        before=f"\n\n{opening(INFORMATION)}\n",
-        after=f"{closing(INFORMATION)}\n\n",
+        before="\n\n<information>\n",
+        after="</information>\n\n",
         passage=lambda number, title, text: f"Doc {number}: {title} {text}\n",
     ),
 }
@@ -176,10 +177,10 @@ class Section:
     label: str = ""  # a first line of `text`, which no cut loses
 
 
-def _fitted(
+def fitted(
     build: Callable[[int], str | None], target_tokens: int, tokenizer: TextTokenizer, room_tokens: int
 ) -> str | None:
-    """Lowers the target until the text fits: a text may have more tokens than its parts together."""
+    """Lowers the target of `build` until its text fits: a text may have more tokens than its parts together."""
     while (text := build(target_tokens)) is not None:
         excess = len(tokenizer.encode(text)) - room_tokens
         if excess <= 0:
@@ -208,7 +209,7 @@ class Information:
             body = "".join(cut_section(section, share, tokenizer, style.passage) for section, share in shares)
             return style.before + neutralise(body) + style.after  # a cut may join two halves of a tag
 
-        return _fitted(build, budget - len(tokenizer.encode(style.before + style.after)), tokenizer, budget)
+        return fitted(build, budget - len(tokenizer.encode(style.before + style.after)), tokenizer, budget)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +228,7 @@ class Framed:
             return None if block is None else self.before + block + self.after
 
         frame_tokens = len(tokenizer.encode(self.before)) + len(tokenizer.encode(self.after))
-        return _fitted(build, room_tokens - frame_tokens, tokenizer, room_tokens)
+        return fitted(build, room_tokens - frame_tokens, tokenizer, room_tokens)
 
 
 def statements(texts: Sequence[str], style: str | Style = "atlas", budget_tokens: int = 600) -> Information:
@@ -274,16 +275,10 @@ def information(
 
 def _best(languages: Sequence[Sequence[FoundPassage]], count: int) -> list[list[FoundPassage]]:
     """Returns the `count` passages with the highest scores; earlier languages and passages go first among equals."""
-    scored = [
-        (getattr(each, "score", 0.0), language, rank)
-        for language, passages in enumerate(languages)
-        for rank, each in enumerate(passages)
-    ]
-    kept = {place[1:] for place in sorted(scored, key=lambda place: -place[0])[:count]}
-    return [
-        [each for rank, each in enumerate(passages) if (language, rank) in kept]
-        for language, passages in enumerate(languages)
-    ]
+    scores = [getattr(passage, "score", 0.0) for passages in languages for passage in passages]
+    kept = sorted(range(len(scores)), key=lambda place: -scores[place])[:count]
+    places = itertools.count()
+    return [[passage for passage in passages if next(places) in kept] for passages in languages]
 
 
 def known_style(style: str | Style) -> Style:
@@ -322,7 +317,7 @@ def share_out(total: int, needs: Sequence[int]) -> list[int]:
 
 # --- Cuts of passages ---
 
-MATCHING, END = CUTS = ("matching", "end")  # values of `Runner.cut_passages`
+MATCHING, END = "matching", "end"  # values of `Runner.cut_passages`
 ELLIPSIS = "…"
 # Characters kept of a passage before anything is tokenized: more than the largest observation of the papers'
 # configurations (1,800 tokens) shows.
@@ -357,7 +352,7 @@ def shortened(text: str, query: str, cut_passages: str = MATCHING, characters: i
 def cut_section(section: Section, tokens: int, tokenizer: TextTokenizer, write: Callable[[int, str, str], str]) -> str:
     """Returns a section in about `tokens` tokens, or the whole section if it fits.
 
-    The tokenizer's attribute `cut_passages`, if present, is one of `CUTS`; `write` is that of `Style.passage`.
+    The tokenizer's attribute `cut_passages`, if present, is `MATCHING` or `END`; `write` is that of `Style.passage`.
     """
     if not section.query or not section.passages or getattr(tokenizer, "cut_passages", MATCHING) == END:
         return cut(section.text, tokens, tokenizer)

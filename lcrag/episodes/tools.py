@@ -11,14 +11,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from lcrag.episodes.tags import SEARCH, TAG, SearchAction, closing, opening, parse_action, without_surrogates
+from lcrag.episodes.tags import TAG, SearchAction, parse_action, without_surrogates
 from lcrag.errors import UserError
 from lcrag.rewards.text import is_visible
 
 # Writes the queries of several calls in one turn as the content of one search.
 Join: TypeAlias = Callable[[Sequence[str]], str]
 
-SEARCH_TOOL = SEARCH  # its name
+SEARCH_TOOL = "search"  # its name
 QUERY = "query"  # its argument
 ARGUMENTS = {"arguments", "parameters"}  # names of the field of a call that holds them
 DESCRIPTION = "Searches a collection of texts and returns the passages that match best."
@@ -61,8 +61,8 @@ _REWORDED = (
         r'call the tool "search" with \1\2 query',
     ),
 )
-_EXAMPLE = re.compile(rf"<{SEARCH}>(?!\s*and\s*<)\s*([^<]*?)\s*</{SEARCH}>")
-_SEARCH_TAG = re.compile(f"<(/?{SEARCH})>")
+_EXAMPLE = re.compile(r"<search>(?!\s*and\s*<)\s*([^<]*?)\s*</search>")
+_SEARCH_TAG = re.compile("<(/?search)>")
 
 
 def speaks_of_searches(text: str) -> bool:
@@ -89,7 +89,7 @@ class CallForm:
         Where no text ends a call, or several may follow each other (`join`), the model ends its turn by itself.
         """
         end = self.after.strip()
-        kept = (end if each == closing(SEARCH) else each for each in stop)
+        kept = (end if each == "</search>" else each for each in stop)
         return tuple(dict.fromkeys(each for each in kept if each and not (join and each == end)))
 
     def written(self, *queries: str) -> str:
@@ -102,7 +102,7 @@ class CallForm:
         action = parse_action(text)
         if not isinstance(action, SearchAction):
             return text
-        said = text[: text.rindex(opening(SEARCH))]
+        said = text[: text.rindex("<search>")]
         return said + "\n" * (bool(said) and not said.endswith("\n")) + self.written(action.query)
 
     def as_tags(self, text: str, join: Join | None = None) -> str:
@@ -115,7 +115,7 @@ class CallForm:
         if not queries or (len(queries) > 1 and join is None):
             return _SEARCH_TAG.sub(r"[\1]", text)
         content = join(queries) if join and len(queries) > 1 else queries[0]
-        return _SEARCH_TAG.sub(r"[\1]", said) + f"{opening(SEARCH)} {content} {closing(SEARCH)}"
+        return _SEARCH_TAG.sub(r"[\1]", said) + f"<search> {content} </search>"
 
     def message(self, text: str) -> dict[str, Any]:
         """Returns the policy's text of one turn as a message of `apply_chat_template`."""

@@ -1,13 +1,6 @@
-"""Evaluation: metrics, intervals and paired tests, tables, figures and reports of answered questions.
+"""Evaluation: metrics of answered questions, intervals and paired tests, the tables of a run and its training log.
 
-Public API:
-  Metrics: `Answered`, `question_metrics`, `evaluate`, `compare`, `correct_language`, `retrieval_rows`.
-  Rows of `evaluation.json`: `Row`, `read_rows`, `write_rows`, `replace_rows`, `mean_over_seeds`.
-  Statistics: `clustered_standard_error`, `paired_difference`; `scoreboard` compares several systems with many runs
-    and makes the tables of a paper.
-  Tables: `Table`, `Cell`, `to_rich`, `to_markdown`, `to_latex`; `comparison_table`, `place_tables` and
-    `summary_table` of single runs.
-  Training log: `read_training_log`, `step_size`; `plots` draws figures.
+`scoreboard` compares several systems with many runs and makes the tables of a paper, `plots` draws figures.
 """
 
 from lcrag.evaluation.metrics import (

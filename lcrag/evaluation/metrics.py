@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 
 from lcrag import rewards
 from lcrag.data.questions import main_code, script_of, scripts_of
-from lcrag.errors import UserError
+from lcrag.errors import UserError, first_problem
 from lcrag.evaluation.significance import Estimate, clustered_standard_error, paired_difference
 from lcrag.files import locked, write_text
 from lcrag.rewards.text import is_visible
@@ -58,25 +58,23 @@ class Answered:
         return f"{self.dataset}/{self.question_id}"
 
 
+Place = tuple[str, str]  # (split, language) as in a row
+
+
 def slices(
-    answered: Sequence[Answered], seen_languages: Collection[str]
-) -> Iterator[tuple[str, str, Bool[np.ndarray, " questions"]]]:
-    """Yields (subset, language, questions): groups of languages, languages, then subsets; subset "" is the whole."""
+    answered: Sequence[Answered], split: str, seen_languages: Collection[str]
+) -> Iterator[tuple[Place, Bool[np.ndarray, " questions"]]]:
+    """Yields (place, questions): groups of languages, languages, then subsets."""
     codes = np.array([question.language for question in answered])
     seen = np.isin(codes, list(seen_languages))
     groups = {"all": np.ones(len(codes), bool), "seen": seen, "zero_shot": ~seen}
-    yield from (("", name, chosen) for name, chosen in groups.items() if chosen.any())
-    yield from (("", code, codes == code) for code in dict.fromkeys(codes.tolist()))
+    yield from (((split, name), chosen) for name, chosen in groups.items() if chosen.any())
+    yield from (((split, code), codes == code) for code in dict.fromkeys(codes.tolist()))
     for subset in sorted({subset for question in answered for subset in question.subsets}):
         members = np.array([subset in question.subsets for question in answered])
         for name, chosen in groups.items():
             if (both := chosen & members).any():
-                yield subset, name, both
-
-
-def split_name(split: str, subset: str) -> str:
-    """Returns the "split" field of a subset's rows: "held_out/native_missing", or the split itself for subset ""."""
-    return f"{split}/{subset}" if subset else split
+                yield (f"{split}/{subset}", name), both
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,13 +99,12 @@ class _File(pydantic.BaseModel, strict=True):
 
 def write_rows(path: str | pathlib.Path, rows: Sequence[Row]) -> None:
     """Replaces a file atomically by `{"rows": [...]}`, with one row per line."""
-    path = pathlib.Path(path)
     lines = []
     for row in rows:
         numbers = {"value": row.value, "standard_error": row.standard_error}
         known = {name: None if math.isnan(number) else number for name, number in numbers.items()}
         lines.append(json.dumps(dataclasses.asdict(row) | known, ensure_ascii=False))
-    write_text(path, '{"rows": [\n' + ",\n".join(lines) + "\n]}\n")
+    write_text(pathlib.Path(path), '{"rows": [\n' + ",\n".join(lines) + "\n]}\n")
 
 
 def read_rows(path: str | pathlib.Path) -> list[Row]:
@@ -118,10 +115,8 @@ def read_rows(path: str | pathlib.Path) -> list[Row]:
     try:
         return _File.model_validate_json(path.read_bytes()).rows
     except pydantic.ValidationError as error:
-        first = error.errors()[0]
-        place = (f"row {part + 1}" if isinstance(part, int) else f'"{part}"' for part in first["loc"])
-        where = ", ".join([str(path), *place])
-        raise UserError(f"{where}: {first['msg']}; delete the file and run `lcrag evaluate` again") from error
+        problem = first_problem(error)
+        raise UserError(f"{path}: {problem}; delete the file and run `lcrag evaluate` again") from error
 
 
 def replace_rows(path: pathlib.Path, rows: Sequence[Row], key: Callable[[Row], Hashable]) -> None:
@@ -198,14 +193,10 @@ UNANSWERED = {
     "nothing_written": "nothing written",
     "context_full": "context full",
 }
-RETRIEVED = ("answer_retrieved", "answer_shown")
 EFFICIENCY = "score_per_log_token"
 EFFICIENCY_INPUTS = ("squad_exact_match", "squad_f1", "total_tokens")
 # Metrics that score only some answers: rows and tables give the number, and the value is missing if it is 0.
 COUNTED = ("correct_language",)
-
-Place = tuple[str, str]
-"""(split, language) as in a row."""
 
 
 def question_metrics(
@@ -214,7 +205,6 @@ def question_metrics(
     """Scores each question by every metric; NaN where a metric does not score it.
 
     Args:
-      answered: Answered questions.
       languages: The languages of the run, from which the language of an answer is identified.
 
     Returns:
@@ -253,7 +243,7 @@ def question_metrics(
         "squad_accuracy": rewards.squad_accuracy(answers, golds),
         "correct_language": correct_language(answered, languages),
         **{name: field(name) for name in ("searches", "retrieval_rounds", "sampled_tokens", "total_tokens")},
-        **{name: field(name) for name in RETRIEVED},
+        **{name: field(name) for name in ("answer_retrieved", "answer_shown")},
         "failures_without_passage": np.where((right < 1) & searched, 1.0 - field("answer_retrieved"), np.nan),
         "reward": field("reward"),
         "tool_rate": np.where(np.isnan(calls), np.nan, calls > 0),
@@ -275,8 +265,7 @@ def score_per_log_token(exact_match: float, f1: float, tokens: float) -> float:
     """Returns ((EM + F1) / 2) / ln(tokens), GlobalRAG's equation 16; its published code uses the natural logarithm.
 
     Args:
-      exact_match: Mean exact match in [0, 1].
-      f1: Mean F1 in [0, 1].
+      exact_match, f1: Means in [0, 1].
       tokens: Mean number of tokens per question, sampled and not ("total token usage per query"); the result is NaN for
         1 or fewer.
     """
@@ -299,17 +288,16 @@ def evaluate(
     count 0. Standard errors treat questions as a random sample and the language versions of a question as one cluster.
 
     Args:
-      answered: Answered questions, of one or several data sets.
       method, model, split, seed: Labels of the rows; a subset's rows have the split "held_out/native_missing".
       seen_languages: Languages of the training data; the others are zero-shot.
-      languages: All languages of the run.
+      languages: As in `question_metrics`.
     """
     rows: list[Row] = []
     efficiencies: list[Row] = []
     for dataset in dict.fromkeys(question.dataset for question in answered):
         asked = [question for question in answered if question.dataset == dataset]
         values, clusters = question_metrics(asked, languages), np.array([question.cluster for question in asked])
-        for subset, language, chosen in slices(asked, seen_languages):
+        for (part, language), chosen in slices(asked, split, seen_languages):
             means: dict[str, Row] = {}
             for metric, scores in values.items():
                 scored = chosen & ~np.isnan(scores)
@@ -319,7 +307,7 @@ def evaluate(
                         method=method,
                         model=model,
                         dataset=dataset,
-                        split=split_name(split, subset),
+                        split=part,
                         language=language,
                         metric=metric,
                         value=mean,
@@ -363,12 +351,11 @@ def compare(
     old_scores, new_scores = question_metrics(before, languages), question_metrics(after, languages)
     clusters = np.array([question.cluster for question in before])
     differences = {}
-    for subset, language, chosen in slices(before, seen_languages):
+    for place, chosen in slices(before, split, seen_languages):
         for metric, new in new_scores.items():
             old = old_scores[metric]
             both = chosen & ~np.isnan(new) & ~np.isnan(old)
             if len(np.unique(clusters[both])) > 1:
-                place = split_name(split, subset), language
                 differences[place, metric] = paired_difference(new[both], old[both], clusters[both])
     return differences
 
@@ -401,7 +388,6 @@ def correct_language(answered: Sequence[Answered], languages: Collection[str]) -
     The rate is right / (right + wrong); its `count` is the number of scored answers.
 
     Args:
-      answered: Answered questions.
       languages: All languages of the run; those of `answered` are added.
     """
     languages = sorted({*languages, *(question.language for question in answered)})
@@ -468,7 +454,6 @@ def retrieval_rows(
       retrieved: Retrieved passage ids of each query, best first, at least as many as the largest cut; a repeated id
         counts at its first rank.
       judged: Passage id -> grade (0: not relevant), for each query.
-      languages: Language of each query.
       method, model, dataset, split: Labels of the rows; the model is the encoder.
       cuts: Depths of recall and reciprocal rank; nDCG is at 10.
     """

@@ -1,10 +1,11 @@
 """Figures: training curves, results along the axis of a study, differences."""
 
+import contextlib
 import itertools
 import pathlib
 import textwrap
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib.axes
@@ -15,14 +16,7 @@ from jaxtyping import Float
 
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import METRIC_NAMES
-from lcrag.evaluation.scoreboard import (
-    NOT_SHARES,
-    Marking,
-    Scoreboard,
-    part_differences,
-    point_name,
-    study_points,
-)
+from lcrag.evaluation.scoreboard import NOT_SHARES, Marking, Scoreboard, part_differences, point_name, study_points
 from lcrag.evaluation.tables import TOTAL, Curve
 from lcrag.files import replacing
 
@@ -111,9 +105,7 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
     panels = [panel for panel in panels if panel[1]]
     if not panels:
         raise UserError(f"the training log has neither {TOTAL!r} nor {min(LOSSES)!r}: draw the log of a training run")
-    with matplotlib.rc_context(STYLE):
-        figure, row = make_panels(len(panels), height=3.6)
-        add_title(figure, title)
+    with drawing(path, len(panels), (title,), height=3.6, legend=False) as row:
         for axes, (name, lines, colours) in zip(row, panels, strict=True):
             named_otherwise = LOSSES | SEARCHES_BY_HOLDING
             labels = [named_otherwise.get(line, line.partition("/")[2].replace("_", " ")) for line in lines]
@@ -127,14 +119,7 @@ def draw_training_curves(curves: Mapping[str, Curve], path: str | pathlib.Path, 
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
             if len(lines) > 1:
                 axes.legend(frameon=False, labelcolor=INK, loc="best", fontsize=9)
-        save_figure(figure, path)
     return f"{', '.join(name.lower() for name, *_ in panels).capitalize()}: curves over the training steps"
-
-
-def save_figure(figure: matplotlib.figure.Figure, path: str | pathlib.Path) -> None:
-    """Replaces a PNG file by a figure atomically."""
-    with replacing(pathlib.Path(path)) as temporary:
-        figure.savefig(temporary, format="png")
 
 
 def smoothed(values: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:
@@ -183,9 +168,7 @@ def draw_curves(
     """
     common_seeds, labels = name_with_seeds({method: len(runs) for method, runs in logs.items()})
     styles, scale = method_styles(logs, "linestyle"), 100 if percent else 1
-    with matplotlib.rc_context(STYLE):
-        figure, row = make_panels(len(panels), a_row=a_row)
-        add_title(figure, ", ".join(filter(None, ("Training", common_seeds, step))))
+    with drawing(path, len(panels), ("Training", common_seeds, step), a_row=a_row) as row:
         for (name, title), axes in zip(panels.items(), row, strict=True):
             for method, runs in logs.items():
                 curves = [log[name] for log in runs if name in log and len(log[name][0])]
@@ -203,8 +186,6 @@ def draw_curves(
             if percent:
                 axes.set_ylim(-3, 103)
             axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(nbins=6, integer=True))
-        add_legend(figure, row)
-        save_figure(figure, path)
 
 
 def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Path) -> None:
@@ -230,10 +211,8 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
                 line[points.index(trial.point)] = scale * score.value, scale * float(np.nan_to_num(score.half))
     every = {count for counts in runs.values() for count in counts}
     seeds = f"{count_of(min(every))} a point" if len(every) == 1 else f"{min(every)} to {max(every)} seeds a point"
-    styles = method_styles(runs, "marker")
-    with matplotlib.rc_context(STYLE):
-        figure, row = make_panels(len(series))
-        add_title(figure, f"{METRIC_NAMES.get(metric, metric)}, {board.dataset}, {board.decoding}, {seeds}")
+    styles, title = method_styles(runs, "marker"), METRIC_NAMES.get(metric, metric)
+    with drawing(path, len(series), (title, board.dataset, board.decoding, seeds)) as row:
         for (group, lines), axes in zip(series.items(), row, strict=True):
             for number, (method, line) in enumerate(lines.items()):
                 offset = 0.12 * (number - (len(lines) - 1) / 2)  # intervals at one name must not overlap
@@ -245,8 +224,6 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
             finish(axes, f"{STUDIED_GROUPS[group]}, n = {board.size(('', group)):,}", axis, up)
             labels = [textwrap.fill(point_name(point), NAME_WIDTH) for point in points]
             axes.set_xticks(points if numeric else range(len(points)), labels)
-        add_legend(figure, row)
-        save_figure(figure, path)
 
 
 def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str | pathlib.Path) -> None:
@@ -270,21 +247,19 @@ def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str
         names.append(f"{name}{other}" if common_seeds else f"{name} ({board.seeds(system)}){other}")
     columns = min(len(parts), DIFFERENCES_A_ROW)
     rows = -(-len(parts) // columns)
-    height = 0.6 + rows * (0.75 + 0.24 * (len(names) + sum("\n" in name for name in names)))
-    with matplotlib.rc_context({**STYLE, "axes.spines.left": False}):
-        figure = matplotlib.figure.Figure(figsize=(1.9 + 2.1 * columns, height), dpi=150, layout="constrained")
-        every = np.ravel(figure.subplots(rows, columns, sharex=True, sharey=True)).tolist()
-        for unused in every[len(parts) :]:
-            unused.set_visible(False)
-        reference = f"{marking.against}: {count_of(max(all_seeds[rival] for rival in rivals.values()))}"
-        seeds = common_seeds or f"{reference}, others in brackets"
-        paired = "paired by seed" if board.paired_seeds else ""
-        add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, seeds, paired))))
+    height = 0.6 / rows + 0.75 + 0.24 * (len(names) + sum("\n" in name for name in names))
+    reference = f"{marking.against}: {count_of(max(all_seeds[rival] for rival in rivals.values()))}"
+    seeds = common_seeds or f"{reference}, others in brackets"
+    title = board.dataset, board.decoding, seeds, "paired by seed" if board.paired_seeds else ""
+    width, style = 1.9 / columns + 2.1, {"axes.spines.left": False}
+    with drawing(
+        path, len(parts), title, width=width, height=height, a_row=columns, style=style, sharex=True, sharey=True
+    ) as every:
         for number, ((part, key), axes) in enumerate(zip(parts.items(), every, strict=False)):
             for place, differences in enumerate(compared.values()):
                 if part not in differences:
                     continue
-                value, low, high, _ = (1 if metric in NOT_SHARES else 100) * np.array(differences[part].estimate)
+                value, low, high, _ = (1 if metric in NOT_SHARES else 100) * np.array(differences[part])
                 colour = styles[place]["color"] if low > 0 or high < 0 else UNSHOWN
                 axes.errorbar(
                     value,
@@ -293,7 +268,7 @@ def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str
                     linestyle="none",
                     marker=styles[place]["marker"],
                     markersize=5.5,
-                    markerfacecolor=colour if differences[part].tone(metric, marking) else "white",
+                    markerfacecolor=colour if marking.tone(differences[part], metric) else "white",
                     markeredgewidth=1.8,
                     color=colour,
                     linewidth=2,
@@ -309,21 +284,48 @@ def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str
             axes.tick_params(axis="x", labelbottom=number + columns >= len(parts))
         every[0].set_ylim(len(names) - 0.5, -0.5)
         unit = METRIC_NAMES.get(metric, metric) + ("" if metric in NOT_SHARES else ", percentage points")
-        figure.supxlabel(f"{unit}, minus {marking.against}", fontsize=10, color=MUTED)
-        save_figure(figure, path)
+        every[0].figure.supxlabel(f"{unit}, minus {marking.against}", fontsize=10, color=MUTED)
 
 
-def make_panels(
-    count: int, *, height: float = 3.8, a_row: int | None = None
-) -> tuple[matplotlib.figure.Figure, list[matplotlib.axes.Axes]]:
-    """Returns a figure with `count` panels of equal size, by default in one row."""
+@contextlib.contextmanager
+def drawing(
+    path: str | pathlib.Path,
+    count: int,
+    title: Sequence[str] = (),
+    *,
+    width: float = 4.3,
+    height: float = 3.8,
+    a_row: int | None = None,
+    legend: bool = True,
+    style: Mapping[str, Any] | None = None,
+    **shared: Any,
+) -> Iterator[list[matplotlib.axes.Axes]]:
+    """Yields `count` panels to draw in, `a_row` of them in a row (None: all), and then replaces a PNG by the figure.
+
+    Args:
+      title: Parts of the title of the figure; empty ones are left out.
+      width, height: Of a panel, in inches.
+      legend: Whether one legend below all panels has their labels, if there are several.
+      style: What differs from `STYLE`.
+      **shared: Of `Figure.subplots`, such as `sharex`.
+    """
     columns = min(count, a_row or count)
     rows = -(-count // columns)
-    figure = matplotlib.figure.Figure(figsize=(4.3 * columns, height * rows), dpi=150, layout="constrained")
-    every = np.ravel(figure.subplots(rows, columns)).tolist()
-    for unused in every[count:]:
-        unused.remove()
-    return figure, every[:count]
+    with matplotlib.rc_context({**STYLE, **(style or {})}):
+        figure = matplotlib.figure.Figure(figsize=(width * columns, height * rows), dpi=150, layout="constrained")
+        panels = np.ravel(figure.subplots(rows, columns, **shared)).tolist()
+        for unused in panels[count:]:
+            unused.remove()
+        figure.suptitle(", ".join(filter(None, title)), x=0.01, ha="left", color=INK)
+        yield panels[:count]
+        labelled = [zip(*axes.get_legend_handles_labels()[::-1], strict=True) for axes in panels[:count]]
+        handles = dict(itertools.chain.from_iterable(labelled)) if legend else {}
+        if len(handles) > 1:
+            fitting = max(1, int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, handles)))))  # by the inches
+            placed = {"loc": "outside lower center", "ncols": min(fitting, len(handles))}
+            figure.legend(handles.values(), handles.keys(), frameon=False, labelcolor=INK, **placed)
+        with replacing(pathlib.Path(path)) as temporary:
+            figure.savefig(temporary, format="png")
 
 
 def method_styles(names: Iterable[str], kind: str) -> dict[str, dict[str, Any]]:
@@ -360,11 +362,6 @@ def count_of(seeds: int) -> str:
     return f"{seeds} seed{'s' if seeds > 1 else ''}"
 
 
-def add_title(figure: matplotlib.figure.Figure, title: str) -> None:
-    """Adds the title of the whole figure, at its left."""
-    figure.suptitle(title, x=0.01, ha="left", color=INK)
-
-
 def finish(axes: matplotlib.axes.Axes, title: str, across: str, up: str = "", margin: float = 0.03) -> None:
     """Adds a panel's title, the labels of its axes and horizontal lines."""
     axes.set_title(title)
@@ -373,17 +370,3 @@ def finish(axes: matplotlib.axes.Axes, title: str, across: str, up: str = "", ma
     axes.grid(axis="y", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.margins(x=margin)
-
-
-def add_legend(figure: matplotlib.figure.Figure, row: Sequence[matplotlib.axes.Axes]) -> None:
-    """Adds one legend below all panels if they show more than one label."""
-    handles = {label: handle for axes in row for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    if len(handles) > 1:
-        columns = max(1, int(figure.get_figwidth() / (0.5 + 0.075 * max(map(len, handles)))))  # inches
-        placed = {
-            "loc": "outside lower center",
-            "ncols": min(columns, len(handles)),
-            "frameon": False,
-            "labelcolor": INK,
-        }
-        figure.legend(handles.values(), handles.keys(), **placed)

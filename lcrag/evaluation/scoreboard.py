@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -25,10 +25,8 @@ from lcrag.evaluation.metrics import (
 from lcrag.evaluation.significance import Estimate, RunMeans, crossed_estimate, holm, run_means
 from lcrag.evaluation.tables import Cell, Rank, Table, Tone, judged_note
 
-System = tuple[str, str]
-"""(model, name)."""
-Part = tuple[str, str]
-"""(subset or "", language or one of "all", "seen", "zero_shot")."""
+System = tuple[str, str]  # (model, name)
+Part = tuple[str, str]  # (subset or "", language or one of "all", "seen", "zero_shot")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -114,7 +112,6 @@ class Scoreboard:
     The mean over a group of languages is the mean of the languages' means; one over a subset is over its questions.
 
     Args:
-      trials: The trials, at least one.
       paired_seeds: Whether differences are paired by seed where both systems have the same seeds, each once and at
         least two: what was made for a seed, such as an SFT, then cancels out.
     """
@@ -309,6 +306,12 @@ class Marking:
     def note(self) -> str:
         return "" if self.against is None else f" * p < {self.threshold:g} against {self.named}."
 
+    def tone(self, difference: Estimate, metric: str) -> Tone:
+        """Returns whether a difference is better or worse; empty if it is not significant."""
+        if metric in UNRANKED or not difference.p_value < self.threshold:
+            return ""
+        return "better" if difference.value > 0 else "worse"
+
     @property
     def named(self) -> str:
         """What the others are tested against: the method, and the exceptions."""
@@ -357,42 +360,25 @@ def part_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> 
     """Returns a table by group of languages and by subset; None without subsets."""
     if not board.subsets:
         return None
-    return _table(_part_columns(board, metric), title, marking, "A part's mean is over its questions.")
+    columns = [Column(board, metric, part, name) for name, part in board.parts.items()]
+    return _table(columns, title, marking, "A part's mean is over its questions.")
 
 
-def _part_columns(board: Scoreboard, metric: str) -> list[Column]:
-    return [Column(board, metric, part, name) for name, part in board.parts.items()]
-
-
-class Difference(NamedTuple):
-    """A system's difference from another on one part of the data."""
-
-    estimate: Estimate
-    p_value: float  # corrected for the number of differences
-
-    def tone(self, metric: str, marking: Marking) -> Tone:
-        """Returns whether the difference is better or worse; empty if it is not significant."""
-        if metric in UNRANKED or not self.p_value < marking.threshold:
-            return ""
-        return "better" if self.estimate.value > 0 else "worse"
-
-
-def part_differences(board: Scoreboard, metric: str, marking: Marking) -> dict[System, dict[str, Difference]]:
+def part_differences(board: Scoreboard, metric: str, marking: Marking) -> dict[System, dict[str, Estimate]]:
     """Returns each system's differences from `marking.against` by group of languages and by subset.
 
     The p-values of all differences are corrected together (Holm). Systems that cannot be compared are omitted.
     """
-    columns, others = _part_columns(board, metric), board.rivals(marking)
     estimates = {
-        (system, column.name): estimate
-        for system, rival in others.items()
-        for column in columns
-        if (estimate := board.difference(system, rival, metric, column.part)) is not None
+        (system, name): estimate
+        for system, rival in board.rivals(marking).items()
+        for name, part in board.parts.items()
+        if (estimate := board.difference(system, rival, metric, part)) is not None
     }
     adjusted = holm([estimate.p_value for estimate in estimates.values()])
-    compared: dict[System, dict[str, Difference]] = {}
+    compared: dict[System, dict[str, Estimate]] = {}
     for ((system, name), estimate), p_value in zip(estimates.items(), adjusted, strict=True):
-        compared.setdefault(system, {})[name] = Difference(estimate, p_value)
+        compared.setdefault(system, {})[name] = estimate._replace(p_value=p_value)
     return compared
 
 
@@ -401,18 +387,15 @@ def difference_table(board: Scoreboard, title: str, metric: str, marking: Markin
     compared = part_differences(board, metric, marking)
     if not compared:
         return None
-    names = [column.name for column in _part_columns(board, metric)]
+    names = list(board.parts)
 
-    def cell(difference: Difference | None) -> Cell:
+    def cell(difference: Estimate | None) -> Cell:
         if difference is None:
             return Cell("–")
         digits = f"{difference.p_value:.3f}" if difference.p_value < 1 else "1"
         p_text = "<0.001" if difference.p_value < 0.001 else digits
-        value = difference.estimate.value
-        text = (
-            f"{'-' if value < 0 else '+'}{_number(abs(value), metric)}{_half(difference.estimate, metric)} (p {p_text})"
-        )
-        return Cell(text, difference.tone(metric, marking))
+        number = f"{'-' if difference.value < 0 else '+'}{_number(abs(difference.value), metric)}"
+        return Cell(f"{number}{_half(difference, metric)} (p {p_text})", marking.tone(difference, metric))
 
     seeds = " and, where both have the same seeds, by seed" if board.paired_seeds else ""
     tests = sum(map(len, compared.values()))

@@ -85,7 +85,6 @@ def run_means(
 def _summed(
     values: Shaped[np.ndarray, "runs answers"], index: Int[np.ndarray, " answers"]
 ) -> Float[np.ndarray, "runs _sums"]:
-    """The sums of each row over the columns with the same index."""
     return np.stack([np.bincount(index, row) for row in values])
 
 

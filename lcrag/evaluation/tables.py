@@ -325,7 +325,6 @@ def comparison_table(
     `references`. Places without rows are omitted.
 
     Args:
-      rows, title, metrics: The rows of all methods; the title; the metrics shown.
       sections: The places of each section.
       before, after, references: Names of methods in the rows.
       differences: Result of `compare`.
@@ -380,7 +379,6 @@ def summary_table(
 
     Args:
       rows: Rows of methods that are called "<policy>, <decoding>"; a section is of a data set and a decoding.
-      title, metrics: The title; the metrics shown.
       differences: (data set, decoding) -> `compare` of the first two policies, shown after them.
       brief: Whether the table is for one screen of 80 columns: of three policies and the first metrics.
     """
@@ -487,8 +485,7 @@ def value_text(row: Row | None, interval: bool = True) -> str:
 def unanswered_note(rows: Mapping[str, Row]) -> str:
     """Returns a sentence on why episodes gave no answer, from the rows of a place by metric; empty if all did."""
     reasons = {said: rows.get(f"unanswered/{name}") for name, said in UNANSWERED.items()}
-    counts = (f"{said} ({round(row.value * row.count):,})" for said, row in reasons.items() if row)
-    said = ", ".join(counts)
+    said = ", ".join(f"{said} ({round(row.value * row.count):,})" for said, row in reasons.items() if row)
     return said and f"Not answered: {said}."
 
 

@@ -1,10 +1,7 @@
 """Learning: advantages, losses, packing, updates, checkpoints and the learners built from them.
 
-Public: `group_advantages`, `generalized_advantages` (rewards to advantages);
-`policy_gradient_loss`, `PolicyGradient`, `Supervised` (objectives; their parts are in `losses`); `Critic` (PPO);
-`Trajectory`, `Layout`, `Batch`, `pack` (episodes to arrays); `adamw`, `make_update`, `make_score`, `initial_state`
-(one update). `lcrag.learning.learners` (`Learner`, `SupervisedLearner`) and `lcrag.learning.checkpoints` are imported
-separately, because importing Orbax takes seconds.
+`lcrag.learning.learners` (`Learner`, `SupervisedLearner`) and `lcrag.learning.checkpoints` are imported separately,
+because importing Orbax takes seconds.
 """
 
 from lcrag.learning.critic import Critic

@@ -113,7 +113,6 @@ class ActorCriticState(TrainState):
 
     @property
     def policy(self) -> TrainState:
-        """The train state of the policy alone."""
         return TrainState(**{field.name: getattr(self, field.name) for field in dataclasses.fields(TrainState)})
 
 

@@ -180,11 +180,8 @@ def arrange(
     """Assign episodes to rows, and rows to micro-batches and shares with about equal numbers of policy tokens.
 
     Episodes are packed into rows of the full length. Rows that are filled no further than the short length then become
-    short rows, except those that complete the last micro-batch of long rows.
-
-    Args:
-      lengths: Tokens of each episode.
-      written: Number of policy tokens among them.
+    short rows, except those that complete the last micro-batch of long rows. Of the `lengths` of episodes in tokens the
+    policy wrote `written`.
 
     Returns:
       The tokens of the rows, and of short rows where there may be any; the policy tokens of every share, padding
@@ -216,7 +213,6 @@ def arrange(
 
 
 def _empty(micro: int, rows: int, time: int, episodes: int, own: int, shares: int, policy: int) -> dict[str, Any]:
-    """Return the fields of a batch without episodes."""
     of_episodes, of_tokens = (micro, episodes), (micro, episodes, own)
     return {
         **{name: np.zeros((micro, rows, time), np.int32) for name in ROWS},

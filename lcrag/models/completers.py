@@ -17,13 +17,13 @@ from jaxtyping import Float
 
 from lcrag.episodes import Chat, Completer, Completion, GenerationFailure, completion_of
 from lcrag.episodes.tags import THINK, opening, without_surrogates
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, Positive, UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.policy import Tokenizer, load_hugging_face, load_tokenizer, parameter_fingerprint, read_config
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation
 from lcrag.retries import Patience, ServiceRefusal, ServiceUnavailable, TemporaryFailure
 from lcrag.retrieval import Encoder
-from lcrag.retrieval.encoder import check_encoder, named_encoder
+from lcrag.retrieval.encoder import encoder_folder, named_encoder
 from lcrag.retrieval.remote import HttpService
 from lcrag.sampling import Sampler, SamplingParameters, SlotSampler, continue_contexts
 from lcrag.sampling.choice import text_until_stop
@@ -114,8 +114,7 @@ class LocalModel:
       computation: Platform settings; the weights are held in the compute dtype, without adapters.
       context: Length of a context in tokens: the longest prompt with its answer.
       block: Tokens sampled in one call, after which the host checks for finished answers.
-      append_rows: Row counts that are compiled for prefill.
-      append_tokens: Chunk lengths that are compiled for prefill, in tokens.
+      append_rows, append_tokens: As of `lcrag.sampling.Sampler`.
     """
 
     def __init__(
@@ -156,7 +155,6 @@ class LocalModel:
         return self._loaded[1]
 
     def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> list[Completion | GenerationFailure]:
-        """Completes a batch of prompts."""
         return self._loaded[0](requests)
 
 
@@ -171,8 +169,8 @@ class QuestionEncoder:
         self._folder = folder
 
     def check(self) -> None:
-        """Raises a UserError if the folder holds no encoder of a supported kind; called before sampling."""
-        check_encoder(self._folder, "QuestionEncoder.folder")
+        """Raises a UserError if the folder holds no encoder; called before sampling."""
+        encoder_folder(self._folder, "QuestionEncoder.folder")
 
     @functools.cached_property
     def _encoder(self) -> Encoder:
@@ -180,7 +178,6 @@ class QuestionEncoder:
 
     @property
     def hashes(self) -> Mapping[str, str]:
-        """The fingerprint of the weights, settings and tokenizer; reading it loads the encoder."""
         return {"encoder": self._encoder.fingerprint()}
 
     def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts width"]:
@@ -214,7 +211,6 @@ def read_reply(response: httpx2.Response) -> Completion:
 
 
 def user_message(prompt: str) -> list[dict[str, str]]:
-    """Returns a chat of one message."""
     return [{"role": "user", "content": prompt}]
 
 
@@ -261,10 +257,10 @@ class EndpointCompleter:
     answer is empty or cut inside its thought in every attempt, is a `GenerationFailure`.
     """
 
-    def __init__(self, model: str, url: str = LOCAL, concurrency: int = 32, attempts: int = 6, seconds: float = 120.0):
+    def __init__(
+        self, model: str, url: str = LOCAL, concurrency: Count = 32, attempts: int = 6, seconds: float = 120.0
+    ):
         self._endpoint = ChatEndpoint(model, url, attempts=attempts, seconds=seconds)
-        if concurrency < 1:
-            raise UserError(f"{self._endpoint.name} has concurrency {concurrency}: set it to 1 or more")
         self._attempts, self._concurrency = attempts, concurrency
 
     def __call__(self, requests: Sequence[tuple[str, SamplingParameters]]) -> list[Completion | GenerationFailure]:
@@ -320,13 +316,10 @@ class CompletionJudge:
     `max_tokens` limits an answer, `temperature` is that of the attempts after the first.
     """
 
-    def __init__(self, model: Completer, temperature: float = 0.7, max_tokens: int = 512, seed: int = 0):
-        if temperature <= 0:
-            raise UserError(f"CompletionJudge.temperature is {temperature:g}: set it above 0")
+    def __init__(self, model: Completer, temperature: Positive = 0.7, max_tokens: int = 512, seed: int = 0):
         self._model, self._temperature, self._max_tokens, self._seed = model, temperature, max_tokens, seed
 
     def check(self) -> None:
-        """Raises a UserError if the model cannot be loaded."""
         getattr(self._model, "check", lambda: None)()
 
     def __call__(self, prompts: Sequence[str], attempt: int = 0) -> list[str | None]:

@@ -16,7 +16,7 @@ import pydantic
 from lcrag.data.constructed import CONSTRUCTED, ENGLISH, substitution, words_of
 from lcrag.data.questions import LANGUAGES, Question
 from lcrag.episodes import Completer, GenerationFailure, Translated, TranslationFailure, Translator
-from lcrag.errors import UserError, first_problem, typed
+from lcrag.errors import Count, UserError, first_problem, typed
 from lcrag.models.completers import LOCAL, EndpointCompleter, complete_prompts
 from lcrag.retries import USUAL_PATIENCE, Patience, ServiceRefusal
 from lcrag.retrieval.remote import HttpService, LatestAnswers
@@ -45,13 +45,11 @@ class ModelTranslator:
     def __init__(
         self,
         model: Completer,
-        attempts: int = 4,
+        attempts: Count = 4,
         max_tokens: int = 1024,
         temperature: float = 0.7,
         seed: int = 0,
     ):
-        if attempts < 1:
-            raise UserError("ModelTranslator.attempts is 0: set it to 1 or more")
         getattr(model, "check", lambda: None)()  # reports a mistake before anything is sampled
         self._model, self._attempts = model, attempts
         self._max_tokens, self._temperature, self._seed = max_tokens, temperature, seed
@@ -118,7 +116,6 @@ class LookUpTranslator:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Codes of the languages that it translates between."""
         return tuple(self._words)
 
     def __call__(self, texts: Sequence[str], source: str | None, target: str) -> list[Translated]:
@@ -180,9 +177,7 @@ class TranslationMemory:
 class RememberedTranslator:
     """Asks another translator once for each text: remembers the latest `texts` translations, and no failure."""
 
-    def __init__(self, translator: Translator, texts: int = 1 << 16):
-        if texts < 1:
-            raise UserError("RememberedTranslator.texts is 0: set it to 1 or more")
+    def __init__(self, translator: Translator, texts: Count = 1 << 16):
         self._translator = translator
         self._known: LatestAnswers[tuple[str | None, str, str], str] = LatestAnswers(texts)
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, Positive, UserError, typed
 
 # --- Shape ---
 
@@ -33,16 +33,12 @@ LINEAR_LAYERS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RopeScaling:
-    """Rotary frequency scaling: all frequencies by one factor ("linear"), or the low ones as Llama 3 does ("llama3").
-
-    Attributes:
-      original_positions: Of Llama 3's scaling, whose other two settings are not read without it; None: linear.
-    """
+    """Scaling of rotary frequencies: all by one factor ("linear"), or the low ones as Llama 3 does ("llama3")."""
 
     factor: float
-    low_frequency_factor: float = 1.0
+    low_frequency_factor: float = 1.0  # of Llama 3's scaling, as the next one
     high_frequency_factor: float = 4.0
-    original_positions: int | None = None
+    original_positions: int | None = None  # of Llama 3's scaling; None: linear
 
 
 @typed
@@ -52,20 +48,14 @@ class Lora:
 
     y = x W + (alpha / rank) x A B, where only A and B are trained. A is initialised uniformly in ±1/sqrt(inputs), as in
     the authors' code and in PEFT, and B to zero, so fresh adapters do not change the policy.
-
-    Attributes:
-      rank: Columns of A and rows of B.
-      targets: The layers with adapters, from `LINEAR_LAYERS`.
     """
 
-    rank: int = 16
-    alpha: float = 32.0
+    rank: Count = 16
+    alpha: Positive = 32.0
     targets: Sequence[str] = LINEAR_LAYERS
 
     def __post_init__(self):
         object.__setattr__(self, "targets", tuple(self.targets))  # a configuration may give a list
-        if self.rank < 1 or self.alpha <= 0:
-            raise UserError(f"Lora has rank {self.rank} and alpha {self.alpha}: give it 1 or more, and more than 0")
         if not self.targets or (unknown := sorted(set(self.targets) - set(LINEAR_LAYERS))):
             what = f"there is no linear layer {unknown[0]!r}" if self.targets else "no layer is named"
             raise UserError(f"Lora.targets: {what}; choose among {', '.join(LINEAR_LAYERS)}")
@@ -76,24 +66,46 @@ class Lora:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DecoderConfig:
-    """A decoder-only transformer: Qwen2/2.5 (qkv bias), Qwen3 (q/k norm), Llama 3 (rope scaling), Gemma 3 (sliding
-    windows, see `gemma`) or a tiny one.
+class Computation:
+    """Platform settings of a decoder: the fields of a `DecoderConfig` that no `config.json` holds.
 
     Attributes:
-      family: The Hugging Face architecture of the weights.
       compute_dtype: Dtype of activations; trained parameters stay float32.
       remat: What the backward pass recomputes: nothing ("none"), everything except the outputs of linear layers and
         attention kernels ("dots"), or whole blocks ("full"). For the shape of Qwen2.5-3B and 16,384 tokens, a full
         update needs 181, 99 and 83 GiB on one TPU v5p chip by the compiler's count, with adapters 111, 46 and 15 GiB.
       attention: Kernel for attention over whole rows: "auto" (by platform), "xla", "cudnn" or "splash".
-      lora: Adapters of the linear layers, or None. With adapters, nothing else is trained.
-      sliding_window: Tokens that a token attends to in all layers except `global_layers`, itself included; None:
-        everything before it, in every layer.
-      query_pre_attn_scalar: The square of the divisor of attention scores; None: `head_width`.
       unroll_layers: Whether whole rows unroll the scan over layers, which compiles twice as long. None: on CPUs, where
         the scan copies each layer's slice (an update of SmolLM2-135M on 1,024 tokens takes 1.2 times as long), unless
         the backward pass recomputes: outside of a loop, XLA for CPUs keeps what it should drop.
+      lora: LoRA adapters, which are then the only trained parameters; the frozen weights are held in the compute
+        dtype. None: no adapters.
+    """
+
+    compute_dtype: ComputeDtype = "float32"
+    remat: Remat = "none"
+    attention: AttentionChoice = "auto"
+    unroll_layers: bool | None = None
+    lora: Lora | None = None
+
+    def of(self, config: "DecoderConfig") -> "DecoderConfig":
+        """Returns a decoder's configuration with these settings."""
+        return dataclasses.replace(config, **{name: getattr(self, name) for name in vars(DEFAULT_COMPUTATION)})
+
+
+DEFAULT_COMPUTATION = Computation()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecoderConfig(Computation):
+    """A decoder-only transformer: Qwen2/2.5 (qkv bias), Qwen3 (q/k norm), Llama 3 (rope scaling), Gemma 3 (sliding
+    windows, see `gemma`) or a tiny one.
+
+    Attributes:
+      family: The Hugging Face architecture of the weights.
+      sliding_window: Tokens that a token attends to in all layers except `global_layers`, itself included; None:
+        everything before it, in every layer.
+      query_pre_attn_scalar: The square of the divisor of attention scores; None: `head_width`.
       source: The model folder that it was read from, if any; its tokenizer and settings are copied when the model is
         saved. Ignored by comparisons.
     """
@@ -116,11 +128,6 @@ class DecoderConfig:
     logit_softcap: float | None = None  # logits z become cap * tanh(z / cap)
     norm_epsilon: float = 1e-6  # added to the mean square in RMS norms
     tie_embeddings: bool = True  # the unembedding is the transposed embedding
-    compute_dtype: ComputeDtype = "float32"
-    remat: Remat = "none"
-    attention: AttentionChoice = "auto"
-    lora: Lora | None = None
-    unroll_layers: bool | None = None
     source: str | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def __post_init__(self):
@@ -135,14 +142,6 @@ class DecoderConfig:
             raise UserError(f"sliding_window is {self.sliding_window}: give it 1 token or more, or None")
         if outside := [layer for layer in self.global_layers if not 0 <= layer < self.layers]:
             raise UserError(f"global_layers names layer {outside[0]}, but there are {self.layers}, counted from 0")
-
-    @property
-    def qkv_bias(self) -> bool:
-        return self.family == "qwen2"
-
-    @property
-    def qk_norm(self) -> bool:
-        return self.family in ("qwen3", "gemma3")
 
     @property
     def gemma(self) -> bool:
@@ -167,35 +166,6 @@ class DecoderConfig:
                 f"the tokenizer {f'of {folder} ' if folder else ''}has {tokens} tokens, but the model embeds only"
                 f" {self.vocabulary_size}: it belongs to another model, or tokens were added to it alone"
             )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Computation:
-    """Platform settings of a decoder: the fields of a `DecoderConfig` that no `config.json` holds.
-
-    Attributes:
-      compute_dtype, remat, attention, unroll_layers: See `DecoderConfig`.
-      lora: LoRA adapters, which are then the only trained parameters; the frozen weights are held in the compute
-        dtype. None: no adapters.
-    """
-
-    compute_dtype: ComputeDtype = "float32"
-    remat: Remat = "none"
-    attention: AttentionChoice = "auto"
-    unroll_layers: bool | None = None
-    lora: Lora | None = None
-
-    def of(self, config: DecoderConfig) -> DecoderConfig:
-        """Returns the decoder configuration with these settings."""
-        return dataclasses.replace(config, **vars(self))
-
-
-DEFAULT_COMPUTATION = Computation()
-
-
-def computation_of(config: DecoderConfig) -> Computation:
-    """Returns the platform settings of a decoder."""
-    return Computation(**{name: getattr(config, name) for name in vars(DEFAULT_COMPUTATION)})
 
 
 # --- Sharding ---
@@ -261,7 +231,6 @@ def logical_spec(*axes: str | None) -> PartitionSpec:
 
 
 def logical_sharding(mesh: AnyMesh, *axes: str | None) -> NamedSharding:
-    """Returns the sharding of an array with these logical axes."""
     return NamedSharding(mesh, logical_spec(*axes))
 
 
@@ -340,5 +309,4 @@ def accelerator_of(device: Any) -> Accelerator | None:
 
 
 def accelerator_named(name: str) -> Accelerator | None:
-    """Returns the entry with this name, ignoring case."""
     return next((accelerator for accelerator in ACCELERATORS if accelerator.name == name.lower()), None)

@@ -119,7 +119,7 @@ class Attention(nn.Module):
 
         def heads(name: str, count: int, copies: int = 1) -> Float[Array, "batch time heads width"]:
             features = count * config.head_width
-            y = Linear(features, ("embed", "heads"), config.qkv_bias, config.lora, name=name)(x)
+            y = Linear(features, ("embed", "heads"), config.family == "qwen2", config.lora, name=name)(x)
             y = y.reshape(batch, time, count, config.head_width)
             if copies > 1:
                 y = jnp.repeat(constrain(y, self.mesh, "batch", None, None, None), copies, axis=2)
@@ -127,7 +127,7 @@ class Attention(nn.Module):
 
         queries = heads("query", config.heads)
         keys, values = (heads(name, config.kv_heads, kv_heads // config.kv_heads) for name in ("key", "value"))
-        if config.qk_norm:
+        if config.family in ("qwen3", "gemma3"):
             queries, keys = Norm(config, name="query_norm")(queries), Norm(config, name="key_norm")(keys)
         angles, window = (places.cosines, places.sines), None
         if config.sliding_window is not None:
@@ -408,16 +408,11 @@ def _logits(hidden: Float[Array, "positions width"], columns: Float[Array, "word
     return logits if softcap is None else softcap * jnp.tanh(logits / softcap)
 
 
-def _block_size(words: int, positions: int) -> int:
+def block_size(words: int, positions: int) -> int:
     """Returns the words of a block: as even as possible, whole tiles, at least one."""
     largest = max(1, MAX_LOGITS // positions)
     even = -(-words // -(-words // largest))
     return min(words, -(-even // WORDS_OF_A_TILE) * WORDS_OF_A_TILE)
-
-
-def keeps_logits(words: int, positions: int) -> bool:
-    """Returns whether one block holds the whole vocabulary, so the backward pass does not recompute its logits."""
-    return _block_size(words, positions) == words
 
 
 def _over_blocks(words: int, size: int, add: Callable, carry):
@@ -451,11 +446,12 @@ def _local_sums(plan: _Plan, table, hidden, targets, temperature, *, keep: bool)
 
     zeros, kept = jnp.zeros(positions, jnp.float32), None
     nothing = _Sums(jnp.full(positions, -jnp.inf, jnp.float32), zeros, zeros, zeros)
-    if keep and plan.softcap is None and keeps_logits(words, positions):  # a cap's gradient needs the logits themselves
+    size = block_size(words, positions)
+    if keep and plan.softcap is None and size == words:  # a cap's gradient needs the logits themselves
         sums, exponentials = add(nothing, 0, words)
         kept = exponentials, sums.highest[:, None]
     else:
-        sums = _over_blocks(words, _block_size(words, positions), lambda *block: add(*block)[0], nothing)
+        sums = _over_blocks(words, size, lambda *block: add(*block)[0], nothing)
     highest = plan.over_words(sums.highest, jax.lax.pmax)
     shrink = jnp.exp(sums.highest - highest)
     exponentials = plan.over_words(sums.exponentials * shrink)
@@ -499,7 +495,7 @@ def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normalise
         return jax.lax.dynamic_update_slice_in_dim(of_table, of_columns, start, axis=0), of_hidden
 
     nothing = jnp.zeros_like(table), jnp.zeros(flat.shape, jnp.float32)
-    of_table, of_hidden = _over_blocks(words, _block_size(words, len(flat)), add, nothing)
+    of_table, of_hidden = _over_blocks(words, block_size(words, len(flat)), add, nothing)
     return of_table, plan.over_words(of_hidden).reshape(hidden.shape).astype(hidden.dtype)
 
 

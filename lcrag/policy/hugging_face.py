@@ -39,7 +39,6 @@ from lcrag.files import (
 )
 from lcrag.policy.config import ComputeDtype, DecoderConfig, Family, RopeScaling, make_mesh, replicated
 from lcrag.policy.parameters import Params, abstract_parameters, merge_lora, param_shardings
-from lcrag.policy.tokenizer import NAMED_TEMPLATES
 
 # --- Files of tensors ---
 
@@ -102,7 +101,6 @@ class TensorFolder:
                 raise UserError(f"{index} says that {file} holds the tensor {name}, but it does not: fetch both again")
 
     def _open(self, path: pathlib.Path) -> dict[str, StoredTensor]:
-        """Reads the header of a file, which stays open."""
         try:
             handle = safetensors.safe_open(path, framework="numpy")
         except (OSError, safetensors.SafetensorError) as error:
@@ -139,7 +137,6 @@ class TensorFolder:
                 )
 
     def read(self, name: str, index: tuple[slice, ...] = (slice(None),)) -> np.ndarray:
-        """Reads the values of a tensor or of a part of it."""
         return self.tensors[name].values[index]
 
 
@@ -241,6 +238,7 @@ GEMMA_NAMES = NAMES | {
 # Buffers in old checkpoints, which follow from the configuration, and the parts of a Gemma 3 that read images.
 UNUSED = r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq"
 IMAGE_PARTS = r"|(model\.)?(vision_tower|multi_modal_projector)\..*"
+TIED = r"|lm_head\.weight"  # which `transformers` ignores, too, where config.json ties it to the embedding
 # Other files of a model, copied from the folder that it was read from.
 COMPANIONS = (
     "tokenizer.json",
@@ -297,7 +295,6 @@ SUPPORTED: dict[str, Any] = {
     "quantization_config": None,
 }
 # Fields of the original config.json that would contradict those written here, or that name files that are not copied.
-LISTS, ROPE = ("architectures", "layer_types"), ("rope_scaling", "rope_parameters")
 STALE = ("torch_dtype", "rope_scaling", "layer_types", "auto_map", "_name_or_path", "transformers_version")
 
 
@@ -329,12 +326,6 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
             raise UserError(f"{where} has {name} {value!r}: it must be a positive whole number")
         return int(value)
 
-    for name in (*LISTS, *ROPE):
-        wanted: Any = list if name in LISTS else dict
-        given = raw.get(name)
-        if given is not None and not (isinstance(given, wanted) and all(isinstance(each, str) for each in given)):
-            said = "a list of names" if name in LISTS else "a table"
-            raise UserError(f"{where} has {name} {given!r}: it must be {said}")
     if raw.get("architectures") and ARCHITECTURES[family] not in raw["architectures"]:
         raise UserError(f"{where} has architectures {raw['architectures']}; supported is {ARCHITECTURES[family]} only")
     for name, value in SUPPORTED.items():
@@ -538,17 +529,7 @@ def load_hugging_face(
     config, tensors = read_config(folder), decoder_tensors(folder)
     stored = stored_parameters(config)
     needed = {name: place.shape for name, place in stored.items()}
-    stored_twice = config.tie_embeddings and UNEMBEDDING in tensors.tensors
-    tensors.check(
-        needed | ({UNEMBEDDING: needed[EMBEDDING]} if stored_twice else {}), UNUSED + IMAGE_PARTS * config.gemma
-    )
-    for first in range(0, config.vocabulary_size, 16_384) if stored_twice else ():
-        rows = (slice(first, min(first + 16_384, config.vocabulary_size)),)
-        if not np.array_equal(tensors.read(EMBEDDING, rows), tensors.read(UNEMBEDDING, rows)):
-            raise UserError(
-                f"tensor {UNEMBEDDING} in {tensors.tensors[UNEMBEDDING].file} differs from {EMBEDDING}, though"
-                " config.json ties them: set tie_word_embeddings to false there"
-            )
+    tensors.check(needed, UNUSED + IMAGE_PARTS * config.gemma + TIED * config.tie_embeddings)
     mesh = mesh or make_mesh(devices=jax.devices()[:1])
     shardings = flat_parameters(param_shardings(config, mesh))
     shapes = flat_parameters(abstract_parameters(config))
@@ -632,7 +613,6 @@ def save_hugging_face(
       params: The decoder's parameters: JAX arrays on any mesh, or NumPy arrays; adapters are merged, in float32.
       dtype: Dtype on disk, float32 or bfloat16; None: that of the embedding.
       eos_ids: Ids that end a generation; those of `config.source` if empty.
-      shard_bytes: Maximum bytes of weights in one file.
       save_tokenizer: Writes the files of another tokenizer than that of `config.source` into a folder.
     """
     wanted = None if dtype is None else parameter_dtype(dtype)
@@ -663,20 +643,29 @@ def save_hugging_face(
     try:
         write_tensors(staging, shapes, written, value_of, shard_bytes, writes)
         if writes:
-            _write_settings(staging, config, written, tuple(eos_ids))
+            # the settings, and the files of the source
+            original, generation, source = dict[str, Any](), dict[str, Any](), pathlib.Path(config.source or "")
+            if config.source and not source.is_dir():
+                _LOGGER.warning("%s no longer exists: %s gets no tokenizer or settings from it", source, folder)
+            elif config.source:
+                original = decoder_settings(read_optional_json(source / "config.json"))
+                generation = read_optional_json(source / "generation_config.json")
+                for name in filter(lambda name: (source / name).is_file(), COMPANIONS):
+                    with naming(staging / name):
+                        shutil.copyfile(source / name, staging / name)
+            eos = {"eos_token_id": eos_ids[0] if len(eos_ids) == 1 else list(eos_ids)} if eos_ids else {}
+            write_json(staging / "config.json", config_to_hugging_face(config, written.name, original) | eos)
+            if generation | eos:
+                write_json(staging / "generation_config.json", generation | eos)
             save_tokenizer(staging)
             TensorFolder(staging).check(shapes)
-            write_manifest(staging, sorted(staging.rglob("*")))
+            write_manifest(staging, sorted(staging.iterdir()))
             # The earlier model goes; of the staged files, those that readers open first come last.
             for stale in (MANIFEST, SINGLE_FILE, INDEX_FILE, "model-*-of-*.safetensors"):
                 for earlier in folder.glob(stale):
                     earlier.unlink(missing_ok=True)
-            shutil.rmtree(folder / NAMED_TEMPLATES, ignore_errors=True)
-            staged = (each for each in staging.rglob("*") if each.is_file())
-            for source in sorted(staged, key=lambda each: each.name in (SINGLE_FILE, INDEX_FILE)):
-                target = folder / source.relative_to(staging)
-                target.parent.mkdir(exist_ok=True)
-                os.replace(source, target)
+            for source in sorted(staging.iterdir(), key=lambda each: each.name in (SINGLE_FILE, INDEX_FILE)):
+                os.replace(source, folder / source.name)
     finally:
         if writes:
             shutil.rmtree(staging, ignore_errors=True)
@@ -693,25 +682,3 @@ def _cutter(transposed: bool, dtype: np.dtype, out_sharding: NamedSharding | Non
         return (value.T if transposed else value).astype(dtype)
 
     return jax.jit(cut, out_shardings=out_sharding)
-
-
-def _write_settings(staging: pathlib.Path, config: DecoderConfig, dtype: np.dtype, eos_ids: tuple[int, ...]) -> None:
-    """Writes `config.json`, and copies the tokenizer and the generation settings of the source."""
-    eos = {"eos_token_id": eos_ids[0] if len(eos_ids) == 1 else list(eos_ids)} if eos_ids else {}
-    original: dict[str, Any] = {}
-    generation: dict[str, Any] = {}
-    if config.source:
-        source = pathlib.Path(config.source)
-        if not source.is_dir():
-            _LOGGER.warning("%s no longer exists: %s gets no tokenizer or settings from it", source, staging.parent)
-        original = decoder_settings(read_optional_json(source / "config.json"))
-        generation = read_optional_json(source / "generation_config.json")
-        named = (path.relative_to(source).as_posix() for path in sorted((source / NAMED_TEMPLATES).glob("[!.]*.jinja")))
-        for name in (*COMPANIONS, *named):
-            if (source / name).is_file():
-                with naming(staging / name):
-                    (staging / name).parent.mkdir(exist_ok=True)
-                    shutil.copyfile(source / name, staging / name)
-    write_json(staging / "config.json", config_to_hugging_face(config, dtype.name, original) | eos)
-    if generation | eos:
-        write_json(staging / "generation_config.json", generation | eos)

@@ -10,14 +10,7 @@ from jax.sharding import Mesh
 
 from lcrag.errors import UserError
 from lcrag.files import resolved_folder
-from lcrag.policy.config import (
-    DEFAULT_COMPUTATION,
-    Computation,
-    ComputeDtype,
-    DecoderConfig,
-    computation_of,
-    make_mesh,
-)
+from lcrag.policy.config import DEFAULT_COMPUTATION, Computation, ComputeDtype, DecoderConfig, make_mesh
 from lcrag.policy.hugging_face import load_hugging_face, read_config, save_hugging_face, stored_dtype
 from lcrag.policy.parameters import Policy, add_lora
 from lcrag.policy.tokenizer import load_tokenizer
@@ -52,7 +45,7 @@ def load_policy(
 
 def check_shape(folder: str, config: DecoderConfig, name: str) -> None:
     """Raises a UserError unless the `config.json` in a folder describes a model of the same shape as the policy's."""
-    if computation_of(config).of(read_config(resolved_folder(folder))) != config:
+    if config.of(read_config(resolved_folder(folder))) != config:
         raise UserError(
             f"the policy in {folder} has another shape than {name}: compare policies of one shape"
             " (Evaluation.references = {} compares with none)"

@@ -47,7 +47,6 @@ def _boxed_parameters(config: DecoderConfig, key):
 
 @functools.lru_cache(16)
 def _boxed_shapes(config: DecoderConfig):
-    """Traces the shapes of the parameters, with their logical axes."""
     return jax.eval_shape(lambda: _boxed_parameters(config, jax.random.key(0)))
 
 

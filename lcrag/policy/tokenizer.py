@@ -18,7 +18,7 @@ import numpy as np
 import tokenizers
 
 from lcrag.errors import UserError
-from lcrag.files import check_manifest, file_name, read_optional_json, write_json
+from lcrag.files import check_manifest, read_optional_json, write_json
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray
 Message: TypeAlias = Mapping[str, Any]
@@ -40,8 +40,6 @@ ENDS = (
 )
 _NONCHARACTERS = tuple(map(chr, range(0xFDD0, 0xFDF0)))  # reserved by Unicode for internal use
 
-
-NAMED_TEMPLATES = "additional_chat_templates"  # the folder of a model's other chat templates, NAME.jinja
 
 # A conversation in which templates are tried; the reply occurs in no other text.
 QUESTION = {"role": "user", "content": "Where is Turku?"}
@@ -144,7 +142,6 @@ class Tokenizer:
     beginning_ids: tuple[int, ...] = ()  # begin every context, such as Llama's begin-of-text
     chat_template: ChatTemplate | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of `tokenizer_config.json`, for export
-    named_templates: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other chat templates, for export
 
     @functools.cached_property
     def vocabulary_size(self) -> int:
@@ -288,7 +285,6 @@ class Tokenizer:
         return b"".join(self.token_bytes[index] for index in map(int, ids) if index < self.vocabulary_size)
 
     def fingerprint(self) -> str:
-        """Returns a short hash that identifies the tokenizer."""
         template = self.chat_template.source if self.chat_template else ""
         return hashlib.sha256((self.backend.to_str() + template).encode()).hexdigest()[:16]
 
@@ -303,10 +299,6 @@ class Tokenizer:
         write_json(folder / "tokenizer_config.json", settings)
         if self.chat_template is not None:
             (folder / "chat_template.jinja").write_text(self.chat_template.source, encoding="utf-8")
-        for name, source in self.named_templates.items():
-            path = folder / NAMED_TEMPLATES / f"{file_name(name)}.jinja"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(source, encoding="utf-8")
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickles the attributes only: a copied backend no longer encodes special tokens as text."""
@@ -314,7 +306,6 @@ class Tokenizer:
 
     @functools.cached_property
     def _decoders(self) -> tuple[Step, ...]:
-        """The library's decoders of a token, in order."""
         if self.backend.decoder is None:
             return ()
         decoder = json.loads(self.backend.decoder.__getstate__())
@@ -374,7 +365,7 @@ def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
     their name (`ENDS`) or in the chat template. Added tokens that the files name or that the template writes as
     control tokens are made special, so that ordinary text is not encoded to them. The chat template
     is `chat_template.jinja`, or in `chat_template.json` or `tokenizer_config.json`; of several, it is the one named
-    "default", and the others are kept by name.
+    "default".
     """
     folder = pathlib.Path(folder)
     path = folder / "tokenizer.json"
@@ -423,18 +414,14 @@ def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
     template = folder / "chat_template.jinja"
     source: Any = read_optional_json(folder / "chat_template.json").get("chat_template")
     source = template.read_text(encoding="utf-8") if template.is_file() else source or settings.get("chat_template")
-    templates = sorted((folder / NAMED_TEMPLATES).glob("[!.]*.jinja"))
-    by_name = {each.stem: each.read_text(encoding="utf-8") for each in templates}
-    for given in (settings.get("chat_template"), source):  # several templates by name
-        if isinstance(given, list):
-            by_name |= {each["name"]: each["template"] for each in given}
-    if not isinstance(source, str):
-        source = by_name.get("default")
-    if source is None and by_name:
-        raise UserError(
-            f'{folder} has chat templates named {", ".join(by_name)}, but no default: rename one to "default", or'
-            " write it to chat_template.jinja"
-        )
+    if isinstance(source, list):  # several templates by name
+        by_name = {each["name"]: each["template"] for each in source}
+        if "default" not in by_name:
+            raise UserError(
+                f'{folder} has chat templates named {", ".join(by_name)}, but no default: rename one to "default", or'
+                " write it to chat_template.jinja"
+            )
+        source = by_name["default"]
     names = ("bos_token", "eos_token", "pad_token", "unk_token")
     variables = {name: token for name in names if (token := named(name)) is not None}
     chat_template = ChatTemplate(source, variables) if source else None
@@ -464,5 +451,4 @@ def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
         beginning_ids=tuple(beginning_ids),
         chat_template=chat_template,
         settings={name: value for name, value in settings.items() if name != "chat_template"},
-        named_templates={name: text for name, text in by_name.items() if name != "default"},
     )

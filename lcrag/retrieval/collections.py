@@ -34,7 +34,7 @@ import pyarrow as pa
 import pydantic
 from jaxtyping import Float, Int
 
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, Share, UserError, typed
 from lcrag.files import (
     check_manifest,
     local_files,
@@ -98,7 +98,7 @@ def write_passages(passages: Iterable[Passage], path: pathlib.Path) -> tuple[int
     return len(hashes), digest.hexdigest()[:16]
 
 
-class Corpus(Sequence[Passage]):
+class Corpus:
     """The passages of a collection's folder in the order written, memory-mapped."""
 
     def __init__(self, folder: str | pathlib.Path):
@@ -120,10 +120,7 @@ class Corpus(Sequence[Passage]):
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, row):
-        """Returns the passage of a row, or the list of passages of a slice."""
-        if isinstance(row, slice):
-            return [self[index] for index in range(*row.indices(len(self)))]
+    def __getitem__(self, row: int) -> Passage:
         row = range(len(self))[row]
         batch, offset = self._batch(row // ROWS_PER_BATCH), row % ROWS_PER_BATCH
         return Passage(**{name: batch.column(name)[offset].as_py() for name in _SCHEMA.names})
@@ -176,15 +173,9 @@ class IndexSettings:
     index and "int8" quarters it. Scores are then those of the rounded vectors.
     """
 
-    recall: float = 0.95  # required recall@10 against exact search, as measured
+    recall: Share = 0.95  # required recall@10 against exact search, as measured
     quantize: Quantize = "none"
-    leaves: int | None = None  # of the tree; None: by the number of vectors
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.recall < 1.0:
-            raise UserError(f"IndexSettings.recall is {self.recall}: it must be between 0 and 1")
-        if self.leaves is not None and self.leaves < 1:
-            raise UserError(f"IndexSettings.leaves is {self.leaves}: a tree has at least one leaf")
+    leaves: Count | None = None  # of the tree; None: by the number of vectors
 
 
 USUAL_INDEX = IndexSettings()
@@ -551,11 +542,9 @@ class Collections:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that have a collection, sorted."""
         return tuple(sorted(self._collections))
 
     def content_hashes(self) -> dict[str, str]:
-        """Returns fingerprints of the encoder and of each collection, by name."""
         collections = {f"collection/{code}": self._collections[code].meta.fingerprint for code in self.languages}
         return {"encoder": self.encoder.fingerprint()} | collections
 

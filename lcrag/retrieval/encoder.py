@@ -277,11 +277,9 @@ _LAYER_PARTS = {
     "output.dense": "output",
     "output.LayerNorm": "output_norm",
 }
-# Prefixes of the body's names in checkpoints with a head, such as a masked language model's.
-_PREFIXES = ("", "bert.", "roberta.")
 STATIC_TABLE = "embedding.weight"
-# Tensors of such checkpoints that an encoder does not use: the pooler, buffers and heads.
-_UNUSED = r"(bert\.|roberta\.)?(pooler\..*|embeddings\.(position|token_type)_ids)|(cls|lm_head|classifier)\..*"
+# Tensors that an encoder does not use: the pooler, and buffers.
+_UNUSED = r"pooler\..*|embeddings\.(position|token_type)_ids"
 
 
 def _stored(config: EncoderConfig) -> list[dict[str, tuple[tuple[str, ...], int | None]]]:
@@ -330,17 +328,13 @@ def read_tensors(config: EncoderConfig, folders: Sequence[TensorFolder]) -> dict
     abstract = traverse_util.flatten_dict(jax.eval_shape(lambda key: initialise(config, key), jax.random.key(0)))
     flat = {path: np.empty(leaf.shape, np.float32) for path, leaf in abstract.items()}
     for names, folder in zip(_stored(config), folders, strict=True):
-        # Stored names may have a prefix, or end as in TensorFlow's old checkpoints.
-        prefix = next((p for p in _PREFIXES if f"{p}embeddings.word_embeddings.weight" in folder.tensors), "")
-        stored, shapes = {}, {}
+        shapes = {}
         for name, (path, _) in names.items():
-            old = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
-            stored[name] = prefix + (old if prefix + old in folder.tensors else name)
             shape = abstract[path].shape[1:] if path[0] == "layers" else abstract[path].shape
-            shapes[stored[name]] = shape[::-1] if path[-1] == "kernel" else shape
+            shapes[name] = shape[::-1] if path[-1] == "kernel" else shape
         folder.check(shapes, _UNUSED)
         for name, (path, layer) in names.items():
-            value = folder.read(stored[name])
+            value = folder.read(name)
             target = flat[path] if layer is None else flat[path][layer]
             target[...] = value.T if path[-1] == "kernel" else value
     return traverse_util.unflatten_dict(flat)
@@ -602,14 +596,12 @@ def _fields(config: EncoderConfig) -> dict[str, Any]:
 def initialise_encoder(
     config: EncoderConfig, settings: EncoderSettings, tokenizer: tokenizers.Tokenizer, seed: int = 0
 ) -> Encoder:
-    """Returns an untrained encoder."""
     return Encoder(config, settings, initialise(config, jax.random.key(seed)), tokenizer)
 
 
 # --- Folders: Hugging Face checkpoints, laid out as `sentence-transformers` expects them ---
 
 MODULES_FILE = "modules.json"
-MODULES = ("Transformer", "Pooling", "StaticEmbedding", "Dense", "Normalize")
 POOLING_FILE = "1_Pooling/config.json"
 BODY_FILE = "sentence_bert_config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
@@ -818,8 +810,6 @@ def _read_modules(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is not a readable list of modules: {error}") from error
     kinds = [kind for kind, _ in modules]
-    if unknown := [kind for kind in kinds if kind not in MODULES]:
-        raise UserError(f"{path} lists a module {unknown[0]}, which is not supported: choose another encoder")
     if not re.fullmatch("((Transformer )?(Pooling )?|StaticEmbedding )(Dense )*(Normalize )?", " ".join([*kinds, ""])):
         raise UserError(
             f"{path} lists {', '.join(kinds)} in this order, which is not supported: choose another encoder"
@@ -830,15 +820,6 @@ def _read_modules(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
             raise UserError(f"{path} names {place}, which is outside of it: fetch the encoder again")
         folders.setdefault(kind, []).append(folder / place)
     return folders
-
-
-def check_encoder(folder: str | None, binding: str) -> None:
-    """Raises a UserError if a folder holds no encoder of a supported kind; reads no weights."""
-    path = encoder_folder(folder, binding)
-    modules = _read_modules(path)
-    if "StaticEmbedding" not in modules:
-        [body] = modules.get("Transformer") or [path]
-        read_encoder_config(body / "config.json")
 
 
 # With gin's bindings; `load_encoder` itself also reads encoders whose settings must be those that were stored.

@@ -35,8 +35,6 @@ class Qdrant:
       prefix: A collection's name is the prefix and its language.
       key_variable: Environment variable that holds the API key; None: no key.
       shards: Shards of a new collection; None: Qdrant's default, one for each of its hosts.
-      replicas: Copies of each shard.
-      patience: Timeouts and retries.
     """
 
     def __init__(
@@ -176,7 +174,6 @@ class QdrantBackend:
         self._hashes = {f"collection/{code}": described[code]["fingerprint"] for code in self.languages}
 
     def content_hashes(self) -> dict[str, str]:
-        """Returns the fingerprints of the encoder and of each collection."""
         return {"encoder": self._encoder.fingerprint()} | self._hashes
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:

@@ -297,12 +297,10 @@ class LatestAnswers(cachetools.LRUCache[Key, Answer]):
         self._lock = threading.Lock()
 
     def known(self, requests: Iterable[Key]) -> dict[Key, Answer]:
-        """Returns the answers to those of some requests that are remembered."""
         with self._lock:
             return {request: self[request] for request in requests if request in self}
 
     def keep(self, answers: Mapping[Key, Answer]) -> None:
-        """Remembers answers."""
         with self._lock:
             self.update(answers)
 
@@ -340,11 +338,9 @@ class RemoteCollections:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that can be searched, sorted."""
         return tuple(sorted(self._backend.languages))
 
     def content_hashes(self) -> dict[str, str]:
-        """Returns the hashes of the content that the service reports, by name."""
         return self._backend.content_hashes()
 
     def search(self, queries: Sequence[str], languages: Sequence[str], k: int) -> list[list[Hit]]:
@@ -455,7 +451,6 @@ class SearchR1Servers:
         return {f"collection/{language}": f"unknown, at {shown(url)}" for language, url in self._urls.items()}
 
     def fetch(self, pairs: Sequence[Pair], k: int) -> list[list[Hit]]:
-        """Sends one request, whose pairs have one language (see `Backend.fetch`)."""
         language = pairs[0][1]
         return _retrieve(self._services[language], self._urls[language], pairs, k, {})[1]
 

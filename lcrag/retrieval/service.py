@@ -28,7 +28,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lcrag.errors import UserError, excerpt, first_problem, typed
+from lcrag.errors import Count, Positive, UserError, excerpt, first_problem, typed
 from lcrag.retries import ServiceUnavailable
 from lcrag.retrieval.passages import SearchableCollections
 from lcrag.retrieval.remote import (
@@ -52,29 +52,19 @@ _RETRY = {"Retry-After": "1"}
 @typed
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ServiceLimits:
-    """Limits of requests; all must be positive.
+    """Limits of requests.
 
     Bytes and seconds limit what a request may cost; Search-R1's training asks 512 x 5 queries at once.
     """
 
-    body_bytes: int = 1 << 24  # of any request
-    arrival_seconds: float = 10.0  # for a body to arrive
-    queries: int = 1 << 15  # of a request
-    query_characters: int = 1 << 13
-    passages: int = 100  # of a query
-    answer_passages: int = 1 << 17  # of all queries of a request
-    waiting_queries: int = 1 << 15  # unanswered, over all requests; further ones are refused with 503
-    search_seconds: float = 300.0  # for an answer, including the wait
-
-    def __post_init__(self) -> None:
-        check_positive(self)
-
-
-def check_positive(limits: Any) -> None:
-    """Raises a UserError if a field of some limits is not positive: every request would be refused."""
-    for name, value in vars(limits).items():
-        if value <= 0:
-            raise UserError(f"{type(limits).__name__}.{name} is {value}: it must be positive")
+    body_bytes: Count = 1 << 24  # of any request
+    arrival_seconds: Positive = 10.0  # for a body to arrive
+    queries: Count = 1 << 15  # of a request
+    query_characters: Count = 1 << 13
+    passages: Count = 100  # of a query
+    answer_passages: Count = 1 << 17  # of all queries of a request
+    waiting_queries: Count = 1 << 15  # unanswered, over all requests; further ones are refused with 503
+    search_seconds: Positive = 300.0  # for an answer, including the wait
 
 
 USUAL_LIMITS = ServiceLimits()
@@ -175,8 +165,6 @@ class Batcher:
 
 
 class _Part(NamedTuple):
-    """Items of one request, at most one batch, and the future of their answers."""
-
     items: Sequence[Any]
     kind: Hashable
     answers: asyncio.Future[list[Any]]
@@ -401,7 +389,6 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Returns the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

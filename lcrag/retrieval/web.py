@@ -67,12 +67,10 @@ class GoogleCustomSearch:
         self._key, self._engine, self.url = key_from(key_variable), key_from(engine_variable), url
 
     def parameters(self, query: str, language: str, count: int) -> dict[str, Any]:
-        """Returns the parameters of a GET request, including the key."""
         code = _ENGINE_CODES.get(language, language)
         return {"key": self._key, "cx": self._engine, "q": query, "num": count, "hl": code, "lr": f"lang_{code}"}
 
     def results(self, page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Returns the results of a page (`link`, `title`, `snippet`), best first."""
         return list(page.get("items", ()))
 
 

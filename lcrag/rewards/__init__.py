@@ -18,5 +18,5 @@ from lcrag.rewards.matching import (
     squad_exact_match,
     token_f1,
 )
-from lcrag.rewards.terms import ANSWER_TERMS, Adjustment, Episodes, Reward, Term, TermSum, answer_term
+from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Term, TermSum, answer_term
 from lcrag.rewards.text import normalise, normalise_english

@@ -58,7 +58,7 @@ from babel.localedata import locale_identifiers
 from babel.numbers import list_currencies
 from jaxtyping import Bool, Float
 
-from lcrag.errors import UserError, typed
+from lcrag.errors import UserError, first_problem, typed
 from lcrag.rewards.terms import Episodes, Term, TermSum, Values
 from lcrag.rewards.text import COMMAS, INVISIBLE, SENTENCE_MARK, folded, segmented
 
@@ -120,18 +120,7 @@ _DECIMAL = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _MIXED = re.compile(r"(\d+) *[+ ] *(\d+)/(\d+)")
 _QUOTIENT = re.compile(r"([^/]+)/([^/]+)")
 # Minus sign and en dash, the Arabic separators, the signs of fractions and division.
-_SIGNS = str.maketrans(
-    {
-        "\u2212": "-",
-        "\u2013": "-",
-        "\u2010": "-",
-        "\u2012": "-",
-        "\u2796": "-",
-        "\u066b": ".",
-        "\u2044": "/",
-        "\u2215": "/",
-    }
-)
+_SIGNS = str.maketrans("\u2212\u2013\u2010\u2012\u2796\u066b\u2044\u2215", "-----.//")
 
 # What is compared as a formula: signs of one, and no words but functions.
 _FORMULA = re.compile(r"[\d+\-*/^=<>|!_\\]|[(\[].*,")
@@ -442,23 +431,17 @@ def _filled(parts: Sequence[str]) -> int:
     return sum(bool(part.strip()) for part in parts)
 
 
-_CONSTRAINTS: pydantic.TypeAdapter[list[Constraint]] = pydantic.TypeAdapter(list[Constraint])
+_CONSTRAINTS = pydantic.TypeAdapter(Annotated[list[Constraint], pydantic.Field(min_length=1)])
 
 
 def read_constraints(objects: Any, question: str) -> list[Constraint]:
-    """Returns the constraints of a list of objects; `question` names their question in messages."""
+    """Returns the constraints of a list of objects, at least one; `question` names their question in messages."""
     try:
-        constraints = _CONSTRAINTS.validate_python(objects)
+        return _CONSTRAINTS.validate_python(objects)
     except pydantic.ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "constraints"
         raise UserError(
-            f"the constraint {place} of question {question} is wrong ({first['msg'].removeprefix('Value error, ')}):"
-            " correct it"
+            f"extra.constraints of question {question} is wrong ({first_problem(error)}): correct it"
         ) from error
-    if not constraints:
-        raise UserError(f"question {question} has no constraints: add at least one to extra.constraints")
-    return constraints
 
 
 # --- Written texts ---
@@ -556,14 +539,10 @@ def _judged(
     prompts = []
     for place in np.flatnonzero(asked).tolist():
         # Escaped fields can neither close a tag nor contain a score.
-        reference = next(iter(episodes.golds[place]), "")
-        fields = {
-            "question": episodes.questions[place],
-            "answer": episodes.answers[place] or "",
-            "reference": reference,
-        }
-        escaped = {name: html.escape(field, False) for name, field in fields.items()}
-        prompts.append(prompt.format(language=episodes.languages[place], **escaped))
+        texts = episodes.questions[place], episodes.answers[place] or "", next(iter(episodes.golds[place]), "")
+        question, answer, reference = (html.escape(text, False) for text in texts)
+        language = episodes.languages[place]
+        prompts.append(prompt.format(language=language, question=question, answer=answer, reference=reference))
     scores = np.zeros(len(asked))
     scores[asked] = judged(judge, prompts, retries)
     return scores

@@ -54,8 +54,6 @@ def c3_recall(
     S is the *set* of 3-grams of the whole normalised string, spaces included (LcRL, Section 3.3).
 
     Args:
-      predictions: Answers.
-      golds: Golden answers and their aliases.
       short_gold: How a string of one or two characters counts: "whole": as one gram; "zero": as no gram, which
         scores 0 for such a gold (the published code); "contained": as one gram, but such a gold scores 1 wherever the
         answer contains it, "12" in "in 2012".
@@ -130,8 +128,6 @@ def token_f1(predictions: Answers, golds: Golds, verdicts: Collection[str] = ())
     """Word F1 after SQuAD's normalisation, words as multisets, the best over the golds (Rajpurkar et al., 2016).
 
     Args:
-      predictions: Answers.
-      golds: Golden answers and their aliases.
       verdicts: Normalised texts that must match as a whole, on either side: "no way" scores 0 for the gold "no".
         `VERDICTS` in the scripts of HotpotQA and 2WikiMultiHopQA, where an answer of no words scores 0; empty in those
         of SQuAD and MuSiQue.
@@ -148,8 +144,6 @@ def mixed_f1(
     without spaces between words is a word. For ASCII texts in English it equals `token_f1`.
 
     Args:
-      predictions: Answers.
-      golds: Golden answers and their aliases.
       languages: Of each answer, whose articles do not count, as in MLQA's script; None: English.
     """
     best, chosen = np.zeros(len(predictions)), np.array(languages or ["en"] * len(predictions))
@@ -181,18 +175,13 @@ def _word_f1(
 
 
 def holds_answer(passages: Iterable[str], golds: Iterable[str]) -> bool:
-    """Whether a passage contains a golden answer as whole words, ignoring case, articles and punctuation.
+    """Whether a passage, title included, contains a golden answer as whole words, ignoring case and articles.
 
-    Texts that look alike to a reader are equal, as in `lcrag.rewards.text.folded`.
-
-    This measures whether a reader of the passages could answer (GlobalRAG, appendix B). Punctuation is either deleted
-    or a separator, whichever matches: "U.S." is in "the US army", and "1999" in "1999–2001". In scripts without spaces
-    between words, and in Korean, whose particles are attached to words, each character is a word. A gold that is empty
-    after normalisation is never contained.
-
-    Args:
-      passages: Texts of passages, titles included.
-      golds: Golden answers and their aliases.
+    This measures whether a reader of the passages could answer (GlobalRAG, appendix B). Texts that look alike to a
+    reader are equal, as in `lcrag.rewards.text.folded`. Punctuation is either deleted or a separator, whichever
+    matches: "U.S." is in "the US army", and "1999" in "1999–2001". In scripts without spaces between words, and in
+    Korean, whose particles are attached to words, each character is a word. A gold that is empty after normalisation
+    is never contained.
     """
     wanted = [_word_forms(gold) for gold in golds]
     return any(
@@ -249,7 +238,6 @@ def _best(scores: Scores, predictions: Answers, golds: Golds) -> Float[np.ndarra
 
 
 def _answers(sizes: Int[np.ndarray, " answers"]) -> Int[np.ndarray, " texts"]:
-    """Returns, for each text, the index of its answer."""
     return np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
@@ -263,5 +251,4 @@ def _word_forms(text: str) -> list[str]:
 
 @functools.cache
 def _spaces() -> Mapping[int, str]:
-    """Returns the translation table of all punctuation and symbols to spaces."""
     return {code: " " for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] in "PS"}

@@ -183,8 +183,6 @@ _IN_CONTEXT = _HARD | _FOLLOWS | _TAIL | np.uint32(0xFF << _CLASS_SHIFT)
 
 
 class _Tables(NamedTuple):
-    """Look-up tables of one normalisation."""
-
     folded: UInt32[np.ndarray, " codes"]  # lower-cased NFKC form and flags of each code point; one more for all beyond
     final: UInt32[np.ndarray, " codes"]  # what each code point becomes if no phrase covers it
     phrases: Mapping[str, str]  # phrases of several Chinese characters -> their conversions

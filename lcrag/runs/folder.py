@@ -191,7 +191,7 @@ def _match_checkpoints(path: Path) -> None:
     place, metrics = stored(path / CHECKPOINTS), path / METRICS
     checkpoints = remote_path(place) if is_remote(place) else place
     steps = (
-        sorted(int(each.name) for each in checkpoints.iterdir() if each.name.isdecimal())
+        sorted(int(folder.name) for folder in checkpoints.iterdir() if folder.name.isdecimal())
         if checkpoints.exists()
         else []
     )
@@ -520,8 +520,8 @@ def statements_for(config: str, name: str) -> list[str]:
     """
     written, wanted = statements(config), [name]
     owners = {key: key.rpartition(".")[0].rpartition("/")[2] or key for key in written}
-    for each in wanted:  # it grows
-        named = (other for key in written if owners[key] == each for other in _REFERRED.findall(written[key]))
+    for reader in wanted:  # it grows
+        named = (other for key in written if owners[key] == reader for other in _REFERRED.findall(written[key]))
         wanted += [other for other in dict.fromkeys(named) if other not in wanted]
     return [f"{key} = {value}" for key, value in written.items() if owners[key] in wanted]
 
@@ -577,9 +577,9 @@ def check_named(*functions: str) -> dict[str, list[tuple[str, Any]]]:
     called_in: dict[str, set[str]] = {name: {""} for name in named}  # the scopes of each name's references
     scopes, unread = {""}, bound
     while (
-        left := [each for each in unread if each[1] not in named or not set(each[0].split("/")) <= scopes]
+        left := [binding for binding in unread if binding[1] not in named or not set(binding[0].split("/")) <= scopes]
     ) != unread:
-        for _, name, parameter, value in (each for each in unread if each not in left):
+        for _, name, parameter, value in (binding for binding in unread if binding not in left):
             named[name].append((parameter, value))
             references = _REFERENCE.findall(_TEXT.sub("", repr(value)))
             for scope, other, _ in (_split(f"{reference}.") for reference in references):

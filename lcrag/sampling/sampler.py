@@ -37,9 +37,8 @@ class SamplingParameters:
       max_tokens: Maximum number of tokens; fewer if the context fills up first.
       temperature: Divides the logits; 0 is greedy.
       top_p: Nucleus mass (Holtzman et al., 2020); 1 samples the whole distribution.
-      seed: With `episode`, selects the random stream: a token's random number is a function of
-        (seed, episode, position) only. From 0 to 2**32 - 1.
-      episode: See `seed`.
+      seed, episode: Select the random stream: a token's random number is a function of (seed, episode, position) only.
+        From 0 to 2**32 - 1.
       unscaled_scores: Whether log-probabilities are those at temperature 1, and not at the sampling temperature.
     """
 
@@ -144,11 +143,6 @@ class SamplerStatistics:
     slot_steps: int = 0  # decode steps x computed slots: the largest possible number of sampled tokens
     compiled_shapes: int = 0  # compiled functions so far, those of earlier samplers of the same sizes included
 
-    @property
-    def occupancy(self) -> float:
-        """Share of slot-steps that sampled."""
-        return self.sampled_tokens / max(1, self.slot_steps)
-
 
 # --- The sampler ---
 
@@ -216,11 +210,9 @@ class SlotSampler:
 
     @property
     def running(self) -> int:
-        """Number of slots that are sampling."""
         return len(self._unfinished) + len(self._waiting)
 
     def length(self, slot: int) -> int:
-        """Number of tokens in a slot's context."""
         return int(self._lengths[slot])
 
     def set_params(self, params, policy_version: int) -> None:
@@ -245,7 +237,6 @@ class SlotSampler:
             self._waiting.pop(slot, None)
 
     def wait(self) -> None:
-        """Waits until the devices have finished all enqueued work."""
         jax.block_until_ready(self._state)
 
     def append(self, entries: Mapping[int, TokenIds], dropping: Collection[int] = ()) -> None:
@@ -275,7 +266,6 @@ class SlotSampler:
         self.statistics.append_seconds += time.monotonic() - started
 
     def _by_share(self, slots: Iterable[int]) -> list[list[int]]:
-        """Groups slots by the share of the devices that holds them."""
         shares: list[list[int]] = [[] for _ in range(self._shares)]
         for slot in slots:
             shares[slot // self._share].append(slot)
@@ -420,7 +410,6 @@ class SlotSampler:
 
 
 def _bucket(sizes: Sequence[int], needed: int) -> int:
-    """Returns the smallest compiled size that is at least `needed`."""
     return next(size for size in sizes if size >= needed)
 
 

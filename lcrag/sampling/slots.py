@@ -94,12 +94,6 @@ class SamplerForm:
         without_first = lambda each, layer: NamedSharding(each.mesh, PartitionSpec(*each.spec[1:]))  # noqa: E731
         return self._separated(shardings, without_first) if self.apart else shardings
 
-    @property
-    def cache_sharding(self) -> NamedSharding:
-        """Slots are spread over the mesh's batch axes, key-value heads over its tensor axis."""
-        layers = () if self.apart else ("layers",)
-        return logical_sharding(self.mesh, *layers, "slots", "heads", None, None)
-
     def empty_cache(self, slots: int, positions: int) -> Cache:
         """Returns a cache of zeros; see `lcrag.policy.empty_cache`."""
         config = self.decoder
@@ -140,7 +134,6 @@ class SamplerForm:
         return leaves
 
     def _separated(self, tree: Any, slice_of: Any) -> Any:
-        """Splits stacked layers into a list of layers."""
         parts = [
             jax.tree.map(functools.partial(slice_of, layer=layer), tree["layers"])
             for layer in range(self.policy.layers)
@@ -173,7 +166,6 @@ class SlotParameters(NamedTuple):
 
     @classmethod
     def empty(cls, slots: int) -> "SlotParameters":
-        """NumPy zeros of the right dtypes."""
         dtypes = (np.uint8, np.int32, np.float32, np.float32, np.uint32, np.uint32, np.bool_)
         return cls(*(np.zeros(slots, dtype) for dtype in dtypes))
 
@@ -211,8 +203,9 @@ def empty_slots(form: SamplerForm, slots: int, context: int) -> Slots:
 
 def slot_shardings(form: SamplerForm) -> Slots:
     """Spreads slots over the mesh's batch axes and key-value heads over its tensor axis; the cache has one sharding."""
-    row = logical_sharding(form.mesh, "slots")
-    return Slots(form.cache_sharding, row, row, row, SlotParameters(*[row] * len(SlotParameters._fields)))
+    row, layers = logical_sharding(form.mesh, "slots"), () if form.apart else ("layers",)
+    cache = logical_sharding(form.mesh, *layers, "slots", "heads", None, None)
+    return Slots(cache, row, row, row, SlotParameters(*[row] * len(SlotParameters._fields)))
 
 
 def append(
@@ -237,7 +230,6 @@ def append(
       rows: The slots to extend, counted from the first of their share; the size of a share marks padding.
       lengths: Their current lengths, without a token that is dropped; 0 starts a new context.
       tokens: New tokens, right-padded.
-      counts: Number of new tokens of each row.
       dropping: Rows whose pending token, which is not in the cache, is no longer part of the context.
       mesh: The devices, for kernels that XLA does not partition.
     """
@@ -315,10 +307,6 @@ def decode(
 
     Args:
       window: Number of cache positions read.
-      block: Maximum number of tokens of a slot.
-      table: The stop automaton.
-      eos_ids: Tokens that end a text.
-      min_finished: Number of finished slots that ends the block.
       rows: The slots to compute, as in `append`; must include all running ones, and are the rows of the report. None:
         all slots.
       check_every: Steps between checks for the early end; the count is a collective where there are several devices.
@@ -409,7 +397,6 @@ class CompiledFunctions:
 
     @property
     def count(self) -> int:
-        """Number of compiled shapes."""
         return len(self._compiled)
 
     def empty(self, slots: int, context: int) -> Slots:

@@ -39,7 +39,6 @@ from lcrag.evaluation import evaluate as metric_rows
 from lcrag.evaluation.tables import phase_table, wall_time_table
 from lcrag.files import Journal, file_name, write_text
 from lcrag.policy import check_shape, load_policy, parameter_fingerprint
-from lcrag.policy.config import computation_of
 from lcrag.rewards import Reward
 from lcrag.rewards.text import is_visible
 from lcrag.runs import is_writer, read_configured, write_json_lines
@@ -159,7 +158,7 @@ class Evaluation:
             self.run(folder, BEFORE, rollouts, params, seed=seed, console=console)
         for label, reference in self.references.items():
             policy = rollouts.policy
-            other = load_policy(reference, policy.mesh, computation_of(policy.config)).params
+            other = load_policy(reference, policy.mesh, policy.config).params
             self.run(folder, label, rollouts, other, seed=seed, name=reference, console=console)
 
     def run(
@@ -539,7 +538,7 @@ def tables(folder: pathlib.Path, evaluation: Evaluation, seed: int, name: str) -
             [(f"{split}/{subset}", "all") for subset in dict.fromkeys(parts) if subset],
         ]
         for decoding in evaluation.temperatures if evaluation.before else ():
-            sides = [[each for each in answers[key, decoding] if each.dataset == dataset] for key in (BEFORE, AFTER)]
+            sides = [[row for row in answers[key, decoding] if row.dataset == dataset] for key in (BEFORE, AFTER)]
             differences[dataset, decoding] = compare(*sides, split=split, **settings)
             compared.append(
                 comparison_table(

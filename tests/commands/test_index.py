@@ -1,58 +1,39 @@
 """`lcrag index`: from files to collections, whatever happens in between."""
 
-import gzip
-import itertools
 import json
-import shutil
 import sys
+from unittest import mock
 
 import gin
 import pytest
 from experiment_parts import assert_mistake
 from prepared_data import prepared
+from support.row_files import write_rows
 
 from lcrag import data, main
 from lcrag.commands import index as indexing
 from lcrag.data.rows import JudgedQuery, Judgements
 from lcrag.evaluation import read_rows
-from lcrag.files import WEIGHTS
-from lcrag.retrieval import Hit, collections, load_collections
+from lcrag.retrieval import Hit, SearchableCollections, load_collections
 from lcrag.retrieval.collections import read_meta
-from lcrag.retrieval.encoder import Encoder, configured_encoder
 
 PASSAGES = 64
 
 
 def test_equal_scores_are_in_the_order_of_trec_eval_and_not_of_the_lines():
-    class InOrder:
-        languages = ("en",)
-
-        def __init__(self, ids):
-            self.scores = {"best": 0.9} | {name: 0.5 - 1e-9 * n for n, name in enumerate(ids)}
-
-        def content_hashes(self):
-            return {}
-
-        def search(self, queries, languages, k):
-            scores = self.scores.items()
-            hits = [Hit(id=name, title="", text="", score=score, language="en") for name, score in scores]
-            return [hits] * len(queries)
-
     queries = (JudgedQuery(id="1", language="en", text="?", grades={"é": 1, "a": 1}),)
     judged = Judgements(dataset="d", split="s", queries=queries)
-    results = []
     for ids in (["a", "b", "é"], ["é", "a", "b"]):
-        rows = indexing.judge(InOrder(ids), judged, "m")
-        results.append({row.metric: row.value for row in rows})
-    assert results[0] == results[1]
-    assert results[0]["mrr@10"] == 0.5  # best, then é, b, a
+        scores = {"best": 0.9} | {name: 0.5 - 1e-9 * n for n, name in enumerate(ids)}
+        hits = [Hit(id=name, title="", text="", score=score, language="en") for name, score in scores.items()]
+        collections = mock.Mock(spec=SearchableCollections, **{"search.return_value": [hits]})
+        values = {row.metric: row.value for row in indexing.judge(collections, judged, "m")}
+        assert values["mrr@10"] == 0.5  # best, then é, b, a
 
 
 def test_judgements_may_be_in_anserini_s_folders(tmp_path):
-    files = {"topics/t.en.tsv": "7\tWhat?\n", "qrels/q.en.tsv.gz": gzip.compress(b"7\tQ0\ta\t1\n")}
-    for name, content in files.items():
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    write_rows(tmp_path / "topics" / "t.en.tsv", "7\tWhat?")
+    write_rows(tmp_path / "qrels" / "q.en.tsv.gz", "7\tQ0\ta\t1")
     named = {"topics": "t.{language}.tsv", "qrels": "q.{language}.tsv", "languages": ("en",), "source": "x"}
     judged = indexing.trec_judgements("d", "s", folder=str(tmp_path), **named)
     assert [dict(query.grades) for query in judged.queries] == [{"a": 1}]
@@ -60,11 +41,8 @@ def test_judgements_may_be_in_anserini_s_folders(tmp_path):
 
 @pytest.fixture
 def passages(tmp_path):
-    """A file of MIRACL's format."""
-    path = tmp_path / "docs.jsonl"
     rows = [{"docid": f"{n // 4}#{n % 4}", "title": f"T{n // 4}", "text": f"number {n * n}"} for n in range(PASSAGES)]
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return path
+    return write_rows(tmp_path / "docs.jsonl", *rows)
 
 
 def words_of(tiny, output, sources, *bindings, words=()):
@@ -84,7 +62,10 @@ def fingerprint(folder, language="fi"):
 
 
 def test_builds_once_and_goes_on(tiny, tmp_path, passages, capsys, monkeypatch):
-    output = tmp_path / "out"
+    output, empty = tmp_path / "out", tmp_path / "empty.jsonl"
+    empty.write_text("\n")
+    assert index(tiny, tmp_path / "none", {"fi": empty}, "index.kind='passages'") == 2
+    assert "no document contains text" in capsys.readouterr().err
     assert index(tiny, output, {"fi": passages, "en": passages}, words=["fi"]) == 0
     assert f"fi: {PASSAGES} passages; exact index, recall@10 1.000" in capsys.readouterr().out
     assert load_collections(output).languages == ("fi",)
@@ -106,53 +87,6 @@ def test_collections_are_stored_in_an_engine(tiny, tmp_path, passages, capsys):
     engine = ("index.engine=@Qdrant()", f"Qdrant.url='{tmp_path / 'engine'}'")
     assert index(tiny, tmp_path / "out", {"fi": passages}, *engine) == 0
     assert "fi: stored in Qdrant at " in capsys.readouterr().out
-
-
-class Killed(BaseException):
-    """Ends a command whose folder has been copied."""
-
-
-def test_a_kill_costs_no_finished_vectors(tiny, tmp_path, passages, monkeypatch):
-    whole, running, killed = tmp_path / "whole", tmp_path / "running", tmp_path / "killed"
-    assert index(tiny, whole, {"fi": passages}) == 0
-    monkeypatch.setattr(collections, "_PASSAGES_PER_CALL", 8)
-    calls, encode = itertools.count(1), Encoder.encode
-
-    def dying(*arguments, **options):
-        if next(calls) == 4:
-            shutil.copytree(running, killed)  # what SIGKILL leaves at this moment
-            raise Killed
-        return encode(*arguments, **options)
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(Encoder, "encode", dying)
-        index(tiny, running, {"fi": passages})
-    embedded = []
-    load = indexing.configured_encoder
-
-    def counting(folder):
-        """An encoder that notes how many passages it was given."""
-        encoder = load(folder)
-        encode = encoder.encode
-        encoder.encode = lambda texts, kind="query": embedded.append(len(texts)) or encode(texts, kind)
-        return encoder
-
-    monkeypatch.setattr(indexing, "configured_encoder", counting)
-    assert index(tiny, killed, {"fi": passages}) == 0
-    assert sum(embedded) == PASSAGES - 24
-    assert fingerprint(killed) == fingerprint(whole)
-    assert sorted(path.name for path in killed.iterdir()) == ["encoder", "fi"]
-    assert len(load_collections(killed).search(["number 49"], ["fi"], 3)[0]) == 3
-
-
-def test_articles_are_cut_and_found(tiny, tmp_path):
-    text = " ".join(map(str, range(250)))
-    rows = [{"id": "558", "url": "", "title": "Luvut", "text": text}, {"id": "7", "url": "", "title": "T", "text": ""}]
-    (tmp_path / "wiki_00").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert index(tiny, tmp_path / "out", {"bg": tmp_path / "wiki_00"}) == 0
-    corpus = load_collections(tmp_path / "out").collection("bg").corpus
-    assert [corpus[n].id for n in range(len(corpus))] == ["558#0", "558#1", "558#2"]
-    assert (corpus[0].title, len(corpus[0].text.split()), corpus[2].text[:7]) == ("Luvut", 100, "200 201")
 
 
 def test_retrieval_is_judged_by_xquad(tiny, tmp_path, monkeypatch, capsys):
@@ -192,20 +126,6 @@ def test_bad_rows_are_named_or_skipped_and_counted(tiny, tmp_path, passages, cap
     assert "1 bad row was left out" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("binding", "part"),
-    [
-        ("index.kind='passages'", "no document contains text"),
-        ("index.kind='squad'", "kind"),
-        ("index.encoder='nowhere'", "nowhere"),
-    ],
-)
-def test_mistakes_are_one_line(tiny, tmp_path, passages, capsys, binding, part):
-    passages.write_text("\n")
-    assert index(tiny, tmp_path / "out", {"fi": passages}, "index.kind='passages'", binding) == 2
-    assert part in capsys.readouterr().err.splitlines()[-1]
-
-
 def test_beam_makes_the_same_collection(tiny, tmp_path, passages):
     pytest.importorskip("apache_beam", reason="needs lcrag[beam]")
     for name, bindings in (("here", ()), ("beam", ("index.beam=('--runner=DirectRunner',)",))):
@@ -220,12 +140,3 @@ def test_without_beam_the_mend_is_named(tiny, tmp_path, passages, capsys, monkey
     monkeypatch.delattr(data, "beam", raising=False)
     assert index(tiny, tmp_path / "out", {"fi": passages}, "index.beam=()") == 2
     assert_mistake(capsys, "pip install 'lcrag[beam]'")
-
-
-def test_gin_overrides_what_an_encoders_folder_says():
-    gin.parse_config(["load_encoder.pooling = 'cls'", "load_encoder.query_prefix = 'ask: '"])
-    changed = configured_encoder(WEIGHTS / "encoder").settings
-    assert (changed.pooling, changed.query_prefix) == ("cls", "ask: ")
-    gin.clear_config()
-    plain = configured_encoder(WEIGHTS / "encoder").settings
-    assert (plain.pooling, plain.passage_prefix) == ("mean", changed.passage_prefix)

@@ -1,8 +1,6 @@
 """docs/library.md: its loop runs, also on a folder of texts, and its rewards have TRL's signature."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,29 +17,18 @@ SIZES = 'STEPS, SAMPLES, LANGUAGES = 3, 2, ("en", "fi", "ja", "ar")'
 assert SIZES in LOOP
 
 
-@pytest.fixture(scope="module")
-def names(tmp_path_factory):
-    """What the loop leaves in a notebook, with a step less and in two languages."""
-    folder, names = tmp_path_factory.mktemp("notebook"), {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        exec(LOOP.replace(SIZES, 'STEPS, SAMPLES, LANGUAGES = 2, 2, ("en", "fi")'), names)
-    return names | {"folder": folder}
-
-
-def test_the_page_s_loop_trains_and_saves_a_policy(names, capsys):
+def test_the_page_s_loop_trains_and_saves_a_policy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(LOOP.replace(SIZES, 'STEPS, SAMPLES, LANGUAGES = 2, 2, ("en", "fi")'), names)
     assert len(PAGE.splitlines()) <= 80
     assert max((LOOP, TEXTS, REWARDS), key=len) == LOOP
     assert all(line.startswith("from lcrag import ") for line in PAGE.splitlines() if "import " in line)
     assert names["learner"].policy_version == names["sampler"].policy_version == names["STEPS"]
     assert names["metrics"]["sampling_training_gap"] < 1e-3  # the weights were handed over
-    saved = lcrag.load_policy(names["folder"] / "my-policy")
+    saved = lcrag.load_policy(tmp_path / "my-policy")
     before, after = (lcrag.load_policy(name).params["embedding"] for name in ("atlas/cold_start", saved.name))
     assert np.abs(np.asarray(before) - np.asarray(after)).max() > 0
-
-
-def test_a_loop_that_keeps_the_old_weights_is_refused(names):
-    """The last records are of the policy before the last update."""
     with pytest.raises(UserError, match="sampled by version 1 of the policy, but version 2 .*set_params"):
         names["learner"].learn([record.trajectory() for record in names["records"]])
 
@@ -49,14 +36,9 @@ def test_a_loop_that_keeps_the_old_weights_is_refused(names):
 def test_the_same_with_a_folder_of_texts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my-texts").mkdir()
-    (tmp_path / "my-texts" / "cat.md").write_text(
-        "# The cat\nIt sleeps all day, and Aino feeds it.\n", encoding="utf-8"
-    )
+    (tmp_path / "my-texts" / "cat.md").write_text("# The cat\nIt sleeps all day, and Aino feeds it.\n")
     names = {}
-    exec(
-        LOOP.replace(WORLD, TEXTS).replace(SIZES, "STEPS, SAMPLES = 1, 2"),
-        names,
-    )
+    exec(LOOP.replace(WORLD, TEXTS).replace(SIZES, "STEPS, SAMPLES = 1, 2"), names)
     [[hit]] = names["collections"].search(["Who feeds the cat?"], ["en"], 1)
     assert (hit.title, "Aino" in hit.text) == ("The cat", True)
     assert {record.question.dataset for record in names["records"]} == {"mine"}
@@ -77,21 +59,3 @@ def test_the_rewards_are_called_as_trl_calls_them():
     columns = {"golds": [["Helsinki is a city"]] * 2, "coupling": [3, 3]}
     alone, together = names["c3_reward"](**partly, **columns), names["coupled_reward"](**partly, **columns)
     assert all(isinstance(value, float) and 0 < value < before for value, before in zip(together, alone, strict=True))
-
-
-LIGHT = """
-import sys
-import lcrag
-assert not {"jax", "numpy", "gin"} & set(sys.modules)
-for name in lcrag.__all__:
-    assert getattr(lcrag, name) is not None
-try:
-    lcrag.load_polcy
-except AttributeError:
-    print("light")
-"""
-
-
-def test_lcrag_itself_is_light_and_has_what_it_names():
-    run = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True)
-    assert run.stdout == "light\n", run.stderr

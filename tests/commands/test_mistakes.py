@@ -13,10 +13,12 @@ from experiment_parts import contents
 
 from lcrag import config, main
 from lcrag.errors import UserError
+from lcrag.files import WEIGHTS
 
 # Without collections, whose passages would be embedded before the function is called.
 QUICKSTART = "--gin_file=quickstart.gin --gin.COLLECTIONS=@NoCollections()"
 OUTPUT = "--output_dir=out"
+NOWHERE = "--gin.policy.folder='nowhere'"
 ROW = '{"id": "1", "language": "en", "question": "Why?", "answers": ["So."]}\n'
 SEVERAL = "".join(
     json.dumps({"id": str(number), "language": code, "question": f"Question {number}?", "answers": ["a", "b"]}) + "\n"
@@ -28,6 +30,8 @@ FILES = {
     "module.gin": "import broken_module\n",
     "broken.jsonl": ROW + '{"id": "2",\n',
     "good.jsonl": ROW,
+    "config.json": (WEIGHTS / "cold_start" / "config.json").read_text(),
+    "empty.jsonl": "\n",
     "several.jsonl": SEVERAL,
     "ninth.jsonl": SEVERAL + '{"id": "8"}\n',
     "line.gin": "STEPS = 1\ntrain.steps = = 2\n",
@@ -61,16 +65,16 @@ MISTAKES = [
     ("train --gin_file=marked.gin --output_dir=out", "mark.gin begins with a byte order mark"),
     (f"train {QUICKSTART}", "--output_dir"),
     (f"train {QUICKSTART} --output_dir=good.jsonl", "good.jsonl"),
-    (f"train {QUICKSTART} --gin.train.step=3 {OUTPUT}", "step"),
-    (f"train {QUICKSTART} --gin.train.steps='three' {OUTPUT}", "train.steps"),
     (f"train {QUICKSTART} --gin.tain.steps=3 {OUTPUT}", "tain"),
     (f"train {QUICKSTART} --gin.rag.budget=3 {OUTPUT}", "budget"),
-    (f"train {QUICKSTART} --gin.policy.folder='nowhere' {OUTPUT}", "nowhere"),
+    (f"train {QUICKSTART} {NOWHERE} {OUTPUT}", "nowhere"),
     (f"train {QUICKSTART} --nothing {OUTPUT}", "--nothing"),
+    ("train --skip_rows", "did you mean --skip_bad_rows"),
+    ("train --gin.A.b", "--gin.A.b"),
+    ("train --gin.A.b='http://a:b@c'", "A.b"),
     (f"train {QUICKSTART} --epochs=3 {OUTPUT}", "no option --epochs; a parameter is bound by --gin.NAME.epochs=VALUE"),
     (f"train {QUICKSTART} --gin_files=3 {OUTPUT}", "did you mean --gin_file?"),
     (f"train {QUICKSTART} --gin.STEPS=0 {OUTPUT}", "steps, which STEPS sets, is 0: "),
-    ("describe train --gin_file=quickstart.gin --gin.STEPS=0", "steps, which STEPS sets, is 0: "),
     ("train --gin_file=lcrl/method.gin --output_dir=out", "name the file of an experiment before"),
     (f"sft {QUICKSTART} --gin_file=data/demonstrations.gin --gin.sft/Layout.rows=8 {OUTPUT}", "files"),
     (f"sft {QUICKSTART} --gin_file=baselines/sft.gin --gin.sft.steps=-1.5 {OUTPUT}", "sft.steps"),
@@ -80,45 +84,62 @@ MISTAKES = [
     (f"train {QUICKSTART} --gin.policy.folder='https://h/x' {OUTPUT}", "https://h/x"),
     ("train --gin_file=/proc/self/mem --output_dir=out", "/proc/self/mem cannot be read"),
     (f"evaluate {QUICKSTART}", "--output_dir"),
+    (f"evaluate {QUICKSTART} --output_dir={{finished}}", "holds a run"),
     (f"evaluate {QUICKSTART} {QUESTIONS} --gin.jsonl_questions.files=('gone.jsonl',) {OUTPUT}", "gone.jsonl"),
     (f"evaluate {QUICKSTART} {QUESTIONS} --gin.jsonl_questions.files=('broken.jsonl',) {OUTPUT}", "broken.jsonl"),
     (f"evaluate {QUICKSTART} --gin.evaluate.metrics=('beauty',) {OUTPUT}", "beauty"),
     ("sample Why?", "--gin_file"),
+    (f"sample Why? {QUICKSTART} --gin.sample.language='xx'", "'xx'"),
+    (f"sample Why? {QUICKSTART} --gin.Chat.system='Brief.'", "Chat.system"),
+    (f"sample Why? {QUICKSTART} --gin.Chat.turns='messages'", "Chat.turns"),
+    (
+        "sample Why? --gin_file=quickstart.gin --gin.COLLECTIONS=@remote_collections()"
+        " --gin.remote_collections.url='http://127.0.0.1:9' --gin.remote_collections.patience=@Patience()"
+        " --gin.Patience.first_wait_seconds=0.01",
+        "127.0.0.1:9",
+    ),
+    (
+        "sample Why? --gin_file=quickstart.gin --gin.COLLECTIONS=@web_collections()"
+        " --gin.web_collections.languages=('en',) --gin.web_collections.engine=@SerpApi()"
+        " --gin.SerpApi.key_variable='NOT_SET_ANYWHERE'",
+        "NOT_SET_ANYWHERE",
+    ),
     (f"train {QUICKSTART} --gin.train.question_per_step=3 {OUTPUT}", "did you mean questions_per_step?"),
     (f"train {QUICKSTART} --gin.train.steps=many {OUTPUT}", "'many' is no value; a text needs quotes"),
     # Before anything is built: there is no such policy.
+    (f"train {QUICKSTART} {NOWHERE} --gin.train.steps=2.5 {OUTPUT}", "train.steps has a wrong type"),
+    (f"train {QUICKSTART} {NOWHERE} --gin.adamw.steps='ten' {OUTPUT}", "'ten' not None or int"),
+    (f"evaluate {QUICKSTART} {NOWHERE} --gin.other/Sampler.slots=3 {OUTPUT}", "other/Sampler"),
     (
-        f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.train.steps=2.5 {OUTPUT}",
-        "train.steps has a wrong type",
-    ),
-    (f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.adamw.steps='ten' {OUTPUT}", "'ten' not None or int"),
-    (f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.mkqa_questions.limit=3 {OUTPUT}", "mkqa_questions.limit"),
-    (f"evaluate {QUICKSTART} --gin.policy.folder='nowhere' --gin.other/Sampler.slots=3 {OUTPUT}", "other/Sampler"),
-    (
-        f"train {QUICKSTART} --gin.policy.folder='nowhere' --gin.train.evaluation=None"
-        f" --gin.atlas_questions.languages=('fi',) {OUTPUT}",
+        f"train {QUICKSTART} {NOWHERE} --gin.train.evaluation=None --gin.atlas_questions.languages=('fi',) {OUTPUT}",
         "train/atlas_questions.languages comes before it",
     ),
     (
-        f"evaluate {QUICKSTART} --gin.policy.folder='nowhere' --gin.Evaluation.questions=@a/xquad_questions()"
+        f"evaluate {QUICKSTART} {NOWHERE} --gin.Evaluation.questions=@a/xquad_questions()"
         f" --gin.a/xquad_questions.folder='gone' --gin.a/xquad_questions.split='test' {OUTPUT}",
         "there is no folder gone with the files of xquad",
     ),
-    (f"sft {QUICKSTART} --gin.policy.folder='nowhere' --gin.train.steps=3 {OUTPUT}", "train.steps has no effect"),
+    (f"sft {QUICKSTART} {NOWHERE} --gin.train.steps=3 {OUTPUT}", "train.steps has no effect"),
     (f"train {QUICKSTART} --gin.train.policy=@trec_judgements() {OUTPUT}", "trec_judgements.dataset has no value"),
-    (
-        "describe train --gin_file=quickstart.gin --gin.train.layout=@trec_judgements()",
-        "trec_judgements.dataset has no value",
-    ),
     (f"sample Why? {QUICKSTART} --gin.sample.language=3", "sample.language"),
     ("index fi --output_dir=out --gin.index.sources={}", "index"),
+    ("index --output_dir=out --gin.index.encoder='nowhere' --gin.index.sources={'fi':'gone.xml'}", "gone.xml|nowhere"),
     (
-        "index --output_dir=out --gin.index.encoder='nowhere' --gin.index.sources={'fi':'gone.xml'}",
-        "gone.xml|nowhere",
+        f"index fi --gin.index.sources={{'fi':'empty.jsonl'}} --gin.index.kind='passages' {OUTPUT}",
+        "index.encoder names no encoder: ",
+    ),
+    (
+        "index fi --gin.index.sources={'fi':'empty.jsonl'} --gin.index.kind='squad' --gin.load_encoder.max_tokens=96"
+        f" --gin.index.encoder='{WEIGHTS / 'encoder'}' {OUTPUT}",
+        "kind",
     ),
     ("serve", "no collection in"),
+    ("serve --stdio --gin_file=quickstart.gin", "--tool"),
+    (
+        f"serve --tool {QUICKSTART} --gin.serve.tool_limits=@ToolLimits() --gin.ToolLimits.answer_seconds=0.0",
+        "_seconds",
+    ),
     ("serve --gin.serve.collections=@NoCollections() --gin.serve.port='x'", "serve.port"),
-    (f"curate poems --gin_file=rag_r1/atlas.gin {OUTPUT}", "poems"),
     ("curate demonstrations --gin_file=rag_r1/atlas.gin", "--output_dir"),
     ("curate nonsense", "nonsense"),  # before a configuration is asked for
     ("curate --gin_file=rag_r1/atlas.gin --output_dir=out", "curate was given 'nothing'"),
@@ -131,21 +152,23 @@ MISTAKES = [
         "tier low",
     ),
     (f"{OWN} --gin.held_out/jsonl_questions.files=('several.jsonl',)", "8 of 8 held-out questions are also trained on"),
+    (f"{OWN} --gin.policy.folder='.'", "no tokenizer in"),  # before a model is loaded: there is none
+    (f"describe {OWN} --gin.policy.folder='.'", "no tokenizer in"),
     (f"{OWN} --gin.Sampler.context=20", "holds 20"),
     (f"{OWN} --gin.Runner.temperature=0.0", "learning needs a positive one"),
     (f"{OWN} --gin.train.staleness=1", "only a correction makes right"),
     (f"{OWN} --gin.train/jsonl_questions.files=('ninth.jsonl',)", "line 9"),
     ("describe bake", "bake"),
     ("describe serve --gin_file=quickstart.gin", "train"),
-    ("describe --gin_file=quickstart.gin", "train"),
     ("describe train --gin_file=quickstart.gin --gin.train.nothing=1", "nothing"),
     ("describe train --gin_file=quickstart.gin --gin.train.questions_per_step=5000", "5000"),
     ("describe train --gin_file=quickstart.gin --gin.mesh.fsdp=0", "mesh.fsdp"),
     ("describe train --gin_file=quickstart.gin --gin.ircot.route=@native_only", "ircot.route"),
     ("compile --topology=v9:4", "v9"),
+    ("compile --topology=h100:8", "h100:8"),
+    ("compile --topology=v5e:3x3", "v5e:3x3|libtpu"),
     ("compile update walk", "walk"),
     ("compile --gin_file=quickstart.gin --gin.mesh.data=3 --gin.mesh.fsdp=3", "data=3"),
-    ("compile --gin_file=quickstart.gin --gin.mesh.fsdp=0", "mesh.fsdp"),
     ("compile --gin_file=quickstart.gin --gin.mesh.data=4 --gin.mesh.fsdp=2 --gin.Layout.rows=6", "Layout.rows"),
     ("benchmark --gin.benchmark.repeats='x'", "benchmark.repeats"),
     ("benchmark --check=gone.json --output_dir=out", "gone.json"),
@@ -169,7 +192,6 @@ MISTAKES = [
     ("view {finished} --gin_file=quickstart.gin", "leave --gin out"),
     ("view {finished} --output={finished}/episodes", "cannot read or write {finished}/episodes"),
     ("convert", "takes a file and the folder"),
-    ("convert good.jsonl", "takes a file and the folder"),
     ("convert absent.gguf made", "there is no file"),
     ("convert good.jsonl .", "is not empty"),
     ("convert good.jsonl made --dtype=int8", "choose float32 or bfloat16"),
@@ -178,9 +200,6 @@ MISTAKES = [
     ("study", "NAME|lcrl"),
     ("study poems --output_dir=out", "lcrl"),
     ("study lcrl_data --only=rag --output_dir=out", "--only=rag"),
-    ("study lcrl_training_languages --only=direct --output_dir=out", "--only=direct"),
-    ("study lcrl_curves --only=sft --output_dir=out", "--only=sft"),
-    ("study lcrl_collections --only=direct --output_dir=out", "--only=direct"),
     ("study lcrl_tables --only=long_sft --experiment=lcrl/paper --output_dir=out", "long_sft begins with a policy"),
     ("study r_search --only=from_long_sft --experiment=r_search/paper --output_dir=out", "from_long_sft differs from"),
 ]
@@ -193,7 +212,6 @@ WRITING = ["train", "sft", "evaluate", "curate selection", "index fi", "export r
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A working directory with files that are wrong in one way each."""
     folder = tmp_path_factory.mktemp("mistakes")
     for name, text in FILES.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -219,7 +237,6 @@ def test_a_mistake_is_one_line_and_writes_nothing(line, named, folder, monkeypat
 
 @pytest.mark.parametrize("name", ["adamw", "policy", "question_judgements", "jsonl_questions"])
 def test_a_parameter_without_a_value_is_named(name):
-    """Of functions, also with another name or a cache."""
     config.register()
     gin.clear_config()
     with pytest.raises(UserError, match=rf"^{name}\.\w+ has no value"), config.missing_as_sentence():
@@ -252,7 +269,6 @@ PLACES = ("good.jsonl", "good.jsonl/out", "n" * 256, "new/" + "語" * 86, "/proc
     [*zip(WRITING, (PLACES * 2)[: len(WRITING)], strict=True), *(("train", place) for place in PLACES[1:])],
 )
 def test_a_folder_that_cannot_be_written(line, place, folder, monkeypatch, capfd):
-    """A file, names that are too long, and file systems and folders that refuse."""
     monkeypatch.chdir(folder)
     if place == "refused":
         refusal = PermissionError(errno.EACCES, "Permission denied")

@@ -18,7 +18,6 @@ from lcrag.commands.records import (
     base_model,
     thinned,
 )
-from lcrag.commands.studies import STUDIES
 from lcrag.data.questions import Question
 from lcrag.episodes import EpisodeRecord, Outcome
 from lcrag.evaluation import Answered, Row, write_rows
@@ -27,9 +26,7 @@ from lcrag.rewards import domain_reward
 from lcrag.train.evaluation import Evaluation, _answered, answers_path, tables
 from lcrag.train.steps import tool_rates
 
-PNG = b"\x89PNG"
 OPTIONS = ("--against=mSearch-R1", "--gin.compare_runs.also=('before',)", "--axis=Method.collections")
-FIGURES = ("differences", "pareto", "selectivity")
 TIERS = {"en": "high", "fi": "low", "de": "low"}
 
 
@@ -69,7 +66,6 @@ def write_answers(folder, labels, *, seed, inferences=1):
 
 
 def training_run(folder, method, right, *, seed=0, share=1.0, couplings=2, labels=None, inferences=1):
-    """A folder as `lcrag train` leaves it."""
     folder.mkdir(parents=True)
     config = CONFIG.format(method=method, seed=seed, policy="atlas/cold_start", command="train")
     (folder / "config.gin").write_text(
@@ -83,7 +79,6 @@ def training_run(folder, method, right, *, seed=0, share=1.0, couplings=2, label
 
 
 def evaluation(folder, *methods, policy="atlas/cold_start"):
-    """A folder as `lcrag evaluate` leaves it."""
     write_answers(folder, {name: 0.5 + 0.1 * number for number, name in enumerate(methods)}, seed=0)
     for method in methods:
         config = CONFIG.format(method=method, seed=0, policy=policy, command="evaluate")
@@ -105,7 +100,6 @@ def report(*folders, options=(), **places):
 
 
 def reported(*folders, output, options=()):
-    """The text of a report."""
     assert report(*folders, options=options, output_dir=output) == 0
     return (output / "report.md").read_text()
 
@@ -127,7 +121,6 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def runs(made, tmp_path):
-    """Two seeds of two trained methods, and two prompted ones in one folder."""
     return shutil.copytree(made, tmp_path / "runs")
 
 
@@ -208,31 +201,53 @@ def lost(name):
     return lambda folder: (folder / name).unlink()
 
 
-def another_configuration(runs):
-    training_run(runs / "LcRL-9", "LcRL", 0.9, seed=9, couplings=12, inferences=2)
-
-
 ANSWERS = "prompted/answers/RAG_greedy.jsonl"
 
 
+def changed(name, change):
+    """Returns a function that changes the JSON object of a file."""
+
+    def of_text(text):
+        content = json.loads(text)
+        change(content)
+        return json.dumps(content)
+
+    return rewritten(name, of_text)
+
+
+RECORD = "LcRL-0.json"
+
+
 @pytest.mark.parametrize(
-    ("damage", "options", "part"),
+    ("of", "damage", "options", "part"),
     [
-        (rewritten(ANSWERS, lambda text: "".join(text.splitlines(True)[:-3])), (), "different questions of toy"),
-        (another_configuration, (), "train.questions_per_step is 2 there and 12 here"),
-        (lost("LcRL-0/config.gin"), (), "configuration of 'after'"),
-        (lost("LcRL-0/answers/after_greedy.jsonl"), (), "after_greedy.jsonl"),
-        (lost("LcRL-0/run.json"), (), "run.json"),
-        (None, ["--against=GRPO"], "no run of 'GRPO'"),
-        (None, ["--axis=train.shares"], "sets no train.shares"),
-        (None, ["--gin.compare_runs.only=('GRPO',)"], "compare_runs.only names 'GRPO'"),
-        (None, ["--gin.compare_runs.metrics=('bleu',)"], "no metric 'bleu'"),
+        ("runs", rewritten(ANSWERS, lambda text: text.partition("\n")[2]), (), "different questions of toy"),
+        (
+            "runs",
+            lambda runs: training_run(runs / "LcRL-9", "LcRL", 0.9, seed=9, couplings=12, inferences=2),
+            *((), "train.questions_per_step is 2 there and 12 here"),
+        ),
+        ("runs", lost("LcRL-0/config.gin"), (), "configuration of 'after'"),
+        ("runs", lost("LcRL-0/answers/after_greedy.jsonl"), (), "after_greedy.jsonl"),
+        ("runs", lost("LcRL-0/run.json"), (), "run.json"),
+        ("runs", None, ["--against=GRPO"], "no run of 'GRPO'"),
+        ("runs", None, ["--axis=train.shares"], "sets no train.shares"),
+        ("runs", None, ["--gin.compare_runs.only=('GRPO',)"], "compare_runs.only names 'GRPO'"),
+        ("runs", None, ["--gin.compare_runs.metrics=('bleu',)"], "no metric 'bleu'"),
+        ("records", None, ["--gin.compare_runs.metrics=('squad_f1',)"], "hold no squad_f1"),
+        ("records", rewritten(RECORD, lambda text: text[:-100]), (), RECORD),
+        ("records", changed(RECORD, lambda own: own.pop("model")), (), RECORD),
+        ("records", changed(RECORD, lambda own: own["answers"][0].update(questions="x")), (), "other questions of toy"),
+        ("records", changed(RECORD, lambda own: own["answers"][0]["scores"]["searches"].pop()), (), RECORD),
+        ("records", changed(RECORD, lambda own: own["config"].update({"train.steps": "9"})), (), "train.steps"),
+        ("records", changed(QUESTIONS, lambda own: own["splits"][0]["rows"].append([0, 99, 0])), (), QUESTIONS),
     ],
 )
-def test_runs_that_cannot_be_compared(damage, options, part, runs, tmp_path, capsys):
+def test_runs_and_records_that_cannot_be_compared(of, damage, options, part, request, tmp_path, capsys):
+    folder = request.getfixturevalue(of)
     if damage is not None:
-        damage(runs)
-    assert_refused(capsys, part, runs, options=options, output_dir=tmp_path / "report")
+        damage(folder)
+    assert_refused(capsys, part, folder, options=options, output_dir=tmp_path / "report")
     assert not (tmp_path / "report").exists()
 
 
@@ -274,36 +289,6 @@ def test_records_give_the_report_of_the_runs(runs, records, tmp_path):
     assert "| LcRL | 2 / 4 |" in text, "one run and the record of another"
 
 
-def changed(name, change):
-    """Returns a function that changes the JSON object of a file."""
-
-    def of_text(text):
-        content = json.loads(text)
-        change(content)
-        return json.dumps(content)
-
-    return rewritten(name, of_text)
-
-
-@pytest.mark.parametrize(
-    ("damage", "part"),
-    [
-        (rewritten("LcRL-0.json", lambda text: text[:-100]), "LcRL-0.json"),
-        (changed("LcRL-0.json", lambda own: own.pop("model")), "LcRL-0.json"),
-        (changed(QUESTIONS, lambda own: own["splits"][0]["rows"].append([0, 99, 0])), QUESTIONS),
-        (changed("LcRL-0.json", lambda own: own["answers"][0].update(questions="x")), "other questions of toy"),
-        (changed("LcRL-0.json", lambda own: own["answers"][0]["scores"]["searches"].pop()), "LcRL-0.json"),
-        (
-            changed("LcRL-0.json", lambda own: own["config"].update({"train.seed": "9", "train.steps": "9"})),
-            "train.steps",
-        ),
-    ],
-)
-def test_damaged_records(damage, part, records, tmp_path, capsys):
-    damage(records)
-    assert_refused(capsys, part, records, output_dir=tmp_path / "report")
-
-
 def test_what_cannot_be_recorded_or_made_of_records(runs, records, tmp_path, capsys):
     other = evaluation(tmp_path / "other" / "RAG", "RAG")
     rewritten("answers/RAG_greedy.jsonl", lambda text: "".join(text.splitlines(True)[:36]))(other)
@@ -311,8 +296,6 @@ def test_what_cannot_be_recorded_or_made_of_records(runs, records, tmp_path, cap
     assert not (records / "RAG.json").exists()
     again = evaluation(tmp_path / "other" / "again" / "RAG", "RAG")
     assert_refused(capsys, "would both be recorded", other, again, records=tmp_path / "mixed")
-    metrics = ("--gin.compare_runs.metrics=('squad_f1',)",)
-    assert_refused(capsys, "hold no squad_f1", records, options=metrics, output_dir=tmp_path / "report")
     assert_refused(capsys, "is a file", runs, records=records / QUESTIONS)
 
 
@@ -366,14 +349,3 @@ def test_a_run_s_own_report_compares_rewards_and_rates_by_domain_and_tier(tmp_pa
     assert {"mathematics", "high", "low", "mathematics/high"} <= set(lines)
     assert [line[0].text for line in policies.sections[0]][:2] == ["answered", "reward"]
     assert [line[0].text for line in summary.sections[0]] == ["answered", "reward", "tool rate", "tool calls"]
-
-
-def test_the_records_of_a_method_with_a_tool_give_its_tables_and_figures(tmp_path, request, monkeypatch):
-    monkeypatch.undo()  # figures are rendered
-    options = [*STUDIES["translate_r1"].report, "--gin.compare_runs.only=('Gated', 'Free tool')"]
-    text = reported(request.config.rootpath / "docs/results/translate_r1", output=tmp_path, options=options)
-    for title in ("Reward and tool rate by domain and tier", "Pareto share by tier", "Questions by tool rate"):
-        assert f"**{title}, atlas_comprehension, sampled**" in text
-    for name in ("curves", "tool_rates", *(f"{kind}_atlas_comprehension_sampled" for kind in FIGURES)):
-        assert f"({name}.png)" in text
-        assert (tmp_path / f"{name}.png").read_bytes().startswith(PNG)

@@ -13,7 +13,7 @@ import gin
 import httpx2
 import mcp
 import pytest
-from experiment_parts import SIZES, TIMINGS, assert_mistake, json_lines, measured, run, written_episodes
+from experiment_parts import SIZES, TIMINGS, json_lines, measured, run, written_episodes
 from joined_processes import free_port
 from support.local_server import answered_while_stopping, refuses, served, wait_until
 
@@ -30,58 +30,28 @@ def collections(tiny):
     return load_collections(tiny / "collections")
 
 
-@pytest.fixture(scope="module")
-def service(collections):
-    with served(make_application(collections)) as url:
-        yield url
-
-
-def remotely(url):
-    parts = ("train", "evaluate", "sample")
-    return [*(f"{part}.collections=@remote_collections()" for part in parts), f"remote_collections.url='{url}'"]
-
-
-def test_training_behind_our_service_is_the_same_training(tiny, service, tmp_path):
-    bindings = ("STEPS=1", "train.evaluation=None", "train.episodes_every=1")
+def test_training_behind_our_service_is_the_same_and_goes_on_when_it_has_moved(tiny, collections, tmp_path):
+    bindings = ("train.evaluation=None", "train.episodes_every=1", "train.checkpoint_every=1")
     here, there = tmp_path / "here", tmp_path / "there"
-    assert run("train", tiny, *bindings, output=here) == 0
-    assert run("train", tiny, *bindings, *remotely(service), output=there) == 0
+    for steps in (1, 2):
+        with served(make_application(collections)) as url:
+            remote = ("train.collections=@remote_collections()", f"remote_collections.url='{url}'")
+            assert run("train", tiny, *bindings, *remote, f"train.steps={steps}", output=there) == 0
+    assert run("train", tiny, *bindings, "train.steps=2", output=here) == 0
     timings = (*TIMINGS, "slots/")  # a slot idles while its search is on the way
     assert measured(here, timings) == measured(there, timings)
-    assert written_episodes(here, "step_0") == written_episodes(there, "step_0")
+    assert [row["step"] for row in json_lines(there / "metrics.jsonl")] == [0, 1]
+    assert written_episodes(here, "step_1") == written_episodes(there, "step_1")
     hashes = [json.loads((each / "run.json").read_text())["hashes"] for each in (here, there)]
     assert hashes[0] == hashes[1]
     assert {"policy", "questions", "collection/en"} <= hashes[0].keys()
 
 
-def test_a_run_goes_on_when_the_service_has_moved(tiny, collections, tmp_path):
-    bindings = ("train.evaluation=None", "train.checkpoint_every=1")
-    for steps in (1, 2):
-        with served(make_application(collections)) as url:
-            more = (f"train.steps={steps}", *remotely(url))
-            assert run("train", tiny, *bindings, *more, output=tmp_path / "run") == 0
-    assert [row["step"] for row in json_lines(tmp_path / "run" / "metrics.jsonl")] == [0, 1]
-
-
-def test_searching_search_r1_style(tiny, service, capsys):
-    """Our own service takes requests without languages too, in its default language."""
-    bindings = ("sample.collections=@search_r1_collections()", f"search_r1_collections.urls={{'en': '{service}'}}")
-    assert run("sample", tiny, *bindings, "hierarchical_search.route=@native_only", words=["Which?"]) == 0
+def test_searching_search_r1_style(tiny, collections, capsys):
+    with served(make_application(collections)) as url:
+        bindings = ("sample.collections=@search_r1_collections()", f"search_r1_collections.urls={{'en': '{url}'}}")
+        assert run("sample", tiny, *bindings, "hierarchical_search.route=@native_only", words=["Which?"]) == 0
     assert "answer:" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("bindings", "part"),
-    [
-        (("sample.collections=@remote_collections()", "remote_collections.url='http://127.0.0.1:9'"), "127.0.0.1:9"),
-        (("sample.collections=@web_collections()", "web_collections.engine=@SerpApi()"), "NOT_SET_ANYWHERE"),
-    ],
-)
-def test_mistakes_of_a_client_are_one_line(tiny, capsys, bindings, part):
-    patience = ("remote_collections.patience=@Patience()", "Patience.first_wait_seconds=0.01")
-    web = ("web_collections.languages=('en',)", "SerpApi.key_variable='NOT_SET_ANYWHERE'")
-    assert run("sample", tiny, *bindings, *patience, *web, words=["Which?"]) == 2
-    assert_mistake(capsys, part)
 
 
 def tool_bindings(tiny, *bindings):
@@ -96,28 +66,7 @@ def serve_words(tiny, *bindings, switches=("--tool",)):
     return [*words, *(f"--gin.{binding}" for binding in bindings)]
 
 
-@pytest.mark.parametrize(
-    ("switches", "bindings", "part"),
-    [
-        ((), (), "serve.collections"),
-        (("--stdio",), (), "--tool"),
-        (
-            ("--tool",),
-            ("serve.tool_limits=@ToolLimits()", "ToolLimits.answer_seconds=0.0"),
-            "ToolLimits.answer_seconds",
-        ),
-        (("--tool",), ("Sampler.context=17",), "the context holds 17"),
-        (("--tool",), ("serve.default_language='xx'",), "'xx'"),
-    ],
-)
-def test_mistakes_are_one_line(tiny, capsys, switches, bindings, part):
-    gin.clear_config()
-    assert main.run(serve_words(tiny, *bindings, switches=switches)) == 2
-    assert_mistake(capsys, part)
-
-
 def test_ctrl_c_ends_a_server_that_finishes_what_it_has(tiny, capsys):
-    """SIGTERM ends one in a process of its own below."""
     address, body = f"http://127.0.0.1:{(port := free_port())}", {"queries": ["a", "b"], "languages": ["fi", "zh"]}
 
     def ask():
@@ -211,25 +160,3 @@ def test_the_python_call(tiny):
     for found in together:
         assert all(hit.id.startswith(f"{hit.language}/") for hit in found.passages)
         assert bool(found.passages) == bool(found.searches)
-
-
-def test_a_second_model_answers(tiny, tmp_path):
-    bindings = (
-        "answer_from_evidence.searcher=@hierarchical_search",
-        f"LocalModel.folder='{tiny / 'policy'}'",
-        "LocalModel.mesh=@one_device()",
-        "LocalModel.slots=6",
-        "LocalModel.context=160",
-        "LocalModel.append_rows=(6,)",
-        "Evaluation.temperatures={'sampled': 1.0}",
-    )
-    files = ("r_search/answer_from_evidence.gin",)
-    assert run("evaluate", tiny, *bindings, gin_files=files, output=tmp_path) == 0
-    [answers] = (tmp_path / "answers").glob("*_sampled.jsonl")
-    rows = json_lines(answers)
-    assert len(rows) == 13
-    assert any(row["answer"] for row in rows)
-    assert sum(row["searches"] for row in rows) > 0
-    assert {row["method"] for row in json.loads((tmp_path / "evaluation.json").read_text())["rows"]} == {
-        "Answer from evidence, sampled"
-    }

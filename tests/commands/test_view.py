@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from episode_scripts import lcrl_programs, runner, searches_then_answers
 from support import tiny_tokenizer
+from support.row_files import write_rows
 
 from lcrag.commands.view import read_runs, script_json, token_lengths
 from lcrag.episodes import episode_json
@@ -22,7 +23,6 @@ UNSEEN = "\u2028\x00\x1b\u202e\ud800"  # shown as pictures or as replacement cha
 
 @pytest.fixture(scope="module")
 def rows():
-    """Rows of two groups of eight episodes, in four languages, with two rewards."""
     records = runner(searches_then_answers).run(lcrl_programs(16))
     rewards = [{"total": number % 4 / 4, "c3_recall": 1.0} for number in range(16)]
     return [
@@ -32,8 +32,7 @@ def rows():
 
 
 def write(folder, name, rows):
-    (folder / "episodes").mkdir(parents=True, exist_ok=True)
-    (folder / "episodes" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(folder / "episodes" / f"{name}.jsonl", *rows)
     return folder
 
 

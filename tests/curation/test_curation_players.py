@@ -1,19 +1,14 @@
 """Players that need no model: they answer what a passage has shown, search again otherwise, and replay exactly."""
 
 import dataclasses
-import json
 
-import numpy as np
 import pytest
 from support import tiny_tokenizer
 
 from lcrag.curation.players import Evidence, GoldenSearcher, Hop, evidence_in
 from lcrag.curation.playing import ADMITTED, KEPT, play, right, verdict
-from lcrag.curation.rows import RowEncoder
-from lcrag.data.demonstrations import read_demonstrations
 from lcrag.data.questions import Question
-from lcrag.data.rows import counted_bad_rows
-from lcrag.episodes import Chat, episode_json
+from lcrag.episodes import Chat
 from lcrag.episodes.chat import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.baselines.searches import search_r1
@@ -22,7 +17,6 @@ from lcrag.methods.globalrag.plans import with_decomposition
 from lcrag.methods.globalrag.program import globalrag
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
-from lcrag.methods.rag_r1.curation import segments
 from lcrag.methods.rag_r1.program import rag_r1
 from lcrag.methods.translate_r1.oracles import GoldenTranslator
 from lcrag.methods.translate_r1.program import translate_r1
@@ -110,13 +104,6 @@ def test_evidence_is_a_sentence_as_every_program_shows_it(line, place, tag):
     hop = Hop(queries=(), golds=("labor",))
     assert evidence_in([f"<{tag}>\n{line}\n</{tag}>"], hop) == Evidence("Labor won.", place)
     assert evidence_in([line, "Labor won."], hop) is None  # outside of a block
-
-
-def test_no_budget_is_left_to_search_with():
-    record, searches = played(
-        GoldenSearcher(VERSIONS), lambda *given: hierarchical_search(*given, budget=1), asked(), {"fi": "Oslo."}
-    )
-    assert (searches, judged(record)) == (NATIVE, ADMITTED)
 
 
 LEFT, RIGHT = "Peru, the state", "Chile"
@@ -218,18 +205,3 @@ def test_a_player_calls_the_translator():
 def test_a_plan_is_needed():
     with pytest.raises(UserError, match="d/1/fi"):
         GoldenPlanner([asked()])
-
-
-@pytest.mark.parametrize("program", [hierarchical_search, search_r1])
-@pytest.mark.parametrize("held", [{"en": "It is Lima.", "fi": "Oslo."}, {}])
-def test_rows_have_the_tokens_of_their_episode(program, held, tmp_path):
-    record, _ = played(GoldenSearcher(VERSIONS), program, asked(), held)
-    [row] = segments(episode_json(record), whole=True)
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row))
-    with counted_bad_rows() as bad_rows:
-        [demonstration] = read_demonstrations([path], bad_rows)
-    encoder = RowEncoder(TOKENIZER, Chat(), 3000)
-    row, expected = encoder.demonstration(demonstration), encoder.record(record)
-    np.testing.assert_array_equal(row.tokens, expected.tokens)
-    np.testing.assert_array_equal(row.by_policy, expected.by_policy)

@@ -47,7 +47,6 @@ def reading(question, wording="atlas"):
 
 
 def searches_twice(question, turns, request):
-    """Reads the whole dialogue, with the prompt."""
     assert turns[0].by == "environment"
     assert turns[0].text.startswith("Capital")
     done = sum("</search>" in turn.text for turn in turns)
@@ -163,8 +162,6 @@ def test_mistakes_name_the_question(program, answers, options):
     asked = question(answers=answers)
     with pytest.raises(UserError, match=r"question test/0 \(fi\)"):
         played([(asked, program(asked))], GoldenAnswers(), **options)
-    with pytest.raises(UserError):
-        GoldenAnswers("<answer></answer>")  # it has no place for the answer
 
 
 def test_a_chat_model_is_the_assistant():

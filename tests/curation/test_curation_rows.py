@@ -8,7 +8,6 @@ import pathlib
 
 import numpy as np
 import pytest
-import tokenizers
 from atlas_weights import slips_in
 from support import tiny_tokenizer
 from support.scripted_sampler import ScriptedSampler
@@ -26,7 +25,7 @@ from lcrag.episodes import RETHINK, Chat, Runner, episode_json
 from lcrag.episodes.programs import UNKNOWN
 from lcrag.methods.lcrl.program import hierarchical_search
 from lcrag.methods.r_search.program import r_search
-from lcrag.policy import ChatTemplate, Tokenizer, load_tokenizer
+from lcrag.policy import ChatTemplate, load_tokenizer
 from lcrag.retrieval import Hit
 
 TEMPLATE = ChatTemplate(
@@ -61,24 +60,6 @@ def test_learned_are_the_policys_tokens_and_the_end(family):
     given = tokenizer.decode_bytes(row.tokens[~row.by_policy]).decode()
     assert learned == "<search> Peru</search><answer> Lima</answer>"
     assert given.lstrip() == "Capital of Peru?\nLima</s><eos>\n"
-
-
-def test_rows_in_messages_are_conversations_and_end_by_the_models_end_of_turn():
-    source = "{% for m in messages %}<eot>[{{ m.role }}]{{ m.content }}<eot>{% endfor %}<eot>[assistant]"
-    backend = tokenizers.Tokenizer.from_str(tiny_tokenizer().backend.to_str())
-    backend.add_special_tokens(["<eot>"])
-    eos, eot = tiny_tokenizer().eos_ids[0], backend.token_to_id("<eot>")
-    tokenizer = Tokenizer(backend, (eos, eot), eos, (), ChatTemplate(source))
-    turns = (("policy", "<search> Peru</search>"), ("environment", "Lima<eot>\n"), ("policy", "<answer> Lima</answer>"))
-    row = encoder(tokenizer, chat=Chat(turns="messages")).demonstration(demonstration(*turns))
-    assert tokenizer.decode(row.tokens) == (
-        "<eot>[user]Capital of Peru?\n<eot><eot>[assistant]<search> Peru</search><eot><eot>[user]Lima<eot>\n<eot>"
-        "<eot>[assistant]<answer> Lima</answer><eot>"
-    )
-    assert (row.tokens == eot).sum() == 8  # the one in the passage is text
-    assert tokenizer.decode(row.tokens[row.by_policy]) == "<search> Peru</search><answer> Lima</answer><eot>"
-    single = encoder(tokenizer).demonstration(demonstration(*turns))
-    assert (single.tokens[-1], (single.tokens == eot).sum()) == (eot, 4)
 
 
 def test_what_follows_the_last_learned_turn_is_left_out():

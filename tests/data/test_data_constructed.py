@@ -20,8 +20,7 @@ from lcrag.data.constructed import (
 from lcrag.data.questions import Question
 from lcrag.episodes import TranslationFailure
 from lcrag.errors import UserError
-from lcrag.models import FirstTranslator
-from lcrag.models.translators import LookUpTranslator
+from lcrag.models.translators import FirstTranslator, LookUpTranslator
 
 TEXT = "Janet's ducks lay 16 eggs per day. She eats three; how much, in dollars ($2 or $3 an egg), does Janet make?"
 WORDS = tuple("a go to of cat dog eggs ducks janet three dollars how much does make she eats lay per day".split())

@@ -9,12 +9,10 @@ import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prepared_data import prepared
 from support.row_files import write_rows
 
 from lcrag.data import corpora
 from lcrag.data.corpora import chunks, find_source, unit_of
-from lcrag.data.multilingual import xquad_passages
 from lcrag.data.questions import LANGUAGES
 from lcrag.data.rows import BadRows
 from lcrag.errors import UserError
@@ -98,16 +96,6 @@ def test_passages_without_a_title_and_under_another_name(tmp_path):
     assert find_source("en", str(write_rows(tmp_path / "b.json", rows[0]))).kind == "passages"
 
 
-def test_real_passages_of_search_r1_and_of_xquad():
-    passages = documents(prepared("flashrag") / "corpus.sample.jsonl")
-    assert passages[0].title == "Evan Morris"
-    assert passages[0].text.startswith("Evan Morris Evan L. Morris (January 26")
-    assert len({passage.id for passage in passages}) == len(passages) == 10
-    assert not any('"' in passage.title for passage in passages)
-    folder = prepared("xquad")
-    assert documents(folder / "xquad.zh.json.gz") == xquad_passages(folder, "zh", BadRows())
-
-
 def test_several_files_follow_each_other_by_their_numbers(tmp_path):
     for number in (10, 2, 1):
         write_rows(tmp_path / f"part-{number}.jsonl", {"docid": str(number), "text": "x"})
@@ -153,18 +141,11 @@ def test_files_that_are_no_source(tmp_path, files, place, kind):
         find_source("fi", str(tmp_path / place), kind)
 
 
-def test_ambiguous_files_need_a_kind(tmp_path):
-    (tmp_path / "a.jsonl").write_text(AMBIGUOUS)
-    for kind, name in (("passages", "1"), ("articles", "1#0")):
-        assert list(find_source("fi", str(tmp_path), kind).passages()) == [Passage(id=name, title="T", text="x")]
-
-
 @pytest.mark.parametrize(
     ("rows", "place", "ids"),
     [
         ([{"docid": "1", "title": "T"}, {"docid": "2", "text": "x"}], "line 1", ["2"]),
         (["oops", {"docid": "1", "title": "T", "text": "x"}], "line 1: invalid JSON", ["1"]),
-        (['{"docid": "1", "text": "x", "text": "y"}', {"docid": "2", "text": "x"}], "line 1", ["2"]),
     ],
 )
 def test_the_first_row_may_be_bad(tmp_path, one_bad_row, rows, place, ids):

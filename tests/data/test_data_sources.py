@@ -14,42 +14,30 @@ from lcrag.rewards.domains import read_constraints
 
 
 def test_articles_of_xlsum_are_summarised_and_their_summaries_translated(tmp_path):
-    row = {
-        "id": "world-1",
-        "url": "u",
-        "title": "t",
-        "summary": "A mayor opened a bridge.",
-        "text": "An article. " * 300,
-    }
+    text, summary = "An article. " * 300, "A mayor opened a bridge."
+    row = {"id": "world-1", "url": "u", "title": "t", "summary": summary, "text": text}
     write_rows(tmp_path / "english_train.jsonl", row, row | {"id": "world-2"})
     write_rows(tmp_path / "hausa_train.jsonl", row | {"id": "labarai-1"})
     found = xlsum_questions(languages=("en", "ha"), folder=str(tmp_path))
-    assert [(each.id, each.language, each.tier) for each in found] == [
-        *(("world-1", "en", "high"), ("world-2", "en", "high"), ("labarai-1", "ha", "low"))
-    ]
-    assert {(each.text, each.answers, each.domain) for each in found} == {
-        (row["text"].strip(), (row["summary"],), "summarisation")
-    }
+    places = [("world-1", "en", "high"), ("world-2", "en", "high"), ("labarai-1", "ha", "low")]
+    assert [(each.id, each.language, each.tier) for each in found] == places
+    assert {(each.text, each.answers, each.domain) for each in found} == {(text.strip(), (summary,), "summarisation")}
     sources = xlsum_questions(domain="translation", folder=str(tmp_path), limit=1)
-    assert [(each.text, each.answers, each.domain) for each in sources] == [(row["summary"], (), "translation")]
+    assert [(each.text, each.answers, each.domain) for each in sources] == [(summary, (), "translation")]
     assert not {each.key for each in sources} & {each.key for each in found}
-    with pytest.raises(UserError, match="no amharic_train.jsonl"):
-        xlsum_questions(languages=("am",), folder=str(tmp_path))
-    with pytest.raises(UserError, match="zu"):
-        xlsum_questions(languages=("zu",), folder=str(tmp_path))
+    for language, named in (("am", "no amharic_train.jsonl"), ("zu", "zu")):
+        with pytest.raises(UserError, match=named):
+            xlsum_questions(languages=(language,), folder=str(tmp_path))
 
 
 def test_questions_of_crossthink_are_those_with_a_letter(tmp_path):
     text = "Which is a planet?\n" + "\n".join(f"{letter}. {letter}-land" for letter in "ABCDEFGHIJ")
     gold = ["J", "\\boxed{B}", "(C)", "42", "the answer is unknown"]
+    row = {"data_source": "qa", "prompt": [{"role": "user", "content": f"Solve. {text}"}], "ability": "qa"}
     rows = [
-        {
-            "data_source": "qa",
-            "prompt": [{"role": "user", "content": f"Solve. {text}"}],
-            "ability": "qa",
-            "reward_model": {"ground_truth": answer, "style": "rule"},
-            "meta_data": {"index": 0, "question": f"{number}: {text}", "split": "train"},
-        }
+        row
+        | {"reward_model": {"ground_truth": answer, "style": "rule"}}
+        | {"meta_data": {"index": 0, "question": f"{number}: {text}", "split": "train"}}
         for number, answer in enumerate(gold)
     ]
     write_rows(tmp_path / "train_qa.jsonl", *rows)

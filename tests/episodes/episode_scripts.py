@@ -37,8 +37,6 @@ def search(queries: list[str], languages: list[str], passages: int) -> list[list
 
 
 def slow(seconds: float):
-    """A search that takes a while."""
-
     def searching(queries, languages, passages):
         time.sleep(seconds)
         return search(queries, languages, passages)
@@ -77,7 +75,6 @@ def lcrl_programs(count: int, **arguments) -> list:
 
 
 def answering(asked):
-    """A program that shows its question and returns what the policy writes."""
     yield Observe(asked.text)
     return Outcome(answer=(yield Generate(stop=())))
 
@@ -109,14 +106,12 @@ def chat_tokenizer(source: str = TEMPLATE) -> Tokenizer:
 
 
 def runner(script, *, slots: int = 4, context: int = 600, block: int = 8, tokenizer: Tokenizer | None = None, **own):
-    """A runner over a scripted sampler; further keyword arguments are the runner's."""
     tokenizer = tokenizer or tiny_tokenizer()
     sampler = ScriptedSampler(tokenizer, script, slots=slots, context=context, block=block)
     return Runner(sampler=sampler, tokenizer=tokenizer, **({"search": search, "max_tokens": 40} | own))
 
 
 def run_alone(program, script=noisy, asked: Question | None = None, **own):
-    """The record of one program."""
     [record] = runner(script, **own).run([(asked or question(), program, 0)])
     return record
 

@@ -165,7 +165,6 @@ SAID, SHOWN = said_and_shown(WORDS)
 
 @pytest.fixture(scope="module", params=["SmolLM2", "Llama 3", "Qwen2.5", "Qwen3", OWN_FOLDER])
 def family(request):
-    """Our tokenizer of a family's tool calls, and the one of transformers."""
     tokenizer, theirs = of_family(request.param)
     CHAT.check(tokenizer)
     return tokenizer, ContextTokenizer(tokenizer, CHAT), theirs
@@ -211,24 +210,25 @@ def test_a_dialogue_with_calls_has_the_ids_of_transformers(family, turns, thinks
 # --- Programs ---
 
 
-def found(queries, languages, passages):
-    return [[hit(query, "en", f"About {query}")] for query in queries]
+def called(program, texts, tokenizer):
+    """The record of a program whose policy writes these texts, and the queries of its searches."""
+    asked, said = [], iter(texts)
+
+    def search(queries, languages, passages):
+        asked.extend(queries)
+        return [[hit(query, "en", f"About {query}")] for query in queries]
+
+    options = {"tokenizer": tokenizer, "chat": CHAT, "search": search, "context": 3000, "max_tokens": 200}
+    return run_alone(program(question(), ("en",)), lambda *_: next(said), **options), asked
 
 
 @pytest.mark.parametrize("model", ["SmolLM2", "Llama 3"])
 def test_search_r1_by_calls(model):
     """A malformed call is answered by the method's correction, in words that fit the tool."""
     tokenizer = chat_models()[model]
-    form, asked = CHAT.call_form(tokenizer), []
-
-    def search(queries, languages, passages):
-        asked.extend(queries)
-        return found(queries, languages, passages)
-
+    form = CHAT.call_form(tokenizer)
     texts = [call("Peru", form, name="browse"), f"Hm.\n{call('Peru', form)}", "<answer> Lima </answer>"]
-    said = iter(texts)
-    options = {"tokenizer": tokenizer, "chat": CHAT, "search": search, "context": 3000, "max_tokens": 200}
-    record = run_alone(search_r1(question(), ("en",)), lambda *_: next(said), **options)
+    record, asked = called(search_r1, texts, tokenizer)
     assert (asked, record.outcome.answer, record.outcome.invalid_actions) == (["Peru"], "Lima", 1)
     assert [turn.text for turn in record.turns if turn.by == "policy"] == texts
     assert "browse" not in record.prompt and 'through the tool "search"' in record.prompt
@@ -245,15 +245,9 @@ def test_search_r1_by_calls(model):
 
 
 def test_rag_r1_searches_by_several_calls_in_one_turn():
-    tokenizer, asked = chat_models()["SmolLM2"], []
-    said = iter([f"{call('Peru, capital')}\n{call('Lima')}", "<answer> Lima </answer>"])
-
-    def search(queries, languages, passages):
-        asked.extend(queries)
-        return found(queries, languages, passages)
-
-    options = {"tokenizer": tokenizer, "chat": CHAT, "search": search, "context": 3000, "max_tokens": 200}
-    record = run_alone(rag_r1(question(), ("en",)), lambda *_: next(said), **options)
+    tokenizer = chat_models()["SmolLM2"]
+    texts = [f"{call('Peru, capital')}\n{call('Lima')}", "<answer> Lima </answer>"]
+    record, asked = called(rag_r1, texts, tokenizer)
     assert (asked, record.counts["searches"], record.outcome.answer) == (["Peru, capital", "Lima"], 2, "Lima")
     assert "calls of the tool" in record.prompt
     assert tokenizer.eos_ids[0] in record.tokens[record.turn == 0]

@@ -139,7 +139,6 @@ states = jax.jit(hidden_states, static_argnums=0)
 
 
 def with_head(trained):
-    """Replaces the head by a random one."""
     random = np.random.default_rng(0)
     head = jax.tree.map(lambda leaf: random.normal(size=leaf.shape).astype(np.float32), trained["value_head"])
     return trained | {"value_head": head}

@@ -154,7 +154,6 @@ OPTIMIZER = adamw(learning_rate=1e-2, steps=10)
 
 @functools.cache
 def adapted(base_dtype="float32"):
-    """(config, adapters, base)."""
     config, params = add_lora(CONFIG, initialise(CONFIG, jax.random.key(0)), LORA, jax.random.key(1))
     adapters, base = split_trainable(config, params)
     return config, adapters, jax.tree.map(lambda leaf: leaf.astype(base_dtype), base)

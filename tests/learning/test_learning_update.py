@@ -18,20 +18,10 @@ from learning_standin import (
     trajectory,
     unembed,
 )
-from support import tiny_config
 
 from lcrag.errors import UserError
-from lcrag.learning import (
-    Layout,
-    PolicyGradient,
-    Supervised,
-    Trajectory,
-    adamw,
-    make_score,
-    make_update,
-    pack,
-)
-from lcrag.learning.learners import packed, policy_update
+from lcrag.learning import Layout, PolicyGradient, Supervised, Trajectory, adamw, make_score, make_update, pack
+from lcrag.learning.learners import packed
 from lcrag.learning.sequence_packing import arrange, first_fit_decreasing
 from lcrag.learning.update import make_gradients, place_batch
 from lcrag.policy import make_mesh
@@ -295,11 +285,3 @@ def test_a_schedule_without_steps_spans_the_run():
     for update in range(10):
         rate = of_run.with_updates(2, 5).learning_rate(update)
         assert rate == bound.with_updates(2, 9).learning_rate(update) == bound.with_updates(2).learning_rate(update)
-
-
-def test_runs_of_equal_settings_share_a_compiled_update():
-    config, mesh = tiny_config(), make_mesh(devices=jax.devices()[:1])
-    optimizers = [adamw(learning_rate=rate, steps=2).with_updates(2) for rate in (1e-3, 1e-3, 1e-2)]
-    first, same, other = (policy_update(config, mesh, PolicyGradient(), optimizer) for optimizer in optimizers)
-    assert first is same
-    assert other is not same

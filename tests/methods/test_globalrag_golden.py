@@ -116,8 +116,11 @@ def test_a_golden_graph():
     ],
 )
 def test_what_is_removed(written, verdict):
-    assert golden_verdict(played(*written), correct=False) == verdict
+    record = played(*written)
+    assert golden_verdict(record, correct=False) == verdict
     assert verdict in FILTERS
+    asked = "I am sure" in written or written == RIGHT  # for an answer, which only resolved sub-questions have
+    assert any(turn.text.endswith(f"{QUESTION.text}\n") for turn in record.turns) == asked
 
 
 @given(st.text(max_size=60))

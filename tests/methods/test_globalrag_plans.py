@@ -188,9 +188,8 @@ def test_both_forms_of_golden_plans():
         ({"golden_plans": [changed(GRAPH, "Q1", "query", to="")]}, "golden_plans.0: Q1"),
         ({"golden_plans": [changed(GRAPH, "Q1", "answer", to=[])]}, "golden_plans.0: answer of Q1"),
         ({"golden_plans": [changed(GRAPH, "Q2", "previous", to=[])]}, "golden_plans.0: Q2 has previous"),
-        (changed(PLAN, "plan", "Q1", to="Who?"), "plan: Q1"),
+        (changed(PLAN, "plan", "Q1", to="Who?"), "Q1 is not a list"),
         (changed(PLAN, "sub_answers", to={"#1": ["He"]}), "sub_answers.#2:"),
-        (changed(PLAN, "sub_answers", "#3", to=["She"]), "sub_answers: #3"),
     ],
 )
 def test_the_place_of_what_is_wrong_is_named_in_one_line(extra, place):
@@ -259,7 +258,8 @@ def test_the_authors_rows_load(row, ending, tmp_path):
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row]), path)
     else:
         path.write_text(json.dumps(row) + "\n")
-    [question] = published_golden_plans([path])
+    question, other = published_golden_plans([path, path])
+    assert (question.id, other.id) == ("1", "2")
     assert (question.text, question.answers) == (PUBLISHED["question"], ("265,000",))
     [golden] = golden_plans(question.extra)
     city = "What is the # 1 city of Daniela Scalia?"  # a number of theirs is no reference

@@ -268,7 +268,7 @@ def test_the_weights_fade_as_equation_6_says(step):
 
 
 def test_questions_without_a_golden_plan_and_episodes_of_another_program():
-    for known, said in (({}, "needs a golden plan"), ({"plan": {}}, "cannot be used: plan: the plan has no question")):
+    for known, said in (({}, "needs a golden plan"), ({"plan": {}}, "cannot be used: the plan has no question")):
         with pytest.raises(UserError, match=said):
             globalrag_reward(Encoder())(episodes(("sol", DONE), known=[known]))
     batch = dataclasses.replace(episodes(("sol", DONE)), extra=[{}])

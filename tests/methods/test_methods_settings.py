@@ -116,7 +116,7 @@ selected = functools.partial(select, [], {}, {}, seed=0)
         (r_search_reward, {"reader": None, "answer": "bleu"}, "bleu"),
         (plans, {"sub_answer": "f1"}, "f1"),
         (plans, {"structure": "exact"}, "globalrag_reward.structure"),
-        (plans, {"semantic_weight": -1.0}, "weights"),
+        (plans, {"semantic_weight": -1.0}, "semantic_weight"),
         (plans, {"threshold": 70.0}, "globalrag_reward.threshold"),
         (plans, {"transition_width": 0.0}, "transition_width"),
         (played, {"generations": 0}, "rag_r1.generations is 0"),

@@ -50,20 +50,6 @@ def test_by_hand():
     assert adjusted(calls, correct, "otc") == pytest.approx([1, 0.70711, 0.5, 0, 0, 0.70711, 0, 0], abs=1e-5)
 
 
-def test_optimal_tool_calls_where_some_are_needed():
-    # n = 1: no call gives sin 0, one sin(pi / 2), two sin(2 pi / 3).
-    assert adjusted([1, 2, 0, 3], [1, 1, 0, 1], "otc") == pytest.approx([1, 0.866025, 0, 0.70711], abs=1e-5)
-    rewards = np.array([[0.3, 0.2, 0.1, 0.0]])  # nothing is correct: nobody knows how many calls are needed
-    kept = cost_adjusted_rewards(rewards, np.array([[0, 1, 2, 0]]), rewards > 0.5, "otc")
-    np.testing.assert_allclose(np.asarray(kept), rewards, atol=1e-7)
-
-
-def test_the_gate_needs_a_correct_sample_that_called():
-    assert adjusted([0] * 7 + [1], [1] * 8, "gated", strength=0.1) == pytest.approx([1.0125] * 7 + [0.9125])
-    assert adjusted([0] * 6 + [1, 1], [1] * 6 + [0, 0], "gated") == [1] * 6 + [0] * 2
-    assert adjusted([0] * 5 + [1] * 3, [1] * 8, "gated") == [1] * 8
-
-
 def test_the_gates_firing_probability_counts_all_outcomes():
     for p, minimum in itertools.product((0.0, 0.25, 0.8, 1.0), (1, 6, 8)):
         outcomes = itertools.product((0, 1), repeat=SIZE)

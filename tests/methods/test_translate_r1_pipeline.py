@@ -1,7 +1,6 @@
 """The translation pipeline: parts and prompts, what each stage removes, quotas, reports, and models asked once."""
 
 import asyncio
-import codecs
 import collections
 import re
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from lcrag.data.questions import Question
 from lcrag.episodes import Completion
 from lcrag.errors import UserError
-from lcrag.evaluation import to_markdown
 from lcrag.methods.translate_r1.pipeline import (
     ANSWERS_TRIED,
     Attempt,
@@ -25,10 +23,7 @@ from lcrag.methods.translate_r1.pipeline import (
     fill_quotas,
     filter_sources,
     natural_language_share,
-    question_rows,
     quotas_of,
-    report_tables,
-    translation_report,
     unfit_source,
     verdict_in,
 )
@@ -293,33 +288,6 @@ def test_a_summary_and_its_article_are_judged_together_and_make_one_question():
     assert (version.text, version.answers) == (SAID["article"][1], (SAID["summary"][1],))
 
 
-def test_the_report_counts_the_articles_that_were_saved():
-    """Of three summaries one is refused, one gets lost on the way back."""
-    sources = [asked_for(f"{name} lost half of the barley.", number=name) for name in ("Silva", "Lossy", "Anna")]
-
-    async def ask(request):
-        if request.role == "judge":
-            return "SAME"
-        text = codecs.encode(re.search(r"<input>\n(.*)\n</input>", request.prompt, re.DOTALL)[1], "rot13")
-        if "Silva" in codecs.encode(text, "rot13"):
-            return "Sorry."
-        return f"<output>{'Nothing is left.' if 'Lossy' in text else text}</output>"
-
-    pools = filter_sources(sources, USUAL, preferred="en", seed=0)
-    quotas, seen = quotas_of(pools, ("fi",), 3, together=False), []
-    asyncio.run(fill_quotas(quotas, pools, Stages(ask, USUAL, {}), attempts=9, width=2, seen=seen.append))
-    assert sorted(seen) == [False, False, True]
-    report = translation_report(pools, quotas, ["translator"] * 4)
-    [language] = report["languages"]
-    assert (language["filled"], language["attempts"], language["texts_spared"]) == (1, 3, 2)
-    assert language["removed"]["forward translation"] == {"label: no output": 1}
-    assert language["removed"]["back-translation"] == {"label: low chrF": 1}
-    assert "since their label failed: 2." in to_markdown(report_tables(report)[1])
-    [made] = question_rows(quotas)
-    assert made["question"] == codecs.encode(ARTICLE, "rot13")
-    assert made["answers"] == [codecs.encode("Anna lost half of the barley.", "rot13")]
-
-
 def test_sources_are_sifted_and_put_in_one_order_for_all_languages():
     questions = [question(PROBLEM.replace("Anna", f"Anna {n}"), number=n) for n in range(6)]
     questions += [question("1 + 1", number=9), question(CHOICE, "B", domain="multiple_choice", number=10)]
@@ -399,43 +367,30 @@ def test_places_are_filled_the_same_way_whatever_comes_first(good, places, attem
     assert not empty or len(tried) == len(good) or all(by_place[place] == attempts for place in empty)
 
 
-class Counting:
-    """A model that counts, and how many of its requests are in flight at most."""
-
-    name = "counting"
-
-    def __init__(self, in_flight=3):
-        self.asked, self.now, self.most, self.in_flight = [], 0, 0, in_flight
-
-    async def answer(self, request):
-        self.asked.append(request.prompt)
-        self.now += 1
-        self.most = max(self.most, self.now)
-        await asyncio.sleep(0.002)
-        self.now -= 1
-        return request.prompt.upper()
-
-
 def ask(prompt, role="translator", number=0):
     return ModelRequest(role=role, prompt=prompt, max_tokens=9, number=number)
 
 
-def test_what_was_asked_is_not_asked_again():
-    model, rows = Counting(), []
+def test_no_more_requests_are_in_flight_than_a_model_takes():
+    now = most = 0
 
-    async def asking(answered, prompts):
-        async with RequestCache({"translator": model}, answered, rows.extend) as asked:
-            return await asyncio.gather(*(asked(ask(prompt)) for prompt in prompts))
+    class Busy:
+        name, in_flight = "busy", 3
 
-    assert asyncio.run(asking({}, list("abcabc"))) == list("ABCABC")
-    assert sorted(model.asked) == list("abc")
-    assert model.most == 3
-    answered = {row["key"]: row["answer"] for row in rows}
-    assert asyncio.run(asking(answered, list("abcd"))) == list("ABCD")
-    assert model.asked[3:] == ["d"]
-    assert len({ask("a").key("m"), ask("a").key("n"), ask("a", "judge").key("m"), ask("a", number=1).key("m")}) == 4
-    with pytest.raises(UserError, match="no judge"):
-        asyncio.run(RequestCache({}, {}, rows.extend)(ask("a", "judge")))
+        async def answer(self, request):
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            await asyncio.sleep(0.002)
+            now -= 1
+            return request.prompt
+
+    async def asking():
+        async with RequestCache({"translator": Busy()}, {}, list) as asked:
+            await asyncio.gather(*(asked(ask(prompt)) for prompt in "abcdef"))
+
+    asyncio.run(asking())
+    assert most == 3
 
 
 def test_a_local_model_is_asked_in_batches():
@@ -457,3 +412,6 @@ def test_a_local_model_is_asked_in_batches():
     assert all(isinstance(each, UserError) for each in asyncio.run(saying(ask("bad"), ask("good"))))
     with pytest.raises(UserError, match="in_flight"):
         RequestCache({"judge": CompleterModel(completer, in_flight=0)}, {}, batches.extend)
+    with pytest.raises(UserError, match="no judge"):
+        asyncio.run(RequestCache({}, {}, batches.extend)(ask("a", "judge")))
+    assert len({ask("a").key("m"), ask("a").key("n"), ask("a", "judge").key("m"), ask("a", number=1).key("m")}) == 4

@@ -5,23 +5,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcrag.data.questions import ALL_TIERS, DOMAINS
 from lcrag.evaluation import Answered
 from lcrag.evaluation.scoreboard import Scoreboard, Trial
 from lcrag.methods.translate_r1.tool_report import (
-    domains_of,
     draw_pareto,
     draw_selectivity,
     draw_tool_rates,
     has_tool_use,
+    in_order,
     pareto_shares,
     points_of,
     question_rates,
     tiers_in,
-    tiers_of,
     tool_tables,
 )
 
-PNG = b"\x89PNG"
 TIERS = {"en": "high", "ha": "low"}
 shares = st.integers(0, 20).map(lambda number: number / 20)
 
@@ -59,13 +58,6 @@ def cells(table):
     return {line[0].text: [cell.text for cell in line[1:]] for section in table.sections for line in section}
 
 
-def test_shares_by_hand():
-    assert pareto_shares({"free": (0.67, 0.8), "gated": (0.67, 0.5)}) == {"free": 0.0, "gated": 1.0}
-    assert pareto_shares({"a": (0.5, 0.5), "b": (0.5, 0.5), "c": (0.1, 0.9)}) == {"a": 0.5, "b": 0.5, "c": 0.0}
-    assert pareto_shares({"a": (0.0, 0.0)}) == {"a": 1.0}
-    assert pareto_shares({}) == {}
-
-
 @given(st.lists(st.tuples(shares, shares), min_size=1, max_size=6))
 def test_shares_against_a_grid(points):
     """On the middles of 4,001 equal pieces, ties divided; a crossing may fall inside a piece."""
@@ -75,6 +67,7 @@ def test_shares_against_a_grid(points):
     best = utilities >= utilities.max(axis=0) - 1e-9
     expected = (best / best.sum(axis=0)).mean(axis=1)
     found = pareto_shares(named)
+    assert pareto_shares({}) == {}
     assert sum(found.values()) == pytest.approx(1)
     np.testing.assert_allclose([found[name] for name in named], expected, atol=len(points) / 4001)
 
@@ -92,7 +85,8 @@ def test_reward_and_rate_by_domain_and_tier():
     assert cells(selectivity) == {
         "free": ["0.0", "0.0", "100.0"], "gated": ["50.0", "50.0", "0.0"], "none": ["–", "–", "–"]
     }  # fmt: skip
-    assert (domains_of(BOARD), tiers_of(BOARD)) == (["mathematics", "multiple_choice"], ["high", "low"])  # the paper's
+    ordered = in_order(BOARD.questions.domains, DOMAINS), in_order(BOARD.questions.tiers, ALL_TIERS)
+    assert ordered == (["mathematics", "multiple_choice"], ["high", "low"])  # the paper's
     assert points_of(BOARD, "low") == {"free": (1.0, 1.0), "gated": (0.5, 0.5)}
 
 
@@ -132,4 +126,6 @@ def test_figures(tmp_path):
     assert tiers_in(logs) == ["high", "low", "own"]
     assert tiers_in({"none": logs["none"]}) == []
     draw_tool_rates(logs, "8 episodes", tmp_path / "rates.png")
-    assert all((tmp_path / f"{name}.png").read_bytes().startswith(PNG) for name in ("pareto", "selectivity", "rates"))
+    assert all(
+        (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG") for name in ("pareto", "selectivity", "rates")
+    )

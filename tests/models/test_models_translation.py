@@ -10,14 +10,7 @@ from lcrag.data.questions import Question
 from lcrag.episodes import Completion, GenerationFailure, Translate, TranslationFailure
 from lcrag.episodes.runner import answer_translations
 from lcrag.errors import UserError
-from lcrag.models import (
-    EndpointTranslator,
-    FirstTranslator,
-    ModelTranslator,
-    RememberedTranslator,
-    RemoteTranslator,
-    TranslationMemory,
-)
+from lcrag.models import translators
 from lcrag.retries import Patience
 from lcrag.retrieval import NoCollections
 from lcrag.retrieval.service import make_application
@@ -42,7 +35,7 @@ class Marking:
 
 
 def test_the_cache_in_memory_drops_the_oldest():
-    remembered = RememberedTranslator(Marking(), texts=2)
+    remembered = translators.RememberedTranslator(Marking(), texts=2)
     assert remembered(["a", "b", "a"], None, "en") == ["a>en", "b>en", "a>en"]
     assert remembered(["b", "c"], None, "en") == ["b>en", "c>en"]
     assert remembered(["a"], None, "fi") == ["a>fi"]
@@ -51,7 +44,7 @@ def test_the_cache_in_memory_drops_the_oldest():
 
 def test_a_translation_memory_holds_the_versions_of_questions():
     texts = [("1", "en", "Where is Oslo?"), ("1", "fi", "Missä on Oslo?"), ("2", "fi", "Kuka?")]
-    memory = TranslationMemory(
+    memory = translators.TranslationMemory(
         Question(id=key, dataset="own", language=code, text=text, answers=("a",)) for key, code, text in texts
     )
     english, other, one_version, own = memory(["Missä on Oslo? ", "Missä?", "Kuka?", "Where is Oslo?"], None, "en")
@@ -66,58 +59,44 @@ def test_several_translators_are_asked_in_turn():
             f"{text}{known[0]}" if text in known else TranslationFailure(f"not among {known}") for text in texts
         ]
 
-    several = FirstTranslator([only("a", "b"), only("c", "a")])
+    several = translators.FirstTranslator([only("a", "b"), only("c", "a")])
     assert several(["c", "a", "x"], None, "en") == ["cc", "aa", TranslationFailure("not among ('c', 'a')")]
 
 
-def test_a_second_model_translates():
+def test_a_model_translates_and_is_asked_again_if_it_leaves_the_tags_out():
     asked = []
 
     def model(requests):
         asked.append(requests)
-        good = [len(asked) > 1 or "Text: a" in prompt for prompt, _ in requests]
-        texts = [f"Well <translation>{prompt[-1]}!</translation>" for prompt, _ in requests]
-        return [
-            Completion(text=text if is_good else "Well", finish_reason="stop", tokens=3)
-            for is_good, text in zip(good, texts, strict=True)
-        ]
+        texts = [prompt.split("Text: ")[1] for prompt, _ in requests]
+        silent = ("silent", "b") if len(asked) == 1 else ("silent",)
+        said = ["Sure!" if text in silent else f"Well <translation> {text}! </translation>" for text in texts]
+        return [Completion(text=text, finish_reason="stop", tokens=3) for text in said]
 
-    assert ModelTranslator(model)(["a", "b"], None, "fr") == ["a!", "b!"]
+    translator = translators.ModelTranslator(model)
+    assert translator(["a", "b"], "fi", "fr") == ["a!", "b!"]
     assert [[(g.temperature, g.seed, g.episode) for _, g in requests] for requests in asked] == [
         [(0.0, 0, 0), (0.0, 0, 1)],
         [(0.7, 1, 1)],
     ]
-    assert ModelTranslator(model)([], None, "fr") == []
+    assert "from Finnish to French" in asked[0][0][0]
+    assert translator(["a"], None, "fr") == ["a!"]
+    assert asked[-1][0][0].startswith("Translate the text to French.")
+    assert "'Sure!'" in translator(["silent"], "fi", "en")[0].reason
+    assert "'xx'" in translator(["a"], "fi", "xx")[0].reason
+    assert translator([], None, "fr") == []
+    with served(stand_in_chat(lambda prompt: "<translation>a-en</translation>")) as url:
+        assert translators.EndpointTranslator("good", f"{url}/v1", concurrency=1)(["a"], "fi", "en") == ["a-en"]
 
 
 def test_mistakes_name_their_binding():
     for mistake, named in [
-        (lambda: RememberedTranslator(Marking(), texts=0), "RememberedTranslator.texts"),
-        (lambda: FirstTranslator([]), "FirstTranslator.translators"),
-        (lambda: ModelTranslator(lambda requests: [], attempts=0), "ModelTranslator.attempts"),
+        (lambda: translators.RememberedTranslator(Marking(), texts=0), "RememberedTranslator.texts"),
+        (lambda: translators.FirstTranslator([]), "FirstTranslator.translators"),
+        (lambda: translators.ModelTranslator(lambda requests: [], attempts=0), "ModelTranslator.attempts"),
     ]:
         with pytest.raises(UserError, match=named):
             mistake()
-
-
-def test_an_endpoint_translates():
-    """It leaves the tags out once, then translates."""
-    seen = []
-
-    def speak(prompt):
-        seen.append(prompt)
-        text = prompt.split("Text: ")[1]
-        return "Sure!" if len(seen) == 1 or text == "silent" else f"<translation> {text}-en </translation>"
-
-    with served(stand_in_chat(speak)) as url:
-        translator = EndpointTranslator("good", f"{url}/v1", concurrency=1)
-        assert translator(["Ruotsi", "Suomi"], "fi", "en") == ["Ruotsi-en", "Suomi-en"]
-        assert "from Finnish to English" in seen[0]
-        assert len(seen) == 3
-        assert translator(["Suomi"], None, "en") == ["Suomi-en"]
-        assert seen[-1].startswith("Translate the text to English.")
-        reasons = [translator([text], "fi", target)[0].reason for text, target in (("silent", "en"), ("Ruotsi", "xx"))]
-    assert ["'Sure!'" in reasons[0], "'xx'" in reasons[1]] == [True, True]
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +109,7 @@ def service():
 
 def test_what_is_served_is_what_the_translator_says(service):
     translator, url = service
-    remote = RemoteTranslator(f"{url}/translate", QUICK, texts=2)
+    remote = translators.RemoteTranslator(f"{url}/translate", QUICK, texts=2)
     texts = ["a", "?", "ä\n</b>", "日本"]
     assert remote(texts, None, "en") == ["a>en", TranslationFailure("no word"), "ä\n</b>>en", "日本>en"]
     assert remote(["a"], "fi", "fr") == ["a>fr"]
@@ -139,26 +118,10 @@ def test_what_is_served_is_what_the_translator_says(service):
     assert httpx2.get(f"{url}/healthz").json() == {"status": "ok", "languages": [], "unanswered": 0}
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "part"),
-    [
-        (b'{"texts": ["a"]}', 422, "target: Field required"),
-        (b'{"texts": ["broken"], "target": "en"}', 500, "RuntimeError: something broke"),
-        (b'{"texts": ["away"], "target": "en"}', 503, "the model is away: start it"),
-    ],
-)
-def test_refusals_are_one_sentence(service, body, status, part):
-    answer = httpx2.post(f"{service[1]}/translate", content=body)
-    assert answer.status_code == status
-    assert part in answer.json()["detail"]
-    assert "\n" not in answer.json()["detail"]
-
-
 def test_a_text_that_fails_does_so_alone(service):
-    """A translator that fails is told from a text that it cannot translate."""
     asked = [Translate(text, None, "en") for text in ("a", "broken", "?", "!", "b")]
     answers = answer_translations(
-        RemoteTranslator(service[1], QUICK), asked, Patience(attempts=1, first_wait_seconds=0.0)
+        translators.RemoteTranslator(service[1], QUICK), asked, Patience(attempts=1, first_wait_seconds=0.0)
     )
     assert (answers[0], answers[4]) == ("a>en", "b>en")
     assert isinstance(answers[1], GenerationFailure)
@@ -168,11 +131,11 @@ def test_a_text_that_fails_does_so_alone(service):
 
 def test_services_that_are_away_or_no_translation_services(service):
     with pytest.raises(UserError, match="2 attempts .*the model is away"):
-        RemoteTranslator(service[1], QUICK)(["away"], None, "en")
+        translators.RemoteTranslator(service[1], QUICK)(["away"], None, "en")
     with pytest.raises(UserError, match=r"\*\*\*@127.0.0.1:9/translate does not answer"):
-        RemoteTranslator("http://ann:hunter2@127.0.0.1:9", QUICK)
+        translators.RemoteTranslator("http://ann:hunter2@127.0.0.1:9", QUICK)
     other = FastAPI()
     other.post("/translate")(lambda: {"result": []})
     for application, named in ((other, "does not speak the /translate API"), (FastAPI(), "rejects the request")):
         with served(application) as url, pytest.raises(UserError, match=named):
-            RemoteTranslator(url, QUICK)
+            translators.RemoteTranslator(url, QUICK)

@@ -4,17 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from support.chat_models import (
-    DEEPSEEK_R1,
-    GEMMA_3,
-    LLAMA_3_1,
-    LLAMA_3_2,
-    MISTRAL,
-    PHI_4,
-    SMOLLM2,
-    THINKS,
-    folder_of,
-)
+from support.chat_models import DEEPSEEK_R1, GEMMA_3, LLAMA_3_1, LLAMA_3_2, MISTRAL, PHI_4, SMOLLM2, THINKS, folder_of
 
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.demonstrations import DemonstratedTurn, Demonstration
@@ -98,12 +88,10 @@ def test_templates_of_plain_texts_end_no_turn(tmp_path):
     ("opens", "thought"),
     [
         ("assistant\n", None),
-        ("assistant\n<think>", "<think>"),
         ("assistant\n<think>\nOkay", "<think>"),
         ("assistant\n<think>\n\n</think>\n\n", None),
         ("assistant\n<think></think><thinking>\n", "<thinking>"),
         ("[THINK]", "[THINK]"),
-        ("<seed:think>", "<seed:think>"),
         ("◁think▷", "◁think▷"),
         ("<answer>", None),
     ],

@@ -44,7 +44,6 @@ DIVISIBLE = {"vocab_size": 384, "num_key_value_heads": 2}
 
 @pytest.fixture(scope="module", params=DECODERS)
 def model(request, tmp_path_factory):
-    """A model of `transformers`, and the folder that it was written to."""
     folder = tmp_path_factory.mktemp(request.param)
     return saved_decoder(folder, request.param, **DIVISIBLE), folder
 
@@ -81,15 +80,8 @@ def names(folder) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def stored_tensors(folder) -> dict[str, np.ndarray]:
-    return {k: v for path in folder.glob("*.safetensors") for k, v in safetensors.numpy.load_file(path).items()}
-
-
 @pytest.mark.parametrize(
-    ("model", "axes"),
-    [*zip(("qwen2", "qwen3", "qwen2"), MESHES.values(), strict=True)],
-    indirect=["model"],
-    ids=MESHES,
+    ("model", "axes"), [*zip(("qwen2", "qwen3", "qwen2"), MESHES.values(), strict=True)], indirect=["model"], ids=MESHES
 )
 def test_every_mesh_gets_the_same_values_and_reads_them_once(model, axes, monkeypatch):
     torch_model, folder = model
@@ -122,7 +114,7 @@ def test_dtypes_are_cast_as_pytorch_casts_them(tmp_path, stored, dtype):
     assert_parameters(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params), wide, config)
 
 
-def test_an_embedding_stored_twice_is_read_if_both_are_the_same(tmp_path):
+def test_an_embedding_may_be_stored_twice(tmp_path):
     model = saved_decoder(tmp_path, "qwen3")
     state = {name: value.clone() for name, value in model.state_dict().items()}
     for path in tmp_path.glob("model*"):
@@ -133,32 +125,6 @@ def test_an_embedding_stored_twice_is_read_if_both_are_the_same(tmp_path):
     safetensors.torch.save_file(state, tmp_path / "model.safetensors")
     config, params = load_hugging_face(tmp_path)
     assert_parameters(params, model, config)
-    state["lm_head.weight"][-1, -1] += 1
-    safetensors.torch.save_file(state, tmp_path / "model.safetensors")
-    with pytest.raises(UserError, match="tie_word_embeddings"):
-        load_hugging_face(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "axes"),
-    [(torch.float32, {"data": 2, "fsdp": 4}), (torch.bfloat16, {"data": 1, "fsdp": 2, "tensor": 2})],
-    ids=str,
-)
-def test_a_round_trip_keeps_every_bit(tmp_path, axes, dtype):
-    random_decoder("qwen2", **DIVISIBLE).to(dtype).save_pretrained(tmp_path / "a", max_shard_size="100KB")
-    name = str(dtype).removeprefix("torch.")
-    mesh = make_mesh(**axes, devices=jax.devices()[: 4 if axes["data"] == 1 else 8])
-    config, params = load_hugging_face(tmp_path / "a", dtype=name, mesh=mesh)
-    save_hugging_face(tmp_path / "b", config, params, shard_bytes=30_000)
-    first, second = stored_tensors(tmp_path / "a"), stored_tensors(tmp_path / "b")
-    assert {value.dtype for value in second.values()} == {jnp.dtype(name)}
-    assert_same_bits(first, second)
-    for path in (tmp_path / "b").glob("model-*"):
-        held = safetensors.numpy.load_file(path)
-        assert len(held) == 1 or sum(value.nbytes for value in held.values()) <= 30_000
-    again, read = load_hugging_face(tmp_path / "b", dtype=name)
-    assert again == config
-    assert_same_bits(params, read)
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -168,6 +134,10 @@ def test_transformers_opens_what_we_write(tmp_path, name):
     changed = jax.tree.map(lambda leaf: np.asarray(leaf) * np.float32(1.25), params)  # what training does
     save_hugging_face(tmp_path / "b", config, changed, shard_bytes=50_000)
     assert (tmp_path / "b" / "model.safetensors.index.json").is_file()
+    for path in (tmp_path / "b").glob("model-*"):
+        held = safetensors.numpy.load_file(path)
+        assert len(held) == 1 or sum(value.nbytes for value in held.values()) <= 50_000
+    assert load_hugging_face(tmp_path / "b")[0] == config
     model, report = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "b", attn_implementation="eager", output_loading_info=True
     )
@@ -202,16 +172,13 @@ def test_tokenizer_and_settings_are_copied_from_the_source(tmp_path):
     saved_decoder(a, "llama", bos_token_id=3, initializer_range=0.5)
     files = {"generation_config.json": '{"eos_token_id": [5, 6], "top_k": 20}', "tokenizer.json": "{}"}
     files |= {"chat_template.jinja": "{{ messages }}", "pytorch_model.bin": "not copied"}
-    (a / "additional_chat_templates").mkdir()
-    (a / "additional_chat_templates" / "tool_use.jinja").write_text("{{ tools }}")
     for name, text in files.items():
         (a / name).write_text(text)
     config, params = load_hugging_face(a)
     for _ in range(2):  # again into the same folder
         save_hugging_face(b, config, params)
-    assert (b / "additional_chat_templates" / "tool_use.jinja").read_text() == "{{ tools }}"
     assert (b / "chat_template.jinja").read_text() == "{{ messages }}"
-    added = {"config.json", "manifest.json", "model.safetensors", "additional_chat_templates"}
+    added = {"config.json", "manifest.json", "model.safetensors"}
     assert names(b) == files.keys() - {"pytorch_model.bin"} | added
     assert json.loads((b / "generation_config.json").read_text()) == {"eos_token_id": [5, 6], "top_k": 20}
     read, original = (transformers.AutoConfig.from_pretrained(folder).to_dict() for folder in (b, a))
@@ -356,12 +323,7 @@ REFUSED = {
     "rotary parameters per layer type": {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}},
     "model_type 'gemma3'": {"model_type": "gemma3"},
     "architectures": {"architectures": ["Qwen3ForSequenceClassification"]},
-    "layer_types 3: it must be a list of names": {"layer_types": 3},
-    r"layer_types \[\[\]\]: it must be a list of names": {"layer_types": [[]]},
-    "architectures 3: it must be a list of names": {"architectures": 3},
-    r"rope_scaling \[1\]: it must be a table": {"rope_scaling": [1]},
     "lacks the field 'hidden_size'": {"hidden_size": None},
-    "lacks the field 'num_key_value_heads'": {"num_key_value_heads": None},
     "hidden_size '4096': it must be a number": {"hidden_size": "4096"},
     "num_hidden_layers 0: it must be a positive whole number": {"num_hidden_layers": 0},
     "head_width even": {"head_dim": 33},
@@ -468,7 +430,6 @@ def refused(folder, *words: str, **options) -> None:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A model in several shards."""
     folder = tmp_path_factory.mktemp("saved")
     saved_decoder(folder, "llama")
     return folder

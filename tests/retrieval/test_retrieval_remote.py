@@ -1,4 +1,4 @@
-"""Remote collections: the same answers as local ones, retries, restarts, and errors instead of empty results."""
+"""Remote collections and web search: the same answers as local ones, retries, and errors instead of empty results."""
 
 import concurrent.futures
 import contextlib
@@ -17,8 +17,7 @@ from support.scripted_sampler import ScriptedSampler
 
 from lcrag.data.questions import Question
 from lcrag.episodes import Observe, Outcome, Runner
-from lcrag.episodes.programs import RetrievalFailure, Retrieve
-from lcrag.episodes.runner import answer_batch
+from lcrag.episodes.programs import Retrieve
 from lcrag.errors import UserError
 from lcrag.models.completers import ChatEndpoint, user_message
 from lcrag.models.translators import RemoteTranslator
@@ -31,7 +30,7 @@ from lcrag.retrieval.remote import (
     SearchR1Servers,
 )
 from lcrag.retrieval.service import ServiceLimits, make_application
-from lcrag.retrieval.web import SerpApi, WebSearch
+from lcrag.retrieval.web import GoogleCustomSearch, SerpApi, WebSearch
 
 QUICK = Patience(first_wait_seconds=0.001, longest_wait_seconds=0.01, attempts=4, connect_seconds=2.0)
 NOWHERE = "http://127.0.0.1:9"
@@ -109,7 +108,6 @@ def test_requests_are_what_the_service_takes():
 
 
 def test_it_comes_back_to_a_service_that_is_out_for_a_while():
-    """It waits as long as the service asks."""
     broken, busy = (200, {"content-encoding": "gzip"}, b"no gzip"), (503, {"retry-after": "1"}, b"")
     with scripted((429, {}, b""), (None, {}, b""), broken, busy, (200, {}, search_r1_answer)) as (url, asked):
         [[hit]] = search_r1(url, Patience(first_wait_seconds=0.001)).search(["a"], ["en"], 1)
@@ -118,6 +116,7 @@ def test_it_comes_back_to_a_service_that_is_out_for_a_while():
     assert asked[4][0] - asked[3][0] >= 0.99
 
 
+SCORED = b'{"result": [[{"document": {"contents": "a"}, "score": %s}]]}'
 TOMORROW = email.utils.format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1))
 
 
@@ -139,14 +138,7 @@ TOMORROW = email.utils.format_datetime(datetime.datetime.now(datetime.UTC) + dat
         (200, {}, {"result": [[{"score": 1.0}]]}, UserError, "does not implement the /retrieve API", 1),
         (200, {}, {"result": [[{"document": {"id": "1"}}]]}, UserError, "neither contents nor text", 1),
         *(
-            (
-                200,
-                {},
-                b'{"result": [[{"document": {"contents": "a"}, "score": %s}]]}' % score,
-                ServiceRefusal,
-                "score",
-                1,
-            )
+            (200, {}, SCORED % score, ServiceRefusal, "score", 1)
             for score in (b"NaN", b"-Infinity", b"1e999", b'"inf"')
         ),
     ],
@@ -210,25 +202,22 @@ def test_a_proxy_of_the_environment_is_for_other_machines_and_named(client, monk
         CLIENTS[client]("http://203.0.113.1:8000")
 
 
-@pytest.mark.parametrize(
-    "address", ["http://ann:hun%74er2@127.0.0.1:9", "ann:x/hunter2@127.0.0.1:9", f"{NOWHERE}/retrieve?api_key=hunter2"]
-)
-def test_passwords_and_keys_in_addresses_are_not_shown(address):
-    there = search_r1(address)
-    with pytest.raises(UserError) as raised:
-        there.search(["a"], ["en"], 1)
-    for shown in (str(raised.value), *there.content_hashes().values()):
-        assert "127.0.0.1:9" in shown
-        assert "***" in shown
-        assert not re.search("ann|x/|er2", shown)
-
-
-def test_a_refusal_that_repeats_an_address_does_not_show_its_key(caplog):
-    body = {"error": "no results for http://ann:hunter2@search.example/?key=hunter2"}
-    with caplog.at_level(logging.INFO), scripted((422, {}, body)) as (url, _):
-        with pytest.raises(ServiceRefusal, match="no results for http.*search.example") as raised:
-            search_r1(url.replace("//", "//ann:hunter2@")).search(["a"], ["en"], 1)
-    assert "hunter2" not in str(raised.value) + caplog.text
+@pytest.mark.parametrize("client", [name for name in CLIENTS if name != "Qdrant"])  # whose other texts are folders
+def test_passwords_and_keys_in_addresses_are_not_shown(client, caplog):
+    caplog.set_level(logging.INFO)
+    refused = (422, {}, {"error": "no results for http://ann:hunter2@search.example/?key=hunter2"})
+    with scripted(refused) as (url, _):
+        there = url.removeprefix("http://")
+        for address in (
+            f"http://ann:hun%74er2@{there}",
+            f"ann:x/hunter2@{there}",
+            f"{NOWHERE}/retrieve?api_key=hunter2",
+        ):
+            with pytest.raises((UserError, ServiceRefusal)) as raised:
+                CLIENTS[client](address)
+            assert "127.0.0.1" in str(raised.value)
+            assert not re.search(r"\bann\b|x/|er2", f"{raised.value} {caplog.text}")
+            assert not re.search(r"\bann\b|x/|er2", str(search_r1(address).content_hashes()))
 
 
 def test_search_r1s_servers_a_language_each(monkeypatch):
@@ -266,18 +255,7 @@ def test_the_dialects_of_search_r1s_servers(found, expected):
     assert hit.id == (expected[0] or hit.id)
 
 
-def test_episodes_see_failures_where_they_are():
-    """What the policy wrote cannot end a run: its search fails alone."""
-    with served(make_application(PretendedCollections(), window_seconds=0)) as url:
-        requests = [Retrieve((query,), ("en",), 1) for query in ("a", "break", "b")]
-        first, broken, last = answer_batch(lcrag_service(url).search, requests, Patience(attempts=1))
-    assert [hits[0][0][0].text for hits in (first, last)] == ["a in en,\n0", "b in en,\n0"]
-    assert isinstance(broken, RetrievalFailure)
-    assert "something broke" in broken.reason
-
-
 def search_twice(question):
-    """An episode whose second search needs the first one's passages."""
     yield Observe(f"{question.text}\n")
     [[[first]]] = yield Retrieve((question.text,), ("en",), 1)
     [[[second]]] = yield Retrieve((first.title,), ("fi",), 1)
@@ -285,7 +263,6 @@ def search_twice(question):
 
 
 def run(search):
-    """The outcomes of eight episodes."""
     tokenizer = tiny_tokenizer()
     sampler = ScriptedSampler(tokenizer, script=lambda context, generation: "", slots=8)
     questions = [Question(id=f"{n}", dataset="d", language="en", text=f"Who {n}?", answers=()) for n in range(8)]
@@ -319,3 +296,129 @@ def test_a_restart_costs_retries_and_no_episode(monkeypatch):
             found = outcomes.result(timeout=20.0)
     assert found == run(PretendedCollections().search)
     assert found[0].answer == 'About "Who 0?" in fi,\n0'
+
+
+# --- Web search, against local stand-ins of the engines ---
+
+WRONG_KEY = {"message": "API key not valid.", "details": [{"reason": "API_KEY_INVALID"}]}  # as Google says it
+KEY = "a-key-nobody-may-see"
+SERPAPI_PAGES = {
+    "capital of Chad": {
+        "answer_box": {"title": "Chad / Capital", "answer": "N'Djamena", "link": "https://a"},
+        "organic_results": [
+            {"position": 1, "title": "N'Djamena", "link": "https://b", "snippet": "The capital\u00a0of\nChad."},
+            {"position": 2, "title": "No snippet", "link": "https://c"},
+        ],
+    },
+    "zzzz": {"error": "Google hasn't returned any results for this query."},
+    "wrong": {"error": "Unsupported `lr`."},
+}
+GOOGLE_PAGES = {
+    "capital of Chad": {
+        "items": [
+            {"title": "N'Djamena", "link": "https://b", "snippet": "The capital of Chad."},
+            {"link": "https://c", "title": None, "snippet": None},
+        ]
+    },
+    "zzzz": {"searchInformation": {"totalResults": "0"}},
+}
+
+
+def engine(pages, key_name):
+    def answer(request):
+        return (200, {}, pages[request["q"]]) if request[key_name] == KEY else (401, {}, {"detail": "Invalid API key."})
+
+    return answer
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch):
+    for name, value in {"SERPAPI_API_KEY": f" {KEY} ", "GOOGLE_API_KEY": KEY, "GOOGLE_CSE_ID": "an-engine"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WRONG_KEY", "another-key")
+
+
+@pytest.fixture
+def serpapi():
+    with scripted(engine(SERPAPI_PAGES, "api_key")) as (url, asked):
+        yield SerpApi(url=f"{url}/search"), asked
+
+
+@pytest.fixture
+def google():
+    with scripted(engine(GOOGLE_PAGES, "key")) as (url, asked):
+        yield GoogleCustomSearch(url=f"{url}/search"), asked
+
+
+def web(engine):
+    return RemoteCollections(WebSearch(engine, ("en", "zh"), QUICK))
+
+
+def test_serpapi(serpapi):
+    there, asked = web(serpapi[0]), serpapi[1]
+    found, chinese, nothing = there.search(["capital of Chad", "capital of Chad", "zzzz"], ["en", "zh", "en"], 2)
+    assert found == [
+        Hit(id="https://a", title="Chad / Capital", text="N'Djamena", score=1.0, language="en"),
+        Hit(id="https://b", title="N'Djamena", text="The capital of Chad.", score=0.5, language="en"),
+    ]
+    assert [hit.language for hit in chinese] == ["zh", "zh"]
+    assert nothing == []
+    there.search(["capital of Chad"], ["en"], 2)
+    assert len(asked) == 3, "a search that costs money is not repeated"
+    english, mandarin = sorted((body for *_, body in asked if body["q"] != "zzzz"), key=lambda body: body["hl"])
+    expected = {"engine": "google", "q": "capital of Chad", "num": "2", "api_key": KEY}
+    assert english == expected | {"hl": "en", "lr": "lang_en"}
+    assert mandarin == expected | {"hl": "zh-cn", "lr": "lang_zh-CN"}
+
+
+def test_google(google):
+    [hits, nothing] = web(google[0]).search(["capital of Chad", "zzzz"], ["zh", "en"], 3)
+    assert hits == [
+        Hit(id="https://b", title="N'Djamena", text="The capital of Chad.", score=1.0, language="zh"),
+        Hit(id="https://c", title="", text="", score=0.5, language="zh"),
+    ]
+    assert nothing == []
+    assert next(body for *_, body in google[1] if body["hl"] == "zh-CN") == {
+        "key": KEY, "cx": "an-engine", "q": "capital of Chad", "num": "3", "hl": "zh-CN", "lr": "lang_zh-CN",
+    }  # fmt: skip
+
+
+def test_refused_searches(serpapi):
+    for query, k, language, error, named in (
+        ("wrong", 1, "en", ServiceRefusal, "Unsupported `lr`"),
+        (" ", 1, "en", ServiceRefusal, "empty queries"),
+        ("capital of Chad", 11, "en", UserError, "1 to 10"),
+        ("capital of Chad", 1, "fi", UserError, "'fi'"),
+    ):
+        with pytest.raises(error, match=named):
+            web(serpapi[0]).search([query], [language], k)
+
+
+def test_the_key_is_never_shown(serpapi, google, caplog):
+    caplog.set_level(logging.DEBUG)
+    web(serpapi[0]).search(["capital of Chad"], ["en"], 1)
+    wrong = SerpApi("WRONG_KEY", url=serpapi[0].url)
+    with pytest.raises(UserError, match="check its address and key") as caught:
+        web(wrong).search(["capital of Chad"], ["en"], 1)
+    away = GoogleCustomSearch(url="http://127.0.0.1:9/search")
+    with pytest.raises(UserError, match="does not answer after 4 attempts") as unanswered:
+        web(away).search(["capital of Chad"], ["en"], 1)
+    shown = f"{caught.value} {unanswered.value} {web(google[0]).content_hashes()}"
+    assert KEY not in shown
+    assert "another-key" not in shown
+    assert not [record for record in caplog.records if record.name.startswith("http") and KEY in record.getMessage()]
+    with pytest.raises(UserError, match="NO_KEY is not set"):
+        SerpApi("NO_KEY")
+
+
+@pytest.mark.parametrize(
+    ("engine", "answer", "named"),
+    [
+        (SerpApi, (200, {}, ["no", "page"]), "does not answer with results"),
+        (SerpApi, (200, {}, {"organic_results": [{"title": 1, "snippet": "x"}]}), "does not answer with results"),
+        (GoogleCustomSearch, (400, {}, {"error": WRONG_KEY}), "API key not valid"),
+    ],
+)
+def test_answers_that_are_no_results(engine, answer, named):
+    with scripted(answer) as (url, _), pytest.raises(UserError, match=named):
+        web(engine(url=url)).search(["a"], ["en"], 1)

@@ -2,7 +2,6 @@
 
 import asyncio
 import concurrent.futures
-import dataclasses
 import json
 
 import httpx2
@@ -18,24 +17,12 @@ from lcrag.retrieval import Passage, remote
 from lcrag.retrieval.service import Batcher, ServiceLimits, default_among, listen, make_application
 
 LIMITS = ServiceLimits(body_bytes=2000, queries=5, passages=4, waiting_queries=6, search_seconds=0.5)
-PASSAGES = 3
 
 
 @pytest.fixture(scope="module")
-def served_collections():
-    return PretendedCollections()
-
-
-@pytest.fixture(scope="module")
-def url(served_collections):
-    with served(make_application(served_collections, limits=LIMITS, window_seconds=0.0)) as url:
+def url():
+    with served(make_application(PretendedCollections(), limits=LIMITS, window_seconds=0.0)) as url:
         yield url
-
-
-@pytest.fixture(scope="module")
-def client():
-    with httpx2.Client(timeout=20.0) as client:
-        yield client
 
 
 def ask(url, **body):
@@ -43,7 +30,6 @@ def ask(url, **body):
 
 
 def test_search_r1s_client_is_served(url):
-    """It asks and reads as Search-R1's rollout: title on the first line, text below."""
     payload = {"queries": ["who?", "when?"], "topk": 2, "return_scores": True}
     answer = requests.post(f"{url}/retrieve", json=payload)
     document = {"id": "en-1", "contents": '"About "who?""\nwho? in en,\n1', "language": "en"}
@@ -79,36 +65,14 @@ def test_the_queries_of_a_training_step_are_one_request():
     assert max(len(asked) for asked, *_ in collections.calls) <= 512
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "part"),
-    [
-        (b"{", 422, "Invalid JSON"),
-        (b'{"topk": 2}', 422, "queries: Field required"),
-        (b'{"queries": ["a"], "top_k": 2}', 422, "top_k: Extra inputs are not permitted"),
-        (b'{"queries": ["a"], "topk": true}', 422, "topk: Input should be a valid integer"),
-        (b'{"queries": ["a"], "topk": 0}', 422, "ask for 1 to 4 passages"),
-        (b'{"queries": ["a"], "languages": []}', 422, "0 languages for 1 queries"),
-        (b'{"queries": ["a"], "languages": ["de"]}', 422, "no collection in language 'de': there are en, fi, zh"),
-        (b'{"queries": ["break it"]}', 500, "RuntimeError: something broke"),
-    ],
-)
-def test_refusals_are_one_sentence(url, served_collections, body, status, part):
-    before = len(served_collections.calls)
-    answer = httpx2.post(f"{url}/retrieve", content=body)
-    assert answer.status_code == status, answer.text
-    assert part in answer.json()["detail"], answer.text
-    assert status == 500 or len(served_collections.calls) == before, "nothing was searched"
-    assert "\n" not in answer.json()["detail"]
-
-
 @given(st.one_of(st.binary(max_size=60), st.recursive(
     st.none() | st.integers() | st.floats() | st.text(max_size=5),
     lambda value: st.lists(value, max_size=3) | st.dictionaries(
         st.sampled_from(["queries", "topk", "languages", "return_scores", "x"]), value, max_size=4),
 ).map(lambda value: json.dumps(value).encode())))  # fmt: skip
 @settings(max_examples=25)
-def test_no_body_breaks_it(url, client, body):
-    assert client.post(f"{url}/retrieve", content=body).status_code in (200, 413, 422)
+def test_no_body_breaks_it(url, body):
+    assert httpx2.post(f"{url}/retrieve", content=body).status_code in (200, 413, 422)
 
 
 def test_time_outs_and_overload():
@@ -144,10 +108,6 @@ def test_health_and_description(url):
         "most_query_characters": 8192,
         "most_passages": 4,
     }
-    assert httpx2.get(f"{url}/retrieve").status_code == 405
-    schema = httpx2.get(f"{url}/openapi.json").json()["paths"]["/retrieve"]["post"]["requestBody"]
-    properties = schema["content"]["application/json"]["schema"]["properties"]
-    assert set(properties) == {"queries", "topk", "return_scores", "languages"}
 
 
 def test_addresses():
@@ -207,33 +167,3 @@ def test_batches_have_a_size_and_a_larger_request_is_searched_in_parts():
     assert small == [collections.hits("small", "fi", 1)]
     # The small one waits for one part of the large request, not for all.
     assert [queries for queries, *_ in collections.calls] == [numbers[:4], ["small"], numbers[4:8], numbers[8:]]
-
-
-class Labelled(PretendedCollections):
-    """Its passages' ids name their query."""
-
-    def hits(self, query, language, k):
-        return [dataclasses.replace(hit, id=f"{query} {hit.id}") for hit in super().hits(query, language, k)]
-
-
-def test_every_reply_belongs_to_its_query():
-    """Sixteen clients ask eight queries each, one at a time."""
-    collections = Labelled()
-
-    async def client(connections, url, number):
-        for query in (f"query {number} {turn}" for turn in range(8)):
-            language = ("en", "fi", "zh")[number % 3]
-            body = {"queries": [query], "languages": [language], "topk": PASSAGES}
-            [documents] = (await connections.post(f"{url}/retrieve", json=body)).json()["result"]
-            assert [document["id"] for document in documents] == [f"{query} {language}-{n}" for n in range(PASSAGES)]
-
-    async def all_clients(url):
-        async with httpx2.AsyncClient(timeout=60.0) as connections:
-            await asyncio.gather(*(client(connections, url, number) for number in range(16)))
-
-    with served(make_application(collections)) as url:
-        asyncio.run(all_clients(url))
-        assert httpx2.get(f"{url}/healthz").json()["unanswered"] == 0
-    searched = [query for queries, *_ in collections.calls for query in queries]
-    assert sorted(searched) == sorted(f"query {number} {turn}" for number in range(16) for turn in range(8))
-    assert len(collections.calls) < 16 * 8, "clients share searches"

@@ -8,7 +8,6 @@ from jax._src import compiler
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
     with socket.socket() as opened:
         opened.bind(("localhost", 0))
         return opened.getsockname()[1]

@@ -13,15 +13,6 @@ from jax import monitoring
 from rich.console import Console
 
 from lcrag.runs import display as displays
-from lcrag.runs.display import (
-    COMPILED,
-    LOWERED,
-    Activity,
-    EpisodePrinter,
-    hours_and_minutes,
-    make_console,
-    progress_display,
-)
 
 METRICS = {
     "reward/total": 0.5,
@@ -40,7 +31,6 @@ def console(terminal: bool) -> Console:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The time, which stands still unless a test moves it."""
     now = [100.0]
     monkeypatch.setattr(displays.time, "monotonic", lambda: now[0])
     return now
@@ -48,66 +38,52 @@ def clock(monkeypatch):
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_shows_the_numbers(terminal, clock):
-    with progress_display("LcRL", 4, console=(to := console(terminal))) as display:
+    with displays.progress_display("LcRL", 4, console=(to := console(terminal))) as display:
         clock[0] += 10
+        display.update(1, {"reward/total": 0.25})
         display.phase("rollout", 3, 8)
         display.update(3, METRICS)
         display.say("saved")
     text = to.file.getvalue()
-    for part in ("0.500", "c3_recall 0.600", "1.250", "4,321", "rollout 1.50", "8.00 GiB, peak 16.00", "left", "saved"):
+    for part in ("0.250 -> 0.500", "c3_recall 0.600", "1.250", "4,321", "rollout 1.50", "8.00 GiB, peak 16.00", "left"):
         assert part in text
-    assert terminal or text.count("\n") == 2
+    assert terminal or text.count("\n") == 3
     assert not terminal or "LcRL: step" not in text
 
 
 def test_a_line_tells_phase_episodes_tokens_and_the_time_left_without_compilations(clock):
-    with progress_display("LcRL", 30, first=10, tokens=lambda: int(50 * (clock[0] - 100)), console=console(False)) as d:
-        monitoring.record_event_duration_secs(COMPILED, 20.0)
+    sampled = lambda: int(50 * (min(clock[0], 160.0) - 100))  # noqa: E731
+    with displays.progress_display("LcRL", 30, first=10, tokens=sampled, console=console(False)) as d:
+        monitoring.record_event_duration_secs(displays.COMPILED, 20.0)
         d.phase("rollout", 0, 1024)
         clock[0] = 160.0
         d.update(13)
         d.phase("rollout", 3, 1024)
         for part in ("LcRL", "13/30", "rollout 3/1,024", "50 tokens/s", "3m 47s left"):
             assert part in d.line()
+        d.phase("update")
+        clock[0] += 30
+        assert "tokens/s" not in d.line()
 
 
 def test_no_time_left_is_said_early_and_none_rises_while_a_step_runs(clock):
     for unit, total, early, later in (("step", 40, 2, 3), ("question", 650, 64, 65)):
-        with progress_display("LcRL", total, unit=unit, console=console(False)) as display:
+        with displays.progress_display("LcRL", total, unit=unit, console=console(False)) as display:
             clock[0] += 60
             display.update(early)
             assert "left" not in display.line()
             display.update(later)
             said = display.line()
             clock[0] += 30
-            assert f"{hours_and_minutes(60 / later * (total - later))} left" in said
-            assert f"{hours_and_minutes(60 / later * (total - later) - 30)} left" in display.line()
+            assert f"{displays.hours_and_minutes(60 / later * (total - later))} left" in said
+            assert f"{displays.hours_and_minutes(60 / later * (total - later) - 30)} left" in display.line()
             clock[0] += 10_000
             assert "left" not in display.line()
 
 
-def test_tokens_per_second_are_those_of_the_phase_that_runs(clock):
-    tokens = [0]
-    with progress_display("LcRL", 40, tokens=lambda: tokens[0], console=console(False)) as display:
-        display.phase("rollout", 0, 8)
-        tokens[0], clock[0] = 3000, clock[0] + 30
-        assert "100 tokens/s" in display.line()
-        display.phase("update")
-        clock[0] += 30
-        assert "tokens/s" not in display.line()
-
-
-def test_the_reward_is_shown_from_the_first_step_to_now():
-    with progress_display("LcRL", 40, console=(to := console(False))) as display:
-        for step, reward in enumerate((0.0, 0.25, 0.5), start=1):
-            display.update(step, {"reward/total": reward})
-    lines = to.file.getvalue().splitlines()
-    assert [line.split("; ")[1] for line in lines] == ["reward 0.000", "reward 0.000 -> 0.250", "reward 0.000 -> 0.500"]
-
-
 def test_a_pipe_gets_a_line_at_intervals_while_nothing_is_reported(monkeypatch):
     monkeypatch.setattr(displays, "SECONDS_PER_LINE", 0.1)
-    with progress_display("index fi", 100, unit="%", console=(to := console(False))) as display:
+    with displays.progress_display("index fi", 100, unit="%", console=(to := console(False))) as display:
         display.update(12.5, note="3 passages")
         deadline = time.monotonic() + 20
         while to.file.getvalue().count("\n") < 2 and time.monotonic() < deadline:
@@ -125,19 +101,19 @@ def test_output_that_cannot_be_written_ends_the_command_and_not_the_thread(error
     broken = io.StringIO()
     monkeypatch.setattr(broken, "write", mock.Mock(side_effect=error))
     monkeypatch.setattr("sys.stdout", broken)
-    with progress_display("train", 2) as display:
+    with displays.progress_display("train", 2) as display:
         time.sleep(0.1)
         with pytest.raises(type(error)):
             display.say("step 1/2")
     with pytest.raises(type(error)):
-        make_console().print("The report is in run")
+        displays.make_console().print("The report is in run")
     in_thread.assert_not_called()
 
 
 def test_a_compilation_is_noticed_while_it_runs(monkeypatch):
     monkeypatch.setattr(displays, "SECONDS_UNTIL_COMPILING_SHOWS", 0.0)
     seen = []
-    with progress_display("LcRL", 4, console=(to := console(True))) as display:
+    with displays.progress_display("LcRL", 4, console=(to := console(True))) as display:
         monitoring.register_event_duration_secs_listener(listener := lambda *_, **__: seen.append(display.line()))
         try:
             jax.jit(lambda x: jnp.tanh(x) @ x + 17)(jnp.ones((3, 3))).block_until_ready()
@@ -145,7 +121,7 @@ def test_a_compilation_is_noticed_while_it_runs(monkeypatch):
             monitoring.unregister_event_duration_listener(listener)
         assert any("compiling <lambda> for 0s" in line for line in seen)
         assert "compiling" not in display.line()
-        monitoring.record_event_duration_secs(LOWERED, 0.1, fun_name="jit(decode)")
+        monitoring.record_event_duration_secs(displays.LOWERED, 0.1, fun_name="jit(decode)")
         to.print(display)
         assert "compiling decode for 0s" in to.file.getvalue()
     before = display.compilations.seconds
@@ -153,15 +129,9 @@ def test_a_compilation_is_noticed_while_it_runs(monkeypatch):
     assert display.compilations.seconds == before
 
 
-def test_a_failing_run_leaves_the_terminal_in_order():
-    with pytest.raises(RuntimeError), progress_display("LcRL", 4, console=(to := console(True))):
-        raise RuntimeError
-    assert to.file.getvalue().endswith("\x1b[?25h")
-
-
 @pytest.mark.parametrize(("terminal", "part"), [(False, "\n[environment]\nQ [bold]?"), (True, "\x1b[1;32m<search>x")])
 def test_an_episode_says_who_wrote_what(terminal, part):
-    printer = EpisodePrinter(to := console(terminal))
+    printer = displays.EpisodePrinter(to := console(terminal))
     for by, text in (("environment", "Q [bold]?[/bold]\n"), ("policy", "<search>x</search>"), ("environment", "y")):
         printer.add(by, text)
     printer.finish()
@@ -169,22 +139,18 @@ def test_an_episode_says_who_wrote_what(terminal, part):
     assert to.file.getvalue().count("[environment]") == (0 if terminal else 2)
 
 
-def test_durations():
-    assert [hours_and_minutes(seconds) for seconds in (12.4, 185, 3720)] == ["12s", "3m 05s", "1h 02m"]
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_what_a_command_does_is_said_until_it_displays_something(terminal, capsys, monkeypatch):
     monkeypatch.setattr("lcrag.runs.display.SECONDS_PER_LINE", 0.0)
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
     logger, console = logging.getLogger("lcrag.activity"), Console(file=io.StringIO())
-    with Activity() as activity:
+    with displays.Activity() as activity:
         logger.info("embedding passage 240 of 960")
         activity._show()
         said = capsys.readouterr().err
         assert ("\r" if terminal else "lcrag: ") + "embedding passage 240 of 960" in said.replace("\x1b[K", "")
         assert said.endswith("\n") != terminal
-        with progress_display("train", 1, console=console):
+        with displays.progress_display("train", 1, console=console):
             logger.info("loading")
             activity._show()
             assert "loading" not in capsys.readouterr().err

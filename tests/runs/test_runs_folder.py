@@ -22,23 +22,12 @@ from rich.live import Live
 from support import tiny_config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from lcrag import runs
 from lcrag.errors import UserError
 from lcrag.evaluation import Row, read_rows
 from lcrag.files import full_disk, matching_files
 from lcrag.learning.checkpoints import Checkpoints, abstract_state
 from lcrag.policy import initialise, load_hugging_face, save_hugging_face
-from lcrag.runs import (
-    Journal,
-    MetricsLog,
-    check_folder,
-    differences,
-    is_writer,
-    open_run,
-    provenance,
-    read_metrics,
-    write_json,
-    write_json_lines,
-)
 from lcrag.runs.display import make_console, progress_display
 from lcrag.runs.processes import find_processes
 from lcrag.train.evaluation import add_rows, answers_path
@@ -52,14 +41,13 @@ def contents(folder):
 
 
 def assert_refused(part, path, config=CONFIG, about=ABOUT, **options):
-    with pytest.raises(UserError, match=part), open_run(path, config=config, about=about, **options):
+    with pytest.raises(UserError, match=part), runs.open_run(path, config=config, about=about, **options):
         pass
 
 
 @pytest.fixture
 def run(tmp_path):
-    """The folder of a run."""
-    with open_run(tmp_path / "a" / "run", config=CONFIG, about=ABOUT) as run:
+    with runs.open_run(tmp_path / "a" / "run", config=CONFIG, about=ABOUT) as run:
         run.write_episodes(1, [{"answer": "東京"}])
     return run.path
 
@@ -67,7 +55,7 @@ def run(tmp_path):
 def test_the_same_run_is_continued(run):
     assert "continued" not in json.loads((run / "run.json").read_text())
     (run / "episodes" / "step_2.jsonl.123.tmp").write_text("of a killed process")
-    with open_run(run, config=CONFIG.replace("3", "6"), about=ABOUT, may_change=("train.steps",)):
+    with runs.open_run(run, config=CONFIG.replace("3", "6"), about=ABOUT, may_change=("train.steps",)):
         pass
     assert [path.name for path in (run / "episodes").iterdir()] == ["step_1.jsonl"]
     assert "東京" in (run / "episodes" / "step_1.jsonl").read_text()
@@ -76,13 +64,13 @@ def test_the_same_run_is_continued(run):
 
 
 def test_of_several_processes_the_first_one_writes(tmp_path, monkeypatch):
-    with open_run(tmp_path / "run", config=CONFIG, about=ABOUT) as run, run.metrics() as log:
+    with runs.open_run(tmp_path / "run", config=CONFIG, about=ABOUT) as run, run.metrics() as log:
         log.write(0, {"loss": 1.0})
         before = contents(tmp_path)
         monkeypatch.setattr(jax, "process_index", lambda: 1)
-        assert is_writer(), "a single process is the writer, without a look at JAX's devices"
+        assert runs.is_writer(), "a single process is the writer, without a look at JAX's devices"
         monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
-        with open_run(run.path, config=CONFIG, about=ABOUT) as other, other.metrics(0) as unwritten:
+        with runs.open_run(run.path, config=CONFIG, about=ABOUT) as other, other.metrics(0) as unwritten:
             unwritten.write(1, {"loss": 0.5})
             other.write_episodes(1, [{"answer": "東京"}])
             other.write_rows([{"answer": "東京"}])
@@ -120,19 +108,19 @@ def test_another_run_is_refused_and_left_alone(run, config, about, part):
 def test_what_is_known_before_anything_is_built(run, command, config, part):
     before = contents(run)
     with pytest.raises(UserError, match=part) if part else contextlib.nullcontext():
-        check_folder(run, command, config, may_change=("train.steps",))
+        runs.check_folder(run, command, config, may_change=("train.steps",))
     assert before == contents(run)
 
 
 def test_folders_that_are_refused(run, tmp_path):
-    check_folder(tmp_path / "new" / "run", "train", CONFIG)
+    runs.check_folder(tmp_path / "new" / "run", "train", CONFIG)
     assert not (tmp_path / "new").exists()
     thesis = tmp_path / "other" / "thesis.tex"
     thesis.parent.mkdir()
     thesis.write_text("x")
     circle = tmp_path / "circle"
     circle.symlink_to(circle)
-    with open_run(run, config=CONFIG, about=ABOUT):  # a lock belongs to an open file, not to a process
+    with runs.open_run(run, config=CONFIG, about=ABOUT):  # a lock belongs to an open file, not to a process
         for path, part in (
             (tmp_path / "other", "thesis.tex"),
             (thesis / "run", "cannot write"),
@@ -142,26 +130,24 @@ def test_folders_that_are_refused(run, tmp_path):
         ):
             assert_refused(part, path)
             with pytest.raises(UserError, match=part):
-                check_folder(path, "train", CONFIG)
+                runs.check_folder(path, "train", CONFIG)
     (run / "run.json").unlink()
     assert_refused("run.json", run)
 
 
-@pytest.mark.parametrize(
-    "other", ["train.languages = \\\n    ('en',\n     'fi')\n", "X = 'fi'\ntrain.languages = ['en', %X]\n"]
-)
-def test_values_compare_by_meaning(other):
-    assert differences(other, "train.languages = ('en', 'fi')\n") is None
+def test_values_compare_by_meaning():
+    for other in ("train.languages = \\\n    ('en',\n     'fi')\n", "X = 'fi'\ntrain.languages = ['en', %X]\n"):
+        assert runs.differences(other, "train.languages = ('en', 'fi')\n") is None
 
 
 def test_metrics_continue_without_doubles(tmp_path):
-    with MetricsLog(tmp_path) as log:
+    with runs.MetricsLog(tmp_path) as log:
         for step in range(5):
             log.write(step, {"reward/total": np.float32(step), "loss/policy": float("nan")})
-    with MetricsLog(tmp_path, after_step=2) as log:
+    with runs.MetricsLog(tmp_path, after_step=2) as log:
         log.write(3, {"reward/total": 30.0})
-    assert [record["step"] for record in read_metrics(tmp_path)] == [0, 1, 2, 3]
-    assert read_metrics(tmp_path)[1] == {"step": 1, "reward/total": 1.0, "loss/policy": None}
+    assert [record["step"] for record in runs.read_metrics(tmp_path)] == [0, 1, 2, 3]
+    assert runs.read_metrics(tmp_path)[1] == {"step": 1, "reward/total": 1.0, "loss/policy": None}
     events = EventAccumulator(str(tmp_path)).Reload().Scalars("reward/total")
     assert [(event.step, event.value) for event in events] == [(0, 0), (1, 1), (2, 2), (3, 30)]
 
@@ -169,26 +155,26 @@ def test_metrics_continue_without_doubles(tmp_path):
 @pytest.mark.parametrize("torn", ['{"step": 2, "rew', '{"step": 2}garbage', '{"step": 2, "x": "\udce2'])
 def test_an_incomplete_last_line_is_left_out(tmp_path, torn):
     (tmp_path / "metrics.jsonl").write_bytes(('{"step": 0}\n{"step": 1}\n' + torn).encode("utf-8", "surrogateescape"))
-    assert [record["step"] for record in read_metrics(tmp_path)] == [0, 1]
-    with MetricsLog(tmp_path, after_step=1) as log:
+    assert [record["step"] for record in runs.read_metrics(tmp_path)] == [0, 1]
+    with runs.MetricsLog(tmp_path, after_step=1) as log:
         log.write(2, {"x": 3.0})
-    assert [record["step"] for record in read_metrics(tmp_path)] == [0, 1, 2]
+    assert [record["step"] for record in runs.read_metrics(tmp_path)] == [0, 1, 2]
 
 
 def test_a_journal_is_continued(tmp_path):
     path = tmp_path / "journal.jsonl"
-    Journal(path).append([{"a": 1}, {"b": "ä"}])
+    runs.Journal(path).append([{"a": 1}, {"b": "ä"}])
     with path.open("a") as file:
         file.write('{"torn": ')
-    journal = Journal(path)
+    journal = runs.Journal(path)
     assert journal.rows == [{"a": 1}, {"b": "ä"}]
     journal.append([{"c": (1, 2)}])
-    assert Journal(path).rows == journal.rows == [{"a": 1}, {"b": "ä"}, {"c": [1, 2]}]
+    assert runs.Journal(path).rows == journal.rows == [{"a": 1}, {"b": "ä"}, {"c": [1, 2]}]
     assert path.read_text() == '{"a": 1}\n{"b": "ä"}\n{"c": [1, 2]}\n'
     path.write_text(path.read_text(), encoding="utf-8-sig")  # by an editor
-    assert Journal(path).rows == journal.rows
+    assert runs.Journal(path).rows == journal.rows
     path.write_text('{"a": 1}\n{"b": 2}\n', newline="\r")  # by an old one
-    assert Journal(path).rows == [{"a": 1}, {"b": 2}]
+    assert runs.Journal(path).rows == [{"a": 1}, {"b": 2}]
 
 
 STEPS = ["{}", '{"step": true}', '{"step": "1"}', '{"step": -1}', '{"step": 1, "a": "b"}']  # no record of metrics
@@ -198,8 +184,8 @@ STEPS = ["{}", '{"step": true}', '{"step": "1"}', '{"step": -1}', '{"step": 1, "
 def test_a_broken_line_is_named(tmp_path, line):
     for name in ("metrics.jsonl", "journal.jsonl"):
         (tmp_path / name).write_bytes(f'{{"step": 0}}\n{line}\n'.encode("utf-8", "surrogateescape"))
-    readers = [(read_metrics, tmp_path), (MetricsLog, tmp_path)]
-    for reader, argument in readers + [(Journal, tmp_path / "journal.jsonl")] * (line not in STEPS):
+    readers = [(runs.read_metrics, tmp_path), (runs.MetricsLog, tmp_path)]
+    for reader, argument in readers + [(runs.Journal, tmp_path / "journal.jsonl")] * (line not in STEPS):
         with pytest.raises(UserError, match=r"\.jsonl, line 2, is not"):
             reader(argument)
 
@@ -232,12 +218,12 @@ def test_metrics_and_checkpoints_fit(run, steps, checkpoints, kept, first, said,
     (run / "metrics.jsonl").write_text(lines)
     for step in checkpoints:
         (run / "checkpoints" / str(step)).mkdir(parents=True)
-    with open_run(run, config=CONFIG, about=ABOUT) as opened:
+    with runs.open_run(run, config=CONFIG, about=ABOUT) as opened:
         latest = max((int(path.name) for path in opened.checkpoints.glob("[0-9]*")), default=0)
         with opened.metrics(latest - 1):
             pass
     assert latest == first
-    assert [record["step"] for record in read_metrics(run)] == kept
+    assert [record["step"] for record in runs.read_metrics(run)] == kept
     error = capsys.readouterr().err
     assert re.search(said, error.replace("\n", " ")) if said else not error
     if "metrics_1" in (said or ""):
@@ -245,7 +231,6 @@ def test_metrics_and_checkpoints_fit(run, steps, checkpoints, kept, first, said,
 
 
 def test_rows_that_several_add_to_one_file_at_once_are_all_there(tmp_path):
-    """Whoever reads and replaces the file first; threads lock a file as processes do."""
     about = {"model": "m", "dataset": "d", "split": "s", "language": "en", "metric": "x", "value": 1.0}
 
     def add(name):
@@ -259,11 +244,15 @@ def test_rows_that_several_add_to_one_file_at_once_are_all_there(tmp_path):
 
 def test_run_json_holds_no_secret(monkeypatch):
     monkeypatch.setattr("sys.argv", ["lcrag", "sample", "why http://me:hunter2@host/?", "http://host/?api_key=hunter2"])
-    assert provenance(seed=0)["command"] == ["lcrag", "sample", "why http://***@host/?", "http://host/?api_key=***"]
+    assert runs.provenance(seed=0)["command"] == [
+        "lcrag",
+        "sample",
+        "why http://***@host/?",
+        "http://host/?api_key=***",
+    ]
 
 
 def test_processes_join_by_the_command_line_and_end_together(tmp_path):
-    """They find each other, see that their configurations differ, and none waits for another."""
     words = ["evaluate", "--gin_file=quickstart.gin", f"--output_dir={tmp_path}", "--processes=2"]
     words += [f"--coordinator=localhost:{free_port()}"]
     line = [sys.executable, "-m", "lcrag.main", *words]
@@ -296,9 +285,9 @@ def full(monkeypatch):
 
 
 WRITERS = {
-    "run.json": lambda path, size: write_json(path, {"a": LONG[:size]}),
-    "rows.jsonl": lambda path, size: write_json_lines(path, [{"a": LONG[:size]}]),
-    "journal.jsonl": lambda path, size: Journal(path).append([{"a": LONG[:size]}]),
+    "run.json": lambda path, size: runs.write_json(path, {"a": LONG[:size]}),
+    "rows.jsonl": lambda path, size: runs.write_json_lines(path, [{"a": LONG[:size]}]),
+    "journal.jsonl": lambda path, size: runs.Journal(path).append([{"a": LONG[:size]}]),
 }
 
 
@@ -313,21 +302,21 @@ def test_a_file_is_named_and_keeps_its_content(name, tmp_path, full):
     assert failure.value.errno == errno.EFBIG
     assert failure.value.filename == str(path)
     if name == "journal.jsonl":
-        assert len(Journal(path).rows) == 1
+        assert len(runs.Journal(path).rows) == 1
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
 def test_metrics_keep_their_complete_lines(tmp_path, full):
-    with pytest.raises(OSError, match="File too large"), MetricsLog(tmp_path) as log:
+    with pytest.raises(OSError, match="File too large"), runs.MetricsLog(tmp_path) as log:
         log.write(0, {"loss": 1.0})
         full()
         log.write(1, {f"metric/{number}": 1.0 for number in range(2000)})
-    assert [record["step"] for record in read_metrics(tmp_path)] == [0]
+    assert [record["step"] for record in runs.read_metrics(tmp_path)] == [0]
     resource.setrlimit(resource.RLIMIT_FSIZE, resource.getrlimit(resource.RLIMIT_FSIZE)[1:] * 2)
-    with MetricsLog(tmp_path, after_step=0) as log:
+    with runs.MetricsLog(tmp_path, after_step=0) as log:
         log.write(1, {"loss": 0.5})
-    assert [record["step"] for record in read_metrics(tmp_path)] == [0, 1]
+    assert [record["step"] for record in runs.read_metrics(tmp_path)] == [0, 1]
     assert not list(tmp_path.glob("*.tmp"))
 
 
@@ -378,7 +367,7 @@ def test_a_label_of_any_text_names_files_of_its_own(text):
         assert len(paths) == 4
         for path in paths:
             assert path.resolve().parent == Path(folder).resolve() / "answers"
-            write_json_lines(path, [])
+            runs.write_json_lines(path, [])
         assert {path for path in (Path(folder) / "answers").glob("*_config.jsonl")} < paths
 
 
@@ -406,10 +395,3 @@ def test_names_and_paths_are_printed_as_they_are(capsys):
     assert "runs/[red]/x[/y]" in shown
     assert "runs/[bold]/[/]" in shown
     assert "a[/b] [red]" in shown
-
-
-def test_an_evaluation_adds_nothing_to_the_results_of_a_run(tmp_path):
-    check_folder(tmp_path, "evaluate", "", None)
-    (tmp_path / "config.gin").write_text("train.seed = 0\n")
-    with pytest.raises(UserError, match="holds a run"):
-        check_folder(tmp_path, "evaluate", "", None)

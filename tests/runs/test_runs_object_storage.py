@@ -1,16 +1,11 @@
 """Runs whose folder is in object storage: a store on loopback, what is there after a checkpoint, and what continues."""
 
-import contextlib
 import datetime
 import hashlib
 import json
 import re
 import shlex
 import shutil
-import threading
-import urllib.parse
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils.epath import backend
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, Response
 from orbax.checkpoint._src.path import gcs_utils
+from support.local_server import served
 
 from lcrag.commands.describe import description
 from lcrag.config import configure
@@ -36,59 +34,29 @@ LOCKED = "locked"  # a bucket in which nobody may write
 FOLDER = "@"  # the file that stands for the empty object `folder/`, which the console makes for a new folder
 
 
-class JsonApi(BaseHTTPRequestHandler):
+def generation(path: Path) -> str:
+    return str(int(hashlib.sha256(path.read_bytes()).hexdigest()[:12], 16) + 1)
+
+
+def json_api(root: Path) -> FastAPI:
     """The part of the JSON API of Google Cloud Storage that TensorStore, gcsfs and Google's client call."""
+    api = FastAPI()
+    of_bucket, of_object = "/{version:path}/b/{bucket}", "/{version:path}/b/{bucket}/o/{name:path}"
 
-    root: Path
-    protocol_version = "HTTP/1.1"
-
-    def _answer(self, status: int, content: bytes = b"", **headers: str) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(content)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(content)
-
-    def _parts(self) -> tuple[Path, str, dict[str, str]]:
-        url = urllib.parse.urlsplit(self.path)
-        bucket, _, name = url.path.partition("/b/")[2].partition("/o")
-        query = {key: values[0] for key, values in urllib.parse.parse_qs(url.query).items()}
-        return self.root / bucket, urllib.parse.unquote(name.removeprefix("/")), query
-
-    def _described(self, bucket: Path, path: Path) -> dict[str, str]:
-        about, name = path.stat(), str(path.relative_to(bucket)).removesuffix(FOLDER)
+    def described(bucket: str, path: Path) -> dict[str, str]:
+        about, name = path.stat(), str(path.relative_to(root / bucket)).removesuffix(FOLDER)
         updated = datetime.datetime.fromtimestamp(int(about.st_mtime), datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
-        times = {"updated": updated, "timeCreated": updated}
-        return {
-            "bucket": bucket.name,
-            "name": name,
-            "generation": generation(path),
-            "size": str(about.st_size),
-            **times,
-        }
+        facts = {"generation": generation(path), "size": str(about.st_size), "updated": updated, "timeCreated": updated}
+        return {"bucket": bucket, "name": name, **facts}
 
-    def do_GET(self) -> None:
-        bucket, name, query = self._parts()
-        if self.path.partition("?")[0].endswith(f"/b/{bucket.name}"):
-            self._answer(200, json.dumps({"kind": "storage#bucket", "name": bucket.name}).encode())
-        elif not name:
-            self._answer(200, json.dumps(self._listed(bucket, **query)).encode())
-        elif not (bucket / name).is_file():
-            self._answer(404)
-        elif query.get("alt") != "media":
-            self._answer(200, json.dumps(self._described(bucket, bucket / name)).encode())
-        else:
-            content = (bucket / name).read_bytes()
-            first, _, last = self.headers.get("Range", "").removeprefix("bytes=").partition("-")
-            part, headers = content, {"x-goog-generation": generation(bucket / name)}
-            if first:
-                part = content[int(first) : int(last) + 1 if last else None]
-                headers["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}"
-            self._answer(206 if first else 200, part, **headers)
+    @api.get(of_bucket)
+    def bucket_of(bucket: str) -> dict[str, str]:
+        return {"kind": "storage#bucket", "name": bucket}
 
-    def _listed(self, bucket: Path, prefix: str = "", delimiter: str = "", **rest: str) -> dict[str, list[Any]]:
+    @api.get(f"{of_bucket}/o")
+    def listed(bucket: str, prefix: str = "", delimiter: str = "") -> dict[str, list[Any]]:
         """All objects with this prefix; those that have the delimiter after it are only counted as folders."""
-        objects = [self._described(bucket, path) for path in sorted(bucket.rglob("*")) if path.is_file()]
+        objects = [described(bucket, path) for path in sorted((root / bucket).rglob("*")) if path.is_file()]
         items, folders = [], set()
         for each in objects:
             first, found, _ = each["name"].removeprefix(prefix).partition(delimiter or "//")
@@ -96,101 +64,77 @@ class JsonApi(BaseHTTPRequestHandler):
                 folders.add(f"{prefix}{first}{found}") if found else items.append(each)
         return {"items": items, "prefixes": sorted(folders)}
 
-    def do_POST(self) -> None:
-        bucket, name, query = self._parts()
-        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if bucket.name == LOCKED:
-            self._answer(403)
-            return
-        moved, _, target = name.partition("/moveTo/o/")
-        if target:
-            path = bucket / target
-            if (bucket / moved).is_file():
-                content = (bucket / moved).read_bytes()
-                (bucket / moved).unlink()
-            else:
-                self._answer(404)
-                return
-        elif query["uploadType"] == "resumable" and "Content-Range" not in self.headers:
-            self._answer(200, Location=f"http://{self.headers['Host']}{self.path}")
-            return
-        elif query["uploadType"] == "multipart":
-            boundary = re.findall('boundary="(.*)"', self.headers["Content-Type"])[0].encode()
+    @api.get(of_object)
+    def read(bucket: str, name: str, alt: str = "") -> Any:
+        path = root / bucket / name
+        if not path.is_file():
+            return Response(status_code=404)
+        return FileResponse(path, headers={"x-goog-generation": generation(path)}) if alt else described(bucket, path)
+
+    @api.post(f"{of_bucket}/o")
+    async def write(bucket: str, request: Request) -> Any:
+        asked, content = request.query_params, await request.body()
+        if bucket == LOCKED:
+            return Response(status_code=403)
+        if asked["uploadType"] == "resumable" and "content-range" not in request.headers:
+            return Response(headers={"Location": str(request.url)})
+        name = asked.get("name")
+        if asked["uploadType"] == "multipart":
+            boundary = re.findall('boundary="(.*)"', request.headers["content-type"])[0].encode()
             about, content = (part.partition(b"\n\n")[2] for part in content.split(b"--" + boundary)[1:3])
-            path, content = bucket / json.loads(about)["name"], content.removesuffix(b"\n")
-        else:
-            path = bucket / query["name"]
-        if query.get("ifGenerationMatch") == "0" and path.exists():
-            self._answer(412)
-            return
+            name, content = json.loads(about)["name"], content.removesuffix(b"\n")
+        path = root / bucket / name
+        if asked.get("ifGenerationMatch") == "0" and path.exists():
+            return Response(status_code=412)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        self._answer(200, json.dumps(self._described(bucket, path)).encode())
+        return described(bucket, path)
 
-    def do_DELETE(self) -> None:
-        bucket, name, _ = self._parts()
-        if (bucket / name).is_file():
-            (bucket / name).unlink()
-            self._answer(204)
-        else:
-            self._answer(404)
+    @api.post("/{version:path}/b/{bucket}/o/{name:path}/moveTo/o/{target:path}")
+    def move(bucket: str, name: str, target: str) -> Any:
+        if not (root / bucket / name).is_file():
+            return Response(status_code=404)
+        (root / bucket / target).parent.mkdir(parents=True, exist_ok=True)
+        return described(bucket, (root / bucket / name).rename(root / bucket / target))
 
-    def log_message(self, *words: object) -> None:
-        """Says nothing."""
+    @api.delete(of_object)
+    def delete(bucket: str, name: str) -> Any:
+        if not (root / bucket / name).is_file():
+            return Response(status_code=404)
+        (root / bucket / name).unlink()
+        return Response(status_code=204)
+
+    return api
 
 
-def generation(path: Path) -> str:
-    """The version of an object, which its content decides."""
-    return str(int(hashlib.sha256(path.read_bytes()).hexdigest()[:12], 16) + 1)
-
-
-@contextlib.contextmanager
-def object_store(root: Path, monkeypatch) -> Iterator[str]:
-    """Yields `gs://bucket`, whose objects are files of `root/bucket`."""
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """`gs://bucket`, and the folder whose files are its objects."""
+    root = tmp_path / "store"
     (root / "bucket").mkdir(parents=True)
-    server = ThreadingHTTPServer(("localhost", 0), type("Api", (JsonApi,), {"root": root}))
-    address = f"http://localhost:{server.server_address[1]}"
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
-    monkeypatch.setenv("NO_GCE_CHECK", "true")
-    monkeypatch.setenv("TENSORSTORE_GCS_HTTP_URL", address)
-    monkeypatch.setenv("GOOGLE_AUTH_TOKEN_FOR_TESTING", "token")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     backend.fsspec_backend._get_filesystem.cache_clear()
     # Without the kind of a bucket, which its subclass asks over gRPC.
     fsspec.register_implementation("gcs", gcsfs.core.GCSFileSystem, clobber=True)
     gcsfs.core.GCSFileSystem.clear_instance_cache()
     gcs_utils.get_bucket.cache_clear()
-    try:
-        yield "gs://bucket"
-    finally:
-        server.shutdown()
-        server.server_close()
-        backend.fsspec_backend._get_filesystem.cache_clear()
+    with served(json_api(root)) as address:
+        for name in ("STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL"):
+            monkeypatch.setenv(name, address)
+        monkeypatch.setenv("NO_GCE_CHECK", "true")
+        monkeypatch.setenv("GOOGLE_AUTH_TOKEN_FOR_TESTING", "token")
+        yield Path("gs://bucket"), root / "bucket"
+    backend.fsspec_backend._get_filesystem.cache_clear()
 
 
 CONFIG = "train.steps = 4\n"
 ABOUT = {"seed": 0, "hashes": {}}
 
 
-@pytest.fixture
-def bucket(tmp_path, monkeypatch):
-    with object_store(tmp_path / "store", monkeypatch) as address:
-        yield Path(address), tmp_path / "store" / "bucket"
-
-
-@pytest.mark.parametrize(
-    ("place", "remote"),
-    [
-        ("gs://bucket/run", True),
-        (Path("gs://bucket/run"), True),
-        ("runs/first", False),
-        ("a:b/c", False),
-        ("gs:", False),
-    ],
-)
-def test_addresses_are_told_from_folders(place, remote):
-    assert is_remote(place) == remote
-    assert not remote or str(remote_path(place)) == "gs://bucket/run"
+def test_addresses_are_told_from_folders():
+    for place in ("gs://bucket/run", Path("gs://bucket/run")):
+        assert is_remote(place)
+        assert str(remote_path(place)) == "gs://bucket/run"
+    assert not any(map(is_remote, ("runs/first", "a:b/c", "gs:")))
 
 
 def test_a_checkpoint_is_saved_and_restored(bucket):

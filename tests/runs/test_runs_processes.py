@@ -50,10 +50,15 @@ def test_no_handler_raises_and_a_block_ends_where_it_can(number):
     assert done == ["in the middle of a lock", "at the end"]
 
 
-def test_another_thread_raises_nothing():
+def test_another_thread_raises_nothing_and_holds_no_signal():
+    def held():
+        with stopped_by_signals(), NotedSignals(held=True) as held:
+            return held.number
+
     with pytest.raises(Stopped), stopped_by_signals(), concurrent.futures.ThreadPoolExecutor(1) as pool:
         signal.raise_signal(signal.SIGTERM)
         pool.submit(raise_stopped).result()
+        assert pool.submit(held).result() == 0
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -142,19 +147,6 @@ def test_a_signal_that_the_process_was_started_to_ignore_stays_ignored():
         signal.signal(signal.SIGINT, before)
 
 
-def test_another_thread_runs_its_block_without():
-    entered = []
-
-    def work():
-        with stopped_by_signals(), NotedSignals(held=True) as held:
-            entered.append(held.number)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert entered == [0]
-
-
 def test_an_ended_process_waits_for_no_thread():
     code = (
         "import concurrent.futures as futures, time; from lcrag.runs.processes import end_process;"
@@ -171,15 +163,11 @@ def test_every_program_is_kept_in_the_users_cache_for_one_kind_of_processor(tmp_
         set_compilation_cache(environment := {"XDG_CACHE_HOME": str(tmp_path)}, enabled=True)
         assert environment.items() >= SETTINGS.items()
         folders.add(environment[FOLDER])
+    name = next(iter(SETTINGS))
+    set_compilation_cache(environment := {FOLDER: "/elsewhere", name: "7"}, enabled=True)
+    assert environment == SETTINGS | {FOLDER: "/elsewhere", name: "7"}, "what the user has set stays"
     assert len(folders) == 2
     assert all(folder.startswith(str(tmp_path / "lcrag" / "compiled")) for folder in folders)
-
-
-def test_what_the_user_has_set_stays():
-    name = next(iter(SETTINGS))
-    environment = {FOLDER: "/elsewhere", name: "7"}
-    set_compilation_cache(environment, enabled=True)
-    assert environment == SETTINGS | {FOLDER: "/elsewhere", name: "7"}
 
 
 @pytest.mark.parametrize(

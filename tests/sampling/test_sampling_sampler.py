@@ -72,7 +72,6 @@ def converse(sampler: SlotSampler, episodes, slot_of, turns: int = 3, seed: int 
 
 
 def finished(sampler: SlotSampler) -> dict:
-    """Decodes until every generation has finished."""
     done: dict = {}
     while sampler.running:
         done |= sampler.decode()
@@ -184,8 +183,7 @@ SHARDED = {"gather_parameters": True, **ONE_SHAPE}, {"fsdp": 2, "tensor": 4}  # 
 
 
 @pytest.mark.parametrize(
-    ("form", "options", "mesh"),
-    [("stacked", *SHARDED), ("apart", *OTHER_SLOTS), ("apart, keys transposed", *SHARDED)],
+    ("form", "options", "mesh"), [("stacked", *SHARDED), ("apart", *OTHER_SLOTS), ("apart, keys transposed", *SHARDED)]
 )
 @with_windows
 def test_every_form_of_the_layers_samples_the_same(monkeypatch, model, records, form, options, mesh):
@@ -354,18 +352,6 @@ def test_no_single_size_is_cheaper_than_the_split(count, sizes, part_cost):
         for size in sizes:
             calls = -(-rest // size)
             assert sum(last) + len(last) * part_cost <= calls * (size + part_cost) + 1e-6
-
-
-def test_appending_computes_few_tokens_that_are_not_there():
-    """Prompts of 210 and observations of 400 tokens, with the shapes of platform/laptop.gin."""
-    config = tiny_config(max_positions=1024)
-    sizes = {"slots": 4, "context": 1024, "windows": (), "append_rows": (1, 4), "append_tokens": (64, 128, 256)}
-    for slots in (1, 3):
-        sampler = make((config, initialise(config, jax.random.key(0))), **sizes)
-        for tokens in (210, 400):
-            sampler.append(dict.fromkeys(range(slots), [7] * tokens))
-        statistics = sampler.statistics
-        assert statistics.append_positions <= 1.2 * statistics.appended_tokens
 
 
 # --- Generate ---

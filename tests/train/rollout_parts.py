@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
-import json
 
 import jax
 import numpy as np
@@ -46,7 +44,6 @@ def record_of(asked, **changes):
 
 
 def searching(asked, languages):
-    """Writes a query, is shown what it finds, and answers."""
     yield Observe(asked.text)
     query = yield Generate(stop=(), max_tokens=3)
     (((hit, *_),),) = yield Retrieve((query,), (asked.language,), 1)
@@ -77,8 +74,6 @@ def make_rollouts(count, devices=1, reward=above_group, program=searching, **lan
 
 
 class Shown(ProgressDisplay):
-    """A display that notes what it is told."""
-
     def __init__(self):
         self.phases = []
 
@@ -87,23 +82,10 @@ class Shown(ProgressDisplay):
 
 
 def roll_out(rollouts, groups=GROUPS, first=0, *, step=0):
-    """The episodes of one rollout, with advantages, and what it took."""
     episodes, taken = rollouts.join(rollouts.sample(groups, first, step=step, display=Shown()))
     rollouts.method.set_advantages(episodes)
     return episodes, taken
 
 
 def rows(episodes):
-    """The rows of the episodes, without times."""
     return [each.json() | {"seconds": None} for each in episodes]
-
-
-def digest(rollouts):
-    """Hashes everything that two rollouts leave, with other parameters in the second."""
-    found = []
-    for step in range(2):
-        episodes, taken = roll_out(rollouts, first=20 * step, step=step)
-        found += [rows(episodes), [each.advantage for each in episodes], taken["sampled_tokens"]]
-        mesh = make_mesh(devices=jax.devices()[: 2 if jax.process_count() == 1 else None])
-        rollouts.set_params(initialise(tiny_config(layers=1), jax.random.key(1), mesh))
-    return hashlib.sha256(json.dumps(found).encode()).hexdigest()

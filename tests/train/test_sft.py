@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import shutil
 import signal
 
 import jax
@@ -52,7 +51,6 @@ def rows(tmp_path_factory):
 
 
 def sft(folder, output, *bindings, files=(), rows=None, steps=8, words=()):
-    """Fine-tunes on a file of rows, or on whatever the gin files and bindings say."""
     of_files = () if rows is None else ("data/demonstrations.gin",)
     named = () if rows is None else (f"demonstration_files.files=('{rows}',)",)
     bindings = (*BINDINGS, *named, f"SFT_STEPS={steps}", *bindings)
@@ -68,7 +66,8 @@ def learned(tiny, rows, tmp_path_factory):
 
 def test_epochs_are_passes_over_the_rows(tiny, rows, tmp_path):
     epochs = ("sft.steps=None", "sft.epochs=1.9", "sft/adamw.steps=None")  # eight steps, as in other tests
-    assert sft(tiny, tmp_path / "run", *epochs, rows=rows) == 0
+    rows_only = ("sft.collections=None", "sft.method=None")
+    assert sft(tiny, tmp_path / "run", *epochs, *rows_only, rows=rows) == 0
     metrics = measured(tmp_path / "run")
     assert metrics[-2]["data/epoch"] < 1.9 <= metrics[-1]["data/epoch"]
     assert len(metrics) == 8
@@ -167,34 +166,6 @@ def test_golden_answers_with_an_evaluation_before_and_after(tiny, tmp_path):
     assert {"rows", "validation_rows", "policy", "tokenizer", "questions", "collection/fi"} <= hashes.keys()
 
 
-def test_rows_of_a_seqio_task(tiny, tmp_path):
-    bindings = (
-        "sft.rows=@train/seqio_demonstrations",
-        "sft.validation_rows=@validation/seqio_demonstrations",
-        "train/seqio_demonstrations.task='atlas_train_fi'",
-        "train/seqio_demonstrations.split='train'",
-        "train/seqio_demonstrations.limit=12",
-        "validation/seqio_demonstrations.task='atlas_validation_fi'",
-        "validation/seqio_demonstrations.split='validation'",
-        "validation/seqio_demonstrations.limit=3",
-        "sft.collections=None",
-        "sft.method=None",
-    )
-    assert sft(tiny, tmp_path / "run", *bindings, steps=2) == 0
-    assert [span["learned"] for span in json_lines(tmp_path / "run" / "rows.jsonl")[0]["spans"]] == [False, True]
-
-
-def test_a_chat_models_rows_are_in_its_template(tiny, rows, tmp_path):
-    shutil.copytree(tiny / "policy", tmp_path / "policy")
-    (tmp_path / "collections").symlink_to(tiny / "collections")
-    template = "{% for message in messages %}[{{ message.role }}] {{ message.content }}<eos>{% endfor %}[policy]"
-    (tmp_path / "policy" / "chat_template.jinja").write_text(template)
-    assert sft(tmp_path, tmp_path / "run", rows=rows, steps=1) == 0
-    spans = json_lines(tmp_path / "run" / "rows.jsonl")[0]["spans"]
-    assert spans[0]["text"].startswith("[user] Where is number")
-    assert spans[0]["text"].endswith("\n<eos>[policy]")
-
-
 @pytest.mark.parametrize(
     ("bindings", "part"),
     [
@@ -203,14 +174,11 @@ def test_a_chat_models_rows_are_in_its_template(tiny, rows, tmp_path):
         (("sft.epochs=2",), "sft.steps is 8 and sft.epochs 2"),
         (("sft.steps=None",), "set one of them"),
         (("sft/Layout.row_lengths=(20,)",), "tokens, but the longest training row"),
-        (("train/demonstration_files.part='test'",), "there is no part 'test'"),
+        (("train/demonstration_files.part='test'",), "demonstration_files.part is 'test'"),
         (("sft.evaluation=@Evaluation()", "sft.method=None"), "sft.evaluation needs a program"),
         (("Chat.system='Be brief.'",), "has no chat template"),
         (("sft.rows=@train/golden_answers", "sft.collections=None"), "need sft.method and sft.collections"),
-        (
-            ("sft.rows=@train/golden_answers", "golden_answers.template='{answer}'"),
-            "the program read the answer None",
-        ),
+        (("sft.rows=@train/golden_answers", "golden_answers.template='{answer}'"), "the program read the answer None"),
         (("sft.rows=@train/golden_answers", "golden_answers.template='yes'"), "no place {answer}"),
     ],
 )
@@ -243,20 +211,3 @@ def test_the_validation_loss_is_the_training_loss_of_the_same_rows(aggregation):
     learner = supervised_learner(layout, 1e-9, aggregation=aggregation)
     losses = [learner.loss(rows, size) for size in (21, 5)]
     assert losses == pytest.approx([learner.learn(rows)["loss/supervised"]] * 2, rel=2e-6)
-
-
-def test_steps_of_more_and_less_text_share_a_compiled_update():
-    layout = Layout(rows=8, row_lengths=(64,), policy_shares=(1.0,), min_episodes=32)
-    learner, compiled = supervised_learner(layout, 1e-3), []
-
-    def rows(length):
-        return [Trajectory(np.arange(length), np.arange(length) > 0, np.zeros(length, np.float32))] * 32
-
-    def listen(event, seconds, **_):
-        compiled.append(event)
-
-    learner.learn(rows(60))  # four micro-batches
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    learner.learn(rows(5))  # one
-    jax.monitoring.unregister_event_duration_listener(listen)
-    assert not any("compile" in event for event in compiled)

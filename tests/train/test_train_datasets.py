@@ -10,10 +10,8 @@ from experiment_parts import assert_mistake, json_lines, run
 from prepared_data import prepared
 
 from lcrag.commands.curate import translations
-from lcrag.config import configure
 from lcrag.data.english import QUESTION_SETS, english_collections, english_questions
 from lcrag.data.multilingual import (
-    mkqa_questions,
     xor_tydi_questions,
     xquad_collections,
     xquad_holders,
@@ -28,7 +26,6 @@ BROKEN = '{"id": "9", "language": "fi", "question": "Missä?"}'
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A folder as LCRAG_DATA names it, with a folder for each data set."""
     for name in ("mkqa", "xor_tydi", "xquad", *QUESTION_SETS):
         (tmp_path / "data" / name).mkdir(parents=True)
     monkeypatch.setenv("LCRAG_DATA", str(tmp_path / "data"))
@@ -62,20 +59,7 @@ def test_one_s_own_questions_train_and_are_evaluated_and_bad_rows_are_skipped_if
     assert {row["dataset"] for row in rows} == {"jsonl"}
 
 
-def test_mkqa_has_coupled_groups_of_the_training_languages(files):
-    with pytest.raises(UserError, match="no mkqa.jsonl.gz"):
-        mkqa_questions("test")
-    shutil.copy(prepared("mkqa_standin/standin_bmlama53_13lang.jsonl.gz"), files / "mkqa" / "mkqa.jsonl.gz")
-    assert len(mkqa_questions("test", test=20, train=15, validation=5)) == 20 * 13
-    configure(("quickstart.gin", "data/mkqa.gin"), ("mkqa_questions.test = 20", "mkqa_questions.validation = 5"))
-    with gin.config_scope("train"):
-        questions = gin.get_configurable("mkqa_questions")(train=15)
-    assert {each.language for each in questions} == {"en", "ar", "fi", "fr", "ja", "it", "ru", "zh"}
-    assert len({each.id for each in questions}) == 15
-
-
 def mirrored(texts, source, target):
-    """A translator without mistakes."""
     return [text[::-1] for text in texts]
 
 
@@ -123,11 +107,10 @@ def test_xquad_brings_its_own_collections(tiny, tmp_path, files, monkeypatch):
     kept = sorted((tmp_path / "cache").rglob("vectors*"))
     assert len(kept) == 2
     assert len([path for path in (tmp_path / "cache").rglob("encoder") if not path.is_symlink()]) == 1
-    monkeypatch.setattr("lcrag.retrieval.collections.build_collection", None)  # another choice embeds nothing again
-    for languages in (("th",), ("th", "en"), ("en",)):
-        again = xquad_collections(languages, encoder=str(tiny / "collections" / "encoder"))
-        assert again.languages == tuple(sorted(languages))
-        assert again.content_hashes().items() <= opened.content_hashes().items()
+    monkeypatch.setattr("lcrag.retrieval.collections.build_collection", None)  # another order embeds nothing again
+    again = xquad_collections(("th", "en"), encoder=str(tiny / "collections" / "encoder"))
+    assert again.languages == ("en", "th")
+    assert again.content_hashes() == opened.content_hashes()
 
 
 def test_collections_of_xquad_lack_the_paragraphs_that_its_questions_say(tiny, tmp_path, monkeypatch):
@@ -144,11 +127,7 @@ def test_collections_of_xquad_lack_the_paragraphs_that_its_questions_say(tiny, t
         assert all((question.extra["passage"] in held_here) == question.extra["native_holds"] for question in of_code)
     both = sum(len(xquad_holders(f"{number}", held)) == 2 for number in range(4000)) / 4000
     assert both == pytest.approx(0.5 * (0.9 * 0.5 + 0.9 * 0.7), abs=0.02)  # drawn independently
-    sizes = {"test_articles": 12, "validation_articles": 4}
-    splits = [xquad_questions(name, ("en",), folder, **sizes) for name in ("train", "validation", "test")]
-    articles = [{question.extra["passage"].split("/")[0] for question in split} for split in splits]
-    assert [len(titles) for titles in articles] == [32, 4, 12]
-    assert len(set.union(*articles)) == 48
+
     for wrong in ({"home": 0.9, "en": 0.7}, {"home": 0.9, "en": 0.7, "th": 2.0}):
         with pytest.raises(UserError, match="th"):
             xquad_questions("all", languages, folder, held=wrong)
@@ -170,8 +149,7 @@ def test_hotpotqa_brings_its_own_paragraphs(tiny, tmp_path, files):
     assert run("evaluate", tiny, *bindings, **options) == 0
     shown = (tmp_path / "run" / "report.md").read_text()
     assert all(part in shown for part in ("hotpotqa, test", "bridge", "seconds a question")), shown
-    assert "training languages" not in shown, "one language, and the metrics of an English set"
-    assert "recall" not in shown, "one language, and the metrics of an English set"
+    assert "training languages" not in shown and "recall" not in shown, "one language, and metrics of an English set"
     rows = read_rows(tmp_path / "run" / "evaluation.json")
     assert {row.dataset for row in rows} == {"hotpotqa"}
     assert {row.split for row in rows} > {"test", "test/bridge"}

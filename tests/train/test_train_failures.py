@@ -4,26 +4,15 @@ import re
 import shutil
 import signal
 
-import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from experiment_parts import (
-    assert_mistake,
-    contents,
-    json_lines,
-    run,
-    save_tiny_policy,
-    words_of,
-    written_episodes,
-)
+from experiment_parts import assert_mistake, contents, json_lines, run, save_tiny_policy
 from jax.experimental import multihost_utils
 
-from lcrag import main
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner
-from lcrag.retrieval import Collections
 from lcrag.runs.processes import Stopped
 from lcrag.train.steps import StepCheckpoints
 
@@ -47,14 +36,10 @@ def refused(tiny, capfd):
 @pytest.mark.parametrize(
     ("bindings", "part"),
     [
-        (("policy.folder='nowhere'",), "nowhere"),
-        (("Sampler.context=20",), "the context holds 20"),
         (("Sampler.context=200",), "Layout.row_lengths"),
         (("train.questions_per_step=7",), "a step of 7"),
         (("train.checkpoint_every=0",), "train.checkpoint_every is 0"),
         (("train.max_rollouts=2", "train.critic=@critic/Critic()"), "train.max_rollouts is 2"),
-        (("train.staleness=1",), "PolicyGradient.importance_cap=2.0"),
-        (("Runner.temperature=0.0",), "Runner.temperature is 0.0"),
         (("policy.mesh=@mesh()", "Sampler.slots=8"), "Layout.rows is 4 for 8 devices"),
         (("Evaluation.references={'other': 'atlas/long_sft'}",), "atlas/long_sft has another shape"),
     ],
@@ -75,15 +60,8 @@ def test_a_language_without_a_collection_in_which_only_the_evaluation_asks(refus
 
 def test_the_folder_of_another_run_or_of_none(refused, finished, tmp_path):
     before = contents(finished)
-    bindings = ("SEED=1", "Runner.temperature=0.5", "BUDGET=1", "Method.coupling='pivot'", "STEPS=9")
-    error = refused("train", "train.checkpoint_every=1", *bindings, output=finished)
-    for part in (
-        "Method.coupling is 'parallel' there and 'pivot' here",
-        "train.seed is 0 there and 1 here",
-        "Runner.temperature is 1.0",
-        "hierarchical_search.budget is 2",
-    ):
-        assert part in error
+    error = refused("train", "train.checkpoint_every=1", "SEED=1", "BUDGET=1", "STEPS=9", output=finished)
+    assert "hierarchical_search.budget is 2 there and 1 here, train.seed is 0 there and 1 here" in error
     assert "STEPS" not in error
     assert "another command than sft" in refused("sft", gin_files=("baselines/sft.gin",), output=finished)
     assert contents(finished) == before
@@ -100,95 +78,18 @@ def test_a_run_continues_with_the_same_content_only(refused, tiny, tmp_path):
     bindings = ("train.evaluation=None", "train.steps=1", "Method.coupling='independent'", "Method.samples=2", *source)
     assert run("train", tmp_path, *bindings, output=tmp_path / "run") == 0
     before = contents(tmp_path / "run")
-    originals = contents(tmp_path)
-    for change, part in (
-        (lambda: rows.write_text(rows.read_text().replace("there", "here")), "questions"),
-        (lambda: save_tiny_policy(parts["policy"], seed=1), "policy"),
-        (lambda: shutil.rmtree(parts["collections"] / "ar"), "collection/ar"),
-    ):
-        change()
-        error = refused("train", *bindings, "train.steps=2", folder=tmp_path, output=tmp_path / "run")
-        assert f"the content of its {part} differs" in error
-        assert contents(tmp_path / "run") == before
-        for path, content in originals.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        *(("metrics.jsonl", b"3\n"), ("metrics.jsonl", b"\xff\n"), ("run.json", b"3\n"), ("config.gin", b"\xff\n")),
-        *(("episodes/step_1.jsonl", b"3\n"), ("evaluation.json", b"\xff\n")),
-    ],
-)
-def test_a_damaged_record_is_one_line_in_every_command(name, content, finished, tiny, tmp_path, capfd):
-    output = shutil.copytree(finished, tmp_path / "run")
-    with (output / name).open("ab" if name.endswith(".jsonl") else "wb") as file:
-        file.write(content)
-    commands = [
-        ["view", str(output), f"--output={tmp_path / 'view.html'}"],
-        ["report", str(output), f"--output_dir={tmp_path / 'tables'}"],
-        ["export", str(output), "--to=messages", f"--output_dir={tmp_path / 'messages'}"],
-    ]
-    if name in ("metrics.jsonl", "run.json", "config.gin"):
-        commands.append(words_of("report", tiny, output=output))
-        commands.append(words_of("train", tiny, "STEPS=2", "train.checkpoint_every=1", output=output))
-    told = 0
-    for line in commands:
-        gin.clear_config()
-        status, error = main.run(line), capfd.readouterr().err
-        assert status in (0, 2)
-        if status:
-            told += 1
-            assert error.startswith("lcrag: error: "), error
-            assert error.count("\n") == 1, error
-            assert str(output) in error, error
-    assert told
+    rows.write_text(rows.read_text().replace("there", "here"))
+    save_tiny_policy(parts["policy"], seed=1)
+    shutil.rmtree(parts["collections"] / "ar")
+    error = refused("train", *bindings, "train.steps=2", folder=tmp_path, output=tmp_path / "run")
+    assert "the content of its collection/ar, policy, questions differs" in error
+    assert contents(tmp_path / "run") == before
 
 
 # --- In the middle of a run ---
 
 
-FAILED = " The search failed. No passages could be retrieved.\n"
 BINDINGS = ("train.evaluation=None", "train.episodes_every=1")
-NO_WAIT = ("Runner.retries=@Patience()", "Patience.attempts=3", "Patience.first_wait_seconds=0.0")
-
-
-def episodes_of(output, steps):
-    return [episode for step in range(steps) for episode in written_episodes(output, f"step_{step}")]
-
-
-def observations(episode):
-    """What the environment showed, rethink sentences aside."""
-    return [t["text"] for t in episode["turns"] if t["by"] == "environment" and "information" in t["text"]]
-
-
-def test_a_search_that_keeps_failing_is_counted_marked_and_shown(tiny, tmp_path, monkeypatch, capsys):
-    search = Collections.search
-
-    def without_finnish(self, queries, languages, k):
-        if "fi" in languages:
-            raise ConnectionError("no route to Finland")
-        return search(self, queries, languages, k)
-
-    monkeypatch.setattr(Collections, "search", without_finnish)
-    assert run("train", tiny, *BINDINGS, *NO_WAIT, "STEPS=3", output=tmp_path / "run") == 0
-    captured = capsys.readouterr()
-    assert "retrieval failures" in captured.out
-    assert "Traceback" not in captured.err
-    metrics, episodes = json_lines(tmp_path / "run" / "metrics.jsonl"), episodes_of(tmp_path / "run", 3)
-    failures = [episode["outcome"]["counts"]["retrieval_failures"] for episode in episodes]
-    assert sum(failures) > 0
-    assert 0 in failures
-    assert sum(record["episode/retrieval_failures"] for record in metrics) * 8 == pytest.approx(sum(failures))
-    for episode, count in zip(episodes, failures, strict=True):
-        shown = observations(episode)
-        assert sum(FAILED in text for text in shown) == count
-        assert len(shown) == episode["outcome"]["counts"]["searches"]
-        assert all(text.strip() != "<information>\n</information>" for text in shown)
-        assert (episode["rewards"]["total"] is None) == (episode["advantage"] is None) == (count > 0)
-    assert sum(record["episode/failed"] for record in metrics) == sum(count > 0 for count in failures)
 
 
 REWARD = ("Method.reward=@not_finite()", "not_finite.fair=@language_coupled()")
@@ -246,14 +147,6 @@ def checkpoints():
 
 def steps(checkpoints, first=0):
     return StepCheckpoints(checkpoints, lambda: f"state {len(checkpoints.noted)}", first)
-
-
-def test_an_impatient_end_and_a_mistake_save_nothing(checkpoints):
-    for ending in (KeyboardInterrupt, ValueError):
-        with pytest.raises(ending), steps(checkpoints) as saved:
-            saved.finish(0, save=False)
-            raise ending
-    assert not checkpoints.noted
 
 
 @pytest.fixture

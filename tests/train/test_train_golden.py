@@ -30,7 +30,6 @@ BINDINGS += ("language_coupled.weight=1.0", "language_coupled.floor=None")  # no
 
 
 def trained(tiny, output):
-    """The metrics of a run, and the token ids of every episode's context."""
     from experiment_parts import json_lines, measured, run
 
     assert run("train", tiny, *BINDINGS, output=output) == 0

@@ -35,7 +35,6 @@ AHEAD = ("train.staleness=1", "PolicyGradient.importance_cap=2.0")
 
 
 def results_of(folder):
-    """What a run leaves: metrics, episodes with their tokens, answers, evaluation, policy."""
     files = {path.name: path.read_bytes() for path in (folder / "answers").glob("*.jsonl")}
     files["policy"] = (folder / "policy" / "model.safetensors").read_bytes()
     episodes = {path.stem: written_episodes(folder, path.stem) for path in (folder / "episodes").iterdir()}

@@ -17,23 +17,19 @@ from lcrag.atlas import build_world
 from lcrag.atlas.comprehension import LANGUAGES, comprehension_questions
 from lcrag.commands.studies import ABLATIONS, MORE_ABLATIONS
 from lcrag.config import configure
-from lcrag.curation.playing import play
 from lcrag.curation.rows import RowContext, spans_of
 from lcrag.data.constructed import CONSTRUCTED, substitution, vocabulary_of
 from lcrag.data.english import english_questions
-from lcrag.data.questions import LCRL_LANGUAGES, Question
+from lcrag.data.questions import LCRL_LANGUAGES
 from lcrag.episodes import Chat
-from lcrag.episodes.chat import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.globalrag.rewards import globalrag_reward
-from lcrag.methods.r_search import EvidenceReader, r_search, r_search_reward
 from lcrag.methods.translate_r1.oracles import TranslatingSearcher, comprehension_demonstrations
 from lcrag.methods.translate_r1.program import translate_r1
 from lcrag.models.completers import LocalModel, QuestionEncoder
 from lcrag.policy import initialise, load_hugging_face, load_tokenizer, parameter_fingerprint, save_hugging_face
 from lcrag.retrieval import Collections, NoCollections, load_encoder
-from lcrag.rewards import token_f1
-from lcrag.sampling import generate
+from lcrag.sampling import SamplingParameters, generate
 from lcrag.train.method import Method, grouped, values_of
 from lcrag.train.steps import check_rewarded
 
@@ -44,24 +40,30 @@ LCRL = ABLATIONS | MORE_ABLATIONS
 
 
 @pytest.fixture
-def one_step(tiny, tmp_path, monkeypatch):
-    """Runs a single step with an ablation; gives its episodes, what was scored, and the languages searched."""
-    scored, searched = [], set()
-    set_advantages, search = Method.set_advantages, Collections.search
+def scored(monkeypatch):
+    scored, set_advantages = [], Method.set_advantages
 
     def remembering_advantages(self, episodes):
         set_advantages(self, episodes)
         scored.append(episodes)
 
+    monkeypatch.setattr(Method, "set_advantages", remembering_advantages)
+    return scored
+
+
+@pytest.fixture
+def one_step(tiny, tmp_path, scored, monkeypatch):
+    """Runs a single step with ablations; gives its episodes, what was scored, and the languages searched."""
+    searched, search = set(), Collections.search
+
     def remembering_search(self, queries, languages, k):
         searched.update(languages)
         return search(self, queries, languages, k)
 
-    monkeypatch.setattr(Method, "set_advantages", remembering_advantages)
     monkeypatch.setattr(Collections, "search", remembering_search)
 
-    def runs(*bindings, ablation=None):
-        own = changed(LCRL[ablation]) if ablation else ()
+    def runs(*bindings, ablations=()):
+        own = [binding for name in ablations for binding in changed(LCRL[name])]
         bindings = (*own, "train.evaluation=None", "STEPS=1", *bindings)
         assert run("train", tiny, *bindings, output=tmp_path / "run") == 0
         assert json_lines(tmp_path / "run" / "metrics.jsonl")[0]["sampling_training_gap"] <= 1e-4
@@ -71,7 +73,6 @@ def one_step(tiny, tmp_path, monkeypatch):
 
 
 def assert_baselines(scored, size):
-    """Groups of `size`, each with advantages around its own mean."""
     for group in grouped(scored):
         assert len(group) == size
         totals = values_of(group)
@@ -88,16 +89,13 @@ def test_coupled_groups_by_default(one_step):
     assert searched == set(LCRL_LANGUAGES)  # some second search went to all the others
 
 
-def test_independent_groups(one_step):
-    episodes, scored, _ = one_step("Method.samples=4", ablation="independent_groups")
-    prompts = collections.Counter((episode["group"], episode["prompt"]) for episode in episodes)
-    assert list(prompts.values()) == [4] * 8  # a question in eight languages
-    assert all(group.endswith(f"/{e['language']}") for e in episodes for group in [e["group"]])
-    assert_baselines(scored, 4)
-
-
-def test_pivot_coupling(one_step):
-    episodes, scored, _ = one_step("train.questions_per_step=4", ablation="pivot_coupling")
+def test_pivot_coupling_with_exact_match_without_penalty_in_english(one_step):
+    bindings = ("train.questions_per_step=4", "hierarchical_search.route=@english_only")
+    episodes, scored, searched = one_step(*bindings, ablations=("exact_match", "no_penalty", "pivot_coupling"))
+    assert searched == {"en"}
+    assert scored[0].rewards.keys() == {"total", "exact_match", "anti_consistency"}
+    assert values_of(scored, "anti_consistency").min() < 0
+    np.testing.assert_array_equal(values_of(scored, "total"), values_of(scored, "exact_match"))
     assert_baselines(scored, 3)
     for number in range(4):
         group = episodes[3 * number : 3 * number + 3]
@@ -110,21 +108,6 @@ def test_pivot_coupling(one_step):
             assert episode["prompt"].endswith(f" [{native}]\n") == (episode["language"] != native)
 
 
-def test_no_penalty_and_exact_match_with_english_searches(one_step):
-    bindings = ("train.questions_per_step=2", "hierarchical_search.route=@english_only")
-    _, scored, searched = one_step(*bindings, *changed(ABLATIONS["no_penalty"]), ablation="exact_match")
-    assert searched == {"en"}
-    assert scored[0].rewards.keys() == {"total", "exact_match", "anti_consistency"}
-    assert set(values_of(scored, "exact_match")) <= {0.0, 1.0}
-    assert values_of(scored, "anti_consistency").min() < 0
-    np.testing.assert_array_equal(values_of(scored, "total"), values_of(scored, "exact_match"))
-
-
-def test_native_searches(one_step):
-    _, _, searched = one_step("TRAINING_LANGUAGES=('fi', 'ja')", "train.questions_per_step=6", ablation="native_only")
-    assert searched == {"fi", "ja"}
-
-
 @pytest.mark.parametrize("ablation", LCRL)
 def test_a_step_has_as_many_episodes_as_without(ablation):
     variant = LCRL[ablation]
@@ -135,7 +118,6 @@ def test_a_step_has_as_many_episodes_as_without(ablation):
 
 
 def taught(tiny, tmp_path, gin_file, *bindings):
-    """The texts of the rows of SFT that are learned, and those that are not."""
     assert run("sft", tiny, *bindings, gin_files=(gin_file,), output=tmp_path / "run") == 0
     spans = [span for row in json_lines(tmp_path / "run" / "rows.jsonl") for span in row["spans"]]
     return ("".join(span["text"] for span in spans if span["learned"] is side) for side in (True, False))
@@ -179,7 +161,6 @@ R_SEARCH_SIZES = (
 
 @pytest.fixture(scope="module")
 def reader_folder(tmp_path_factory):
-    """A random Llama with the atlas's tokenizer."""
     folder, tokenizer = tmp_path_factory.mktemp("reader"), load_tokenizer(TOKENIZER)
     config = tiny_config(family="llama", vocabulary_size=tokenizer.vocabulary_size, layers=1, tie_embeddings=False)
     save_hugging_face(folder, config, initialise(config, jax.random.key(5)), eos_ids=tokenizer.eos_ids)
@@ -187,44 +168,15 @@ def reader_folder(tmp_path_factory):
     return folder
 
 
-EVIDENCES = ("Peru: capital: Lima", None, "Peru: capital: Cusco", "Lima")
-
-
-def written(question, turns, request):
-    """A policy that searches, and gives its evidence of `EVIDENCES` if it has one."""
-    evidence = EVIDENCES[int(question.id)]
-    if len(turns) == 1:
-        return "<search> Peru </search>"
-    return f"<original_evidence>{evidence}</original_evidence>" * bool(evidence) + "<answer>Lima</answer>"
-
-
-def test_a_second_checkpoint_reads_all_evidence_of_a_step_at_once(reader_folder):
-    """Its answers are those of `generate` with the same checkpoint, and their scores are the evidence reward."""
+def test_a_second_checkpoint_answers_as_generate_does(reader_folder):
     model = LocalModel(str(reader_folder), one_device(), slots=2, context=96, block=8, append_tokens=(48,))
-    batches = []
-
-    def remembered(requests):
-        batches.append(requests)
-        return model(requests)
-
-    reader = EvidenceReader(remembered, "atlas", temperature=0.0, max_tokens=5)
-    method = Method(
-        name="R-Search", program=r_search, reward=r_search_reward(reader), coupling="independent", samples=4
-    )
     (config, params), tokenizer = load_hugging_face(reader_folder), load_tokenizer(reader_folder)
-    asked = [Question(id=str(n), dataset="d", language="en", text="Capital?", answers=("Lima",)) for n in range(4)]
-    played = [(question, r_search(question, ("en",), wording="atlas")) for question in asked]
-    search = lambda queries, languages, passages: [[] for _ in queries]  # noqa: E731
-    scored = method.score(play(played, written, search, ContextTokenizer(tokenizer, Chat()), context=400), step=3)
-    for batch, stop in zip(batches, (("\n", "</answer>"), ("</answer>",)), strict=True):
-        prompts = [prompt for prompt, _ in batch]
-        assert [prompt.split("\n")[2].strip() for prompt in prompts] == [text for text in EVIDENCES if text]
+    prompts = [f"Capital?\n Peru: capital: {city}\n" for city in ("Lima", "Cusco", "Quito")]
+    for stop in (("\n", "</answer>"), ("</answer>",)):
         texts = generate(config, params, tokenizer, prompts, stop=stop, max_tokens=5, temperature=0.0)
-        assert [completion.text for completion in model(batch)] == [completion.text for completion in texts]
-    answers = [completion.text.partition("</answer>")[0].strip() for completion in texts]
-    expected = token_f1(answers, [["Lima"]] * 3)
-    assert values_of(scored, "evidence").tolist() == [expected[0], 0.0, *expected[1:]]
-    assert values_of(scored, "format").tolist() == pytest.approx([0.4, 0.2, 0.4, 0.4])
+        request = SamplingParameters(max_tokens=5, temperature=0.0, stop=stop)
+        found = model([(prompt, request) for prompt in prompts])
+        assert [completion.text for completion in found] == [completion.text for completion in texts]
 
 
 def logged_step(tiny, output, gin_file, bindings, terms, counts):
@@ -292,16 +244,6 @@ def test_globalrag_trains_and_logs_every_reward_and_count(tiny, tmp_path):
     assert episode["outcome"]["extra"]["plan_fault"] == "missing"
 
 
-def test_a_missing_golden_plan_is_said_before_anything_is_sampled(tiny, tmp_path, capfd):
-    file = tmp_path / "mine.jsonl"
-    rows = [{"id": str(n), "language": "en", "question": f"Who is {n}?", "answers": ["x"]} for n in range(4)]
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    of_file = ("train.questions=@train/jsonl_questions()", f"train/jsonl_questions.files=('{file}',)")
-    assert run("train", tiny, *GLOBALRAG_SIZES, *of_file, gin_files=(GLOBALRAG,), output=tmp_path / "run") == 2
-    assert_mistake(capfd, "jsonl/0 in en")
-    assert not (tmp_path / "run").exists()
-
-
 def test_musique_s_own_plans_need_no_teacher(tmp_path):
     steps = [
         {"question": "Jaws >> director", "answer": "Steven Spielberg"},
@@ -314,12 +256,10 @@ def test_musique_s_own_plans_need_no_teacher(tmp_path):
     configure((GLOBALRAG, "data/musique_golden_plans.gin"), ())
     assert gin.query_parameter("train.questions").config_key[-1] == "lcrag.data.english.english_questions"
     with gin.config_scope("train"):
-        questions = english_questions(folder=str(tmp_path))
-        plain = english_questions(folder=str(tmp_path), golden_plans=None)
-    reward = globalrag_reward(encoder=np.eye)
-    check_rewarded(reward, questions)
+        questions, plain = (english_questions(folder=str(tmp_path), **other) for other in ({}, {"golden_plans": None}))
+    check_rewarded(globalrag_reward(encoder=np.eye), questions)
     with pytest.raises(UserError, match="musique/2hop__0 in en"):
-        check_rewarded(reward, plain)
+        check_rewarded(globalrag_reward(encoder=np.eye), plain)
 
 
 PLANNED = (
@@ -336,9 +276,15 @@ PLANNED = (
 )
 
 
+TRANSLATE_TAUGHT = tuple(
+    f"{tier}/comprehension_questions.limit=4" for tier in ("known", "half_known", "constructed", "validation")
+) + ("SFT_STEPS=1", "sft.rows_per_step=8")
+
+
 @pytest.mark.parametrize(
     ("method", "bindings", "shown", "written"),
     [
+        ("translate_r1", TRANSLATE_TAUGHT, "<tool_response>", ("\\boxed{",)),
         ("r_search", R_SEARCH_TAUGHT, "<observation>", ("<search>", "</original_evidence><answer>")),
         (
             "globalrag",
@@ -424,7 +370,6 @@ def test_a_translator_is_served_alone(monkeypatch, tmp_path):
     assert "languages" in refusal
 
 
-SEARCH, SEARCH_SFT = "translate_r1/with_search_atlas.gin", "translate_r1/with_search_atlas_sft.gin"
 SEARCH_SIZES = (
     "train.evaluation=None",
     "STEPS=1",
@@ -435,27 +380,11 @@ SEARCH_SIZES = (
 )
 
 
-def test_the_player_has_questions_translated_and_then_searches():
-    english = build_world(0).questions("train", ("en",), (1,), True)[0]
-    table = substitution("qki", vocabulary_of([english.text]))
-    asked = dataclasses.replace(english, language="qki", text=table.constructed(english.text))
-    opening = ("environment", asked.text)
-    always, never = TranslatingSearcher(calls=1.0), TranslatingSearcher(calls=0.0)
-    called = always.next_text(asked, [opening])
-    assert called.startswith('<tool_call>{"name":"translate"')
-    assert asked.text in called
-    told = ("environment", f"<tool_response>\n{english.text}\n</tool_response>\n")
-    assert always.next_text(asked, [opening, ("policy", called), told]) == f"<search> {english.extra['query']}</search>"
-    # Without a call it answers unknown to what it cannot read.
-    searched = never.next_text(asked, [opening])
-    assert searched == f"<search> {asked.text}</search>"
-    turns = [opening, ("policy", searched), ("environment", "<information>\n\n</information>\n")]
-    assert never.next_text(asked, turns) == "<answer> unknown</answer>"
-    assert never.next_text(english, [("environment", english.text)]) == f"<search> {english.extra['query']}</search>"
-
-
 def test_a_step_of_translation_and_search(tiny, tmp_path):
-    assert run("train", tiny, *SEARCH_SIZES, gin_files=(SEARCH,), output=tmp_path / "run") == 0
+    assert (
+        run("train", tiny, *SEARCH_SIZES, gin_files=("translate_r1/with_search_atlas.gin",), output=tmp_path / "run")
+        == 0
+    )
     [measured] = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"reward/c3_recall", "reward/task", "reward/cost", "episode/tool_calls", "episode/searches"} <= set(measured)
     episodes = json_lines(tmp_path / "run" / "episodes" / "step_0.jsonl")
@@ -474,7 +403,7 @@ def test_the_cold_start_of_translation_and_search(tiny, tmp_path):
         "train/atlas_questions.copyable=True",
         "translate_and_search.observation_tokens=200",
     )
-    learned, given = taught(tiny, tmp_path, SEARCH_SFT, *bindings)
+    learned, given = taught(tiny, tmp_path, "translate_r1/with_search_atlas_sft.gin", *bindings)
     assert "<tool_response>" in given
     assert "<search>" in learned
     natural = build_world(0).questions("train", ("en", "fr", "fi"), (1,), True)
@@ -496,30 +425,39 @@ def row_context():
     )
 
 
-@pytest.fixture(scope="module")
-def demonstrated(row_context):
-    """Rows of one question of each domain in every language, with and without translation."""
-    questions = comprehension_questions("demonstrations", limit=1)
-    rows = {calls: comprehension_demonstrations(row_context, questions, calls=calls) for calls in (0.0, 1.0)}
-    spans = {calls: [spans_of(row, row_context.tokenizer) for row in made] for calls, made in rows.items()}
-    return {calls: list(zip(questions, shown, strict=True)) for calls, shown in spans.items()}
+def test_the_player_has_questions_translated_and_then_searches():
+    english = build_world(0).questions("train", ("en",), (1,), True)[0]
+    table = substitution("qki", vocabulary_of([english.text]))
+    asked = dataclasses.replace(english, language="qki", text=table.constructed(english.text))
+    opening = ("environment", asked.text)
+    always, never = TranslatingSearcher(calls=1.0), TranslatingSearcher(calls=0.0)
+    called = always.next_text(asked, [opening])
+    assert called.startswith('<tool_call>{"name":"translate"')
+    assert asked.text in called
+    told = ("environment", f"<tool_response>\n{english.text}\n</tool_response>\n")
+    assert always.next_text(asked, [opening, ("policy", called), told]) == f"<search> {english.extra['query']}</search>"
+    # Without a call it answers unknown to what it cannot read.
+    searched = never.next_text(asked, [opening])
+    assert searched == f"<search> {asked.text}</search>"
+    turns = [opening, ("policy", searched), ("environment", "<information>\n\n</information>\n")]
+    assert never.next_text(asked, turns) == "<answer> unknown</answer>"
+    assert never.next_text(english, [("environment", english.text)]) == f"<search> {english.extra['query']}</search>"
 
 
-def test_rows_answer_at_once_or_copy_the_question_into_a_call_and_answer_the_english_one(demonstrated):
-    for question, (shown, answer) in demonstrated[0.0]:
-        assert (shown["learned"], answer["learned"]) == (False, True)
-        assert shown["text"] == f"{question.text}\n"
-        assert answer["text"].endswith("}<eos>")
-        right = f"\\boxed{{{question.answers[0]}}}" in answer["text"]
-        assert right or question.language in CONSTRUCTED
-    english = {question.id: question.text for question, _ in demonstrated[1.0] if question.language == "en"}
-    for question, (shown, call, response, answer) in demonstrated[1.0]:
-        content = json.loads(call["text"].removeprefix("<tool_call>").removesuffix("</tool_call>"))
-        assert content["arguments"] == {"text": question.text, "target": "en"}
-        assert shown["text"] == f"{question.text}\n"
-        assert response["text"] == f"<tool_response>\n{english[question.id]}\n</tool_response>\n"
-        assert not response["learned"]
-        assert answer["text"].endswith(f"\\boxed{{{question.answers[0]}}}<eos>")
+@pytest.mark.parametrize("calls", [0.0, 1.0])
+def test_rows_answer_at_once_or_call_with_the_question_and_answer_the_english_one(row_context, calls):
+    questions = comprehension_questions("demonstrations", limit=1)  # of each domain in every language
+    english = {question.id: question.text for question in questions if question.language == "en"}
+    for question, row in zip(questions, comprehension_demonstrations(row_context, questions, calls=calls), strict=True):
+        texts = [span["text"] for span in spans_of(row, row_context.tokenizer)]
+        assert texts[0] == f"{question.text}\n"
+        right = texts[-1].endswith(f"\\boxed{{{question.answers[0]}}}<eos>")
+        assert right or (not calls and question.language in CONSTRUCTED)
+        if calls:
+            content = json.loads(texts[1].removeprefix("<tool_call>").removesuffix("</tool_call>"))
+            assert content["arguments"] == {"text": question.text, "target": "en"}
+            assert texts[2] == f"<tool_response>\n{english[question.id]}\n</tool_response>\n"
+        assert len(texts) == (4 if calls else 2)
 
 
 def test_an_undecided_row_learns_all_of_a_call_but_that_it_begins(row_context):
@@ -536,16 +474,6 @@ def test_an_undecided_row_learns_all_of_a_call_but_that_it_begins(row_context):
     other = dataclasses.replace(row_context, tokenizer=tiny_tokenizer(), longest_tokens=2000)
     with pytest.raises(UserError, match="<tool_call>"):  # several tokens cannot be hidden
         comprehension_demonstrations(other, questions[:1], calls=1.0, undecided=1.0)
-
-
-def test_a_step_of_the_cold_start(tiny, tmp_path):
-    few = [f"{tier}/comprehension_questions.limit=4" for tier in ("known", "half_known", "constructed", "validation")]
-    steps = ("SFT_STEPS=1", "sft.rows_per_step=8")
-    files = ("translate_r1/atlas_sft.gin",)
-    assert run("sft", tiny, *few, *steps, gin_files=files, output=tmp_path / "sft") == 0
-    [measured] = json_lines(tmp_path / "sft" / "metrics.jsonl")
-    assert measured["loss/supervised"] > 0
-    assert (tmp_path / "sft" / "policy" / "model.safetensors").is_file()
 
 
 def test_a_step_with_the_gate(tiny, tmp_path):
@@ -591,9 +519,7 @@ def train(tiny, output, questions, *bindings):
     return run("train", tiny, *given, gin_files=("baselines/step_search.gin",), output=output)
 
 
-def test_step_search_rewards_searches_where_they_end_and_needs_annotations_and_a_critic(
-    tiny, tmp_path, monkeypatch, capsys
-):
+def test_step_search_rewards_searches_where_they_end_and_needs_annotations_and_a_critic(tiny, tmp_path, scored, capsys):
     passage = build_world(0).passages("en")[0]
     steps = [{"question": "Where is Botswana?", "answer": "Africa", "support": None}]
     row = {"language": "en", "question": "What about it?", "answers": ["Botswana"]}
@@ -602,13 +528,6 @@ def test_step_search_rewards_searches_where_they_end_and_needs_annotations_and_a
     rows = [row | {"id": str(number), "extra": extra} for number in range(4)]
     annotated.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     plain.write_text(json.dumps(row | {"id": "1"}) + "\n", encoding="utf-8")
-    scored, set_advantages = [], Method.set_advantages
-
-    def remembering_advantages(self, episodes):
-        set_advantages(self, episodes)
-        scored.append(episodes)
-
-    monkeypatch.setattr(Method, "set_advantages", remembering_advantages)
     assert train(tiny, tmp_path / "run", annotated) == 0
     (measured,) = json_lines(tmp_path / "run" / "metrics.jsonl")
     assert {"reward/token_f1", "reward/search_keys", "reward/search_steps", "loss/value"} <= measured.keys()
@@ -620,3 +539,4 @@ def test_step_search_rewards_searches_where_they_end_and_needs_annotations_and_a
     assert_mistake(capsys, "critic")
     assert train(tiny, tmp_path / "other", plain, "train.questions_per_step=1") == 2
     assert_mistake(capsys, "step_search_reward", "golden_passages")
+    assert not (tmp_path / "other").exists()

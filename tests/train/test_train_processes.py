@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import experiment_parts
 import pytest
 from experiment_parts import json_lines, measured, save_tiny_policy, written_episodes
 from joined_processes import free_port
@@ -105,7 +104,6 @@ def together(command, folder, output, *words, event="none", processes=2, devices
 
 
 def trained(tiny, output, *words, lanes=1, steps=3, **options):
-    """Trains in real processes; with several lanes, without an evaluation."""
     sizes = (f"Lanes.count={lanes}", f"Sampler.slots={2 * lanes}", f"train.questions_per_step={lanes}")
     words = (f"STEPS={steps}", *(() if lanes == 1 else (*sizes, WITHOUT_EVALUATION)), *words)
     return together("train", tiny, output, *words, **options)
@@ -116,7 +114,6 @@ def steps_of(output):
 
 
 def assert_same_run(one, other, steps=3):
-    """Two runs measured, sampled and learned the same, bit for bit."""
     assert measured(one) == measured(other)
     assert steps_of(one) == list(range(steps))
     assert written_episodes(one, f"step_{steps - 1}") == written_episodes(other, f"step_{steps - 1}")
@@ -211,14 +208,11 @@ def test_a_signal_to_one_process_stops_all_after_its_step_and_others_continue(wo
 
 
 def test_a_killed_process_ends_the_others_and_fewer_continue(tiny, tmp_path):
-    """The run goes on with both lanes on one device, which is another mesh.
-
-    The other process is told by its connection, or is aborted by JAX's coordination service.
-    """
+    """The run goes on with both lanes on one device, which is another mesh."""
     output, saving = tmp_path / "run", "train.checkpoint_every=1"
     status, errors = trained(tiny, output, saving, lanes=2, event="SIGKILL 2")
     assert status[1] == -signal.SIGKILL
-    assert status[0] in (1, -signal.SIGABRT), errors
+    assert status[0] in (1, -signal.SIGABRT), errors  # told by its connection, or by JAX's coordination service
     assert steps_of(output) == [0]
     status, errors = trained(tiny, output, saving, lanes=2, processes=1, devices=1)
     assert status == [0], errors
@@ -244,20 +238,9 @@ def test_an_evaluation_whose_process_was_killed_asks_only_the_other_questions(ti
     assert not list(output.glob("answers/*_saved*"))
 
 
-@pytest.mark.parametrize(
-    ("binding", "what"),
-    [("policy.folder", "folder of the policy"), ("load_collections.folder", "collection/ar")],
-    ids=["weights", "data"],
-)
-def test_hosts_with_other_files_are_refused(binding, what, tiny, tmp_path, monkeypatch):
-    """The second process reads another policy of the same shape, or collections of other passages."""
-    other = tmp_path / "other"
-    other.mkdir()
-    if binding == "policy.folder":
-        save_tiny_policy(other, seed=1)
-    else:
-        monkeypatch.setattr(experiment_parts, "PASSAGES", experiment_parts.PASSAGES - 1)
-        experiment_parts.build_tiny_collections(other)
-    status, errors = trained(tiny, tmp_path / "run", lanes=2, event=f"binding {binding}='{other}'")
+def test_hosts_with_other_weights_are_refused(tiny, tmp_path):
+    """The second process reads another policy of the same shape."""
+    save_tiny_policy(tmp_path / "other", seed=1)
+    status, errors = trained(tiny, tmp_path / "run", lanes=2, event=f"binding policy.folder='{tmp_path / 'other'}'")
     assert status == [2, 2], errors
-    assert all(f"process 1 reads another {what} than process 0" in error for error in errors), errors
+    assert all("process 1 reads another folder of the policy than process 0" in error for error in errors), errors

@@ -2,29 +2,13 @@
 
 import functools
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from experiment_parts import json_lines
-from joined_processes import free_port
 from rich.console import Console
-from rollout_parts import (
-    GROUPS,
-    Shown,
-    digest,
-    make_rollouts,
-    method_of,
-    question,
-    record_of,
-    roll_out,
-    rows,
-    searching,
-)
+from rollout_parts import GROUPS, Shown, make_rollouts, method_of, question, record_of, roll_out, rows, searching
 from support import tiny_config, tiny_tokenizer
 from support.pretended_collections import PretendedCollections
 from support.scripted_sampler import ScriptedSampler
@@ -43,31 +27,6 @@ from lcrag.train.evaluation import SEED_OFFSET, Evaluation, answers_path, read_a
 from lcrag.train.method import Episode, grouped, values_of, without_variance
 from lcrag.train.rollout import Lanes, Rollouts, StepSampler, assign_lanes
 from lcrag.train.steps import dynamic_sampling_metrics
-
-PROCESS = """
-import sys
-
-process, port, *folders = sys.argv[1:]
-sys.path[:0] = folders
-from joined_processes import join
-
-join(process, 2, port)
-from rollout_parts import digest, make_rollouts
-
-print(digest(make_rollouts(2, 2)))
-"""
-
-
-def test_two_processes_sample_what_one_does():
-    port, tests = str(free_port()), Path(__file__).parents[1]
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
-    options = {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    folders = [str(tests / name) for name in ("train", "runs", "")]
-    line = [sys.executable, "-c", PROCESS]
-    running = [subprocess.Popen([*line, process, port, *folders], **options) for process in "01"]
-    here = digest(make_rollouts(2, 2))
-    for output, errors in [process.communicate(timeout=600) for process in running]:
-        assert output.splitlines()[-1:] == [here], errors
 
 
 def test_groups_are_dealt_whole_and_evenly():
@@ -228,7 +187,6 @@ def test_a_group_of_one_is_not_without_variance():
 
 
 def scripted_rollouts(program, write, **runner):
-    """Rollouts of one lane whose sampler writes what a function says."""
     tokenizer = tiny_tokenizer()
     sampler = ScriptedSampler(tokenizer, write, context=200, slots=4)
     search = runner.pop("search", PretendedCollections().search)
@@ -250,7 +208,6 @@ QUESTIONS = [
 
 
 def program(question, languages):
-    """Searches for Oslo, except for question 0, and answers "yes" with a plan."""
     yield Observe("plan")
     written = yield Generate(stop=(".",))
     if question.id != "0":
@@ -322,8 +279,6 @@ ASKED = [Question(id=str(n), dataset="d", language="en", text=f"Question {n}?", 
 
 
 def evaluated_by_reader(folder, fails):
-    """Evaluates answers of a reader that fails for some questions; returns the rows."""
-
     def reader(requests):
         fine = Completion(text="Lima", finish_reason="eos", tokens=1)
         return [GenerationFailure("cut") if fails(prompt) else fine for prompt, _ in requests]

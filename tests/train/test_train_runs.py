@@ -5,17 +5,16 @@ import dataclasses
 import io
 import itertools
 import json
-import pathlib
 import random
 import shutil
 import signal
-import tempfile
 import time
 
 import gin
 import jax
 import numpy as np
 import pytest
+from evaluation_trials import asked
 from experiment_parts import (
     assert_mistake,
     assert_same_bits,
@@ -31,9 +30,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from lcrag import main
 from lcrag.commands.compile import AbstractRun
-from lcrag.data.questions import LCRL_LANGUAGES, LCRL_TRAINING, Question
+from lcrag.data.questions import LCRL_LANGUAGES, Question
 from lcrag.errors import UserError
-from lcrag.evaluation import Answered, read_rows
+from lcrag.evaluation import read_rows
 from lcrag.files import Journal, write_json_lines
 from lcrag.learning import Critic, Layout, PolicyGradient, Trajectory, adamw
 from lcrag.learning.learners import Learner
@@ -90,7 +89,6 @@ def train(kind, folder, output, *more, steps=None):
 
 @pytest.fixture(scope="module")
 def straight(tiny, tmp_path_factory):
-    """The folder of an unbroken run, by its kind."""
     folders = {kind: tmp_path_factory.mktemp(kind) / "run" for kind in KINDS}
     for kind, folder in folders.items():
         assert train(kind, tiny, folder) == 0
@@ -162,28 +160,22 @@ def test_stops_and_slow_searches_change_nothing(kind, stops, straight, tiny, tmp
 def test_evaluations_between_steps_change_nothing_and_continue(straight, tiny, tmp_path, monkeypatch):
     between = ("train.evaluation=@Evaluation()", "train.evaluate_every=2", "Evaluation.before=False")
     between = (*between, "Evaluation.temperatures={'sampled': 1.0}")
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    assert train("grpo", tiny, whole, *between) == 0
-    ask, asked = Evaluation._ask, []
+    ask, titles = Evaluation._ask, []
 
     def interrupted(self, rollouts, title, *arguments, **options):
-        asked.append(title)
-        if len(asked) == 1:  # after step 2, whose state is saved by the stop
+        titles.append(title)
+        if len(titles) == 1:  # after step 2, whose state is saved by the stop
             raise KeyboardInterrupt
         return ask(self, rollouts, title, *arguments, **options)
 
     with monkeypatch.context() as patch:
         patch.setattr(Evaluation, "_ask", interrupted)
-        assert train("grpo", tiny, broken, *between) == 130
-        assert train("grpo", tiny, broken, *between) == 0
-    assert asked == [f"{label}, sampled" for label in ("after step 2", "after step 2", "after")]
-    for folder in (whole, broken):
-        assert_same(folder, straight["grpo"], 4)
-        rows = {row.method: row.value for row in read_rows(folder / "evaluation.json") if row.metric == "answered"}
-        assert rows.keys() == {"after step 2, sampled", "after, sampled"}
-    for label in ("after_step_2", "after"):
-        name = f"{label}_sampled"
-        assert written_episodes(broken, name) == written_episodes(whole, name)
+        assert train("grpo", tiny, tmp_path / "run", *between) == 130
+        assert train("grpo", tiny, tmp_path / "run", *between) == 0
+    assert titles == [f"{label}, sampled" for label in ("after step 2", "after step 2", "after")]
+    assert_same(tmp_path / "run", straight["grpo"], 4)
+    answered = {row.method for row in read_rows(tmp_path / "run" / "evaluation.json") if row.metric == "answered"}
+    assert answered == {"after step 2, sampled", "after, sampled"}
 
 
 def test_a_finished_run_has_learned_something_and_has_nothing_left_to_do(tiny, straight):
@@ -206,8 +198,8 @@ def test_a_run_continues_on_another_mesh(tiny, straight, tmp_path):
     four = ("policy.mesh=@four_devices()", "Sampler.slots=8", "Sampler.append_rows=(8,)")
     assert train("grpo", tiny, output, *four) == 0
     found, expected = (written_episodes(each, "step_2") for each in (output, straight["grpo"]))
-    asked = ("question_id", "language", "group", "prompt", "turns", "advantage")
-    assert [[row[name] for name in asked] for row in found] == [[row[name] for name in asked] for row in expected]
+    names = ("question_id", "language", "group", "prompt", "turns", "advantage")
+    assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in expected]
     for row, other in zip(found, expected, strict=True):
         tokens, others = row["tokens"], other["tokens"]
         assert tokens["ids"] == others["ids"]
@@ -246,7 +238,6 @@ def test_two_lanes_sample_ahead_and_evaluate_what_was_learned(straight, tiny, tm
 
 
 def test_sampling_on_devices_of_its_own_changes_nothing(straight, tiny, tmp_path):
-    """The same run, trained on the first device and sampled on the second."""
     meshes = ("policy.mesh=@mesh()", "mesh.devices=(0,)", "Lanes.mesh=@sampler/mesh()", "sampler/mesh.devices=(1,)")
     assert train("ahead", tiny, tmp_path / "run", *meshes) == 0
     assert_same(tmp_path / "run", straight["ahead"], 4)
@@ -378,26 +369,17 @@ def test_adapters_continue_on_the_same_base_only(straight, tiny, tmp_path, monke
 # --- What a run leaves, and what evaluate and report do with it ---
 
 
-PROMISED = (
-    *("reward/total", "reward/c3_recall", "reward/anti_consistency"),
-    *("episode/searches", "episode/policy_tokens", "episode/finished", "episode/retrieval_failures"),
-    *("loss/policy", "loss/kl", "sampling_training_gap"),
-    *("seconds/rollout", "seconds/rewards", "seconds/update", "tokens_per_second/sampled", "slots/occupancy"),
-)
 WALL_TIME = {
     "rollout": ("append", "decode", "retrieval_wait", "programs"),
     "step": ("rollout", "rewards", "update", "rest"),
 }
-EPISODE = {"question_id", "dataset", "language", "group", "prompt", "turns", "answer", "outcome", "rewards"}
-EPISODE |= {"question", "golds", "advantage", "policy_version", "tokens", "seconds"}
-ROW = {"method", "model", "dataset", "split", "language", "metric", "value", "count", "seed"}
 
 
-def test_metrics_have_the_promised_names(finished):
+def test_metrics_and_times(finished):
     records = json_lines(finished / "metrics.jsonl")
     assert [record["step"] for record in records] == [0, 1]
     for record in records:
-        assert all(isinstance(record[name], int | float) for name in PROMISED)
+        assert record["tokens_per_second/sampled"] > 0
         assert record["sampling_training_gap"] <= 1e-4
         assert 0 < record["slots/occupancy"] <= 1
         assert record["episode/finished"] == 1
@@ -408,30 +390,8 @@ def test_metrics_have_the_promised_names(finished):
     np.testing.assert_allclose([event.value for event in events], [record["reward/total"] for record in records])
 
 
-def test_episodes_say_who_wrote_what(finished):
-    shown = []
-    for step in (0, 1):
-        episodes = json_lines(finished / "episodes" / f"step_{step}.jsonl")
-        shown += [turn["text"] for e in episodes for turn in e["turns"] if "<information>" in turn["text"]]
-        assert [episode["language"] for episode in episodes] == list(LCRL_TRAINING)
-        assert len({episode["group"] for episode in episodes}) == 1
-        for episode in episodes:
-            assert episode.keys() >= EPISODE
-            assert episode["policy_version"] == step
-            assert {turn["by"] for turn in episode["turns"]} <= {"policy", "environment"}
-            assert episode["rewards"].keys() == {"total", "c3_recall", "anti_consistency"}
-            written = "".join(turn["text"] for turn in episode["turns"] if turn["by"] == "policy")
-            assert episode["answer"] is None or f"{episode['answer']}</answer>" in written
-    assert shown
-    assert all(text.rstrip().endswith("</information>") for text in shown)
-
-
-def test_run_configuration_checkpoints_and_policy_are_there(finished):
+def test_configuration_checkpoints_policy_and_evaluations_are_there(finished):
     about = json.loads((finished / "run.json").read_text())
-    assert about["seed"] == 0
-    assert about["packages"]["jax"]
-    assert about["devices"]
-    assert about["command"][0] == "lcrag"
     assert about["hashes"].keys() >= {"tokenizer", "encoder", *(f"collection/{code}" for code in LCRL_LANGUAGES)}
     config = (finished / "config.gin").read_text()
     for line in ("train.questions_per_step = 1", "BUDGET = 2", "language_coupled.margin = 0.5"):
@@ -441,11 +401,7 @@ def test_run_configuration_checkpoints_and_policy_are_there(finished):
     config, params = load_hugging_face(finished / "policy")
     tokens = np.asarray([load_tokenizer(finished / "policy").encode("Where is Chad?")], np.int32)
     assert np.isfinite(log_probabilities(config, params, tokens[:, :-1], tokens[:, 1:])).all()
-
-
-def test_evaluation_before_and_after(finished):
     rows = json.loads((finished / "evaluation.json").read_text())["rows"]
-    assert all(row.keys() >= ROW for row in rows)
     assert {row["method"] for row in rows} == {
         f"{side}, {decoding}" for side in ("before", "after") for decoding in ("sampled", "greedy")
     }
@@ -478,25 +434,14 @@ def test_the_report_is_written_again(finished, tiny, tmp_path, capsys):
     assert "Held-out questions" not in (output / "report.md").read_text()
 
 
-def test_the_report_keeps_data_sets_apart():
-    sides = {
-        label: [
-            Answered(question_id=str(n), dataset=name, language="en", answer=given, golds=("1999",))
-            for name, given in {"nq": "1999", "pop": answer}.items()
-            for n in range(3)
-        ]
-        for label, answer in (("before", "no"), ("after", "1999"))
-    }
-    questions = [
-        Question(id=str(n), dataset=name, language="en", text=f"{n}?", answers=("1999",))
-        for name in ("nq", "pop")
-        for n in range(3)
-    ]
+def test_the_report_keeps_data_sets_apart(tmp_path):
+    questions = [Question(id="1", dataset=name, language="en", text="?", answers=("1999",)) for name in ("nq", "pop")]
     evaluation = Evaluation(questions=questions, temperatures={"greedy": 0.0}, seen_languages=("en",))
-    with tempfile.TemporaryDirectory() as folder:
-        for label, answered in sides.items():
-            write_json_lines(answers_path(pathlib.Path(folder), label, "greedy"), map(dataclasses.asdict, answered))
-        summary, made = tables(pathlib.Path(folder), evaluation, 0, "M")
+    for label, given in (("before", "no"), ("after", "1999")):
+        answers = {"nq": "1999", "pop": given}
+        sides = [asked(n, answer=answers[name], golds=("1999",), dataset=name) for name in answers for n in range(3)]
+        write_json_lines(answers_path(tmp_path, label, "greedy"), map(dataclasses.asdict, sides))
+    summary, made = tables(tmp_path, evaluation, 0, "M")
     assert summary.section_titles == ("nq, greedy", "pop, greedy")
     assert [line[3].text.split()[0] for section in summary.sections for line in section[:1]] == ["+0.000", "+1.00"]
     compared = {table.title: table.sections[0][0][1].text for table in made[1:]}
@@ -508,13 +453,12 @@ def test_the_report_keeps_data_sets_apart():
 
 def test_a_finished_run_is_evaluated_again_only_when_it_goes_on(finished, tiny, tmp_path, monkeypatch):
     output, settings = shutil.copytree(finished, tmp_path / "run"), ("train.checkpoint_every=1",)
-    first, asked = (output / "report.md").read_text(), []
-    evaluate = Evaluation.run
-    monkeypatch.setattr(Evaluation, "run", lambda *given, **named: (asked.append(given[2]), evaluate(*given, **named)))
+    first, labels, evaluate = (output / "report.md").read_text(), [], Evaluation.run
+    monkeypatch.setattr(Evaluation, "run", lambda *given, **named: (labels.append(given[2]), evaluate(*given, **named)))
     assert run("train", tiny, "STEPS=2", *settings, output=output) == 0
-    assert not asked
+    assert not labels
     assert run("train", tiny, "STEPS=3", *settings, output=output) == 0
-    assert asked == ["after"]
+    assert labels == ["after"]
     assert (output / "report_after_step_2.md").read_text().partition("## What was run")[0] == (
         first.partition("## What was run")[0]
     )
@@ -535,11 +479,11 @@ def test_an_interrupted_evaluation_continues_with_the_other_questions(tiny, tmp_
         patch.setattr(Journal, "append", interrupted)
         assert run("evaluate", tiny, *bindings, output=output) == 130
     assert not (output / "evaluation.json").exists()
-    asked = capsys.readouterr().out
+    capsys.readouterr()
     assert run("evaluate", tiny, *bindings, output=output) == 0
-    asked = capsys.readouterr().out
-    assert f"LcRL, sampled: {total} of {total} answers are saved" in asked
-    assert f"LcRL, greedy: 4 of {total} answers are saved" in asked
+    said = capsys.readouterr().out
+    assert f"LcRL, sampled: {total} of {total} answers are saved" in said
+    assert f"LcRL, greedy: 4 of {total} answers are saved" in said
     for name in ("sampled", "greedy"):
         found, expected = (json_lines(each / "answers" / f"LcRL_{name}.jsonl") for each in (output, straight))
         assert found == expected

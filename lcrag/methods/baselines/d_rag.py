@@ -11,7 +11,6 @@ from lcrag.curation.playing import GoldenAnswers
 from lcrag.data.questions import Question, language_of
 from lcrag.episodes import Complete, Generate, Program, RetrievalFailure, Retrieve, Turn
 from lcrag.episodes.searches import Framed, Route, all_at_once, information, statements
-from lcrag.episodes.tags import INFORMATION, closing, opening
 from lcrag.errors import UserError, lookup
 from lcrag.methods.baselines.rag import QUESTION, SHORT, Step, answer_from, titles_of
 from lcrag.rewards import VERDICTS
@@ -26,8 +25,8 @@ D_RAG_ARGUMENT = {
         + "1. Extraction: name the sentences that bear on the question. 2. Explanation: argue which answer they "
         "support and why, and what speaks against it. If they do not bear on the question, say so. Write the argument "
         "in a few sentences inside <information> and </information>.\n",
-        tag=INFORMATION,
-        stop=(closing(INFORMATION),),
+        tag="information",
+        stop=("</information>",),
         shown="Argument from {language} passages ({titles}): {text}\n",
     ),
     "atlas": SHORT,
@@ -101,9 +100,6 @@ class GoldenArguments:
     golden answer of the question in any language, or says that no passage has one. The answer first says which
     arguments have evidence, and is the golden one. In the atlas wording an argument is the first passage with such an
     answer, or "?", and the answer stands alone.
-
-    Args:
-      questions: The questions, in all languages whose golden answers are looked for.
     """
 
     def __init__(self, questions: Sequence[Question]):
@@ -130,7 +126,7 @@ class GoldenArguments:
         if not isinstance(request.prompt, Framed):
             raise UserError("GoldenArguments writes D-RAG's texts: set Method.program to @d_rag")
         block = prompt[len(request.prompt.before) : len(prompt) - len(request.prompt.after)].strip()
-        passages = block.removeprefix(opening(INFORMATION)).removesuffix(closing(INFORMATION)).strip()
+        passages = block.removeprefix("<information>").removesuffix("</information>").strip()
         golds = [gold for gold in self._golds[question.coupling] or question.answers if gold.lower() not in VERDICTS]
         if short:
             stated = (line for line in passages.splitlines() if holds_answer([_TITLE.sub("", line)], golds))
@@ -141,4 +137,4 @@ class GoldenArguments:
         if quoted is not None:
             supported = next(gold for gold in golds if holds_answer([quoted], [gold]))
             argument = f"Extraction: {quoted} Explanation: this supports the answer {supported}."
-        return f"{opening(INFORMATION)} {argument} {closing(INFORMATION)}"
+        return f"<information> {argument} </information>"

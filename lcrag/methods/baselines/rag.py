@@ -20,18 +20,10 @@ from lcrag.episodes.programs import (
     RetrievalFailure,
     Retrieve,
     answer_language,
+    hits_of,
 )
 from lcrag.episodes.searches import Framed, Information, Route, information, native_only, statements
-from lcrag.episodes.tags import (
-    ANSWER,
-    INFORMATION,
-    SEARCH,
-    TAGS,
-    answer_in,
-    closing,
-    neutralise,
-    opening,
-)
+from lcrag.episodes.tags import TAGS, answer_in, closing, neutralise, opening
 from lcrag.errors import lookup
 from lcrag.rewards.text import folded
 
@@ -51,8 +43,8 @@ class Step:
 
     before: str  # the prompt up to the passages, or the whole prompt without passages
     after: str = ""  # the prompt after the passages
-    tag: str = ANSWER  # around the requested text
-    stop: tuple[str, ...] = (closing(ANSWER),)  # strings that end the model's text
+    tag: str = "answer"  # around the requested text
+    stop: tuple[str, ...] = ("</answer>",)  # strings that end the model's text
     opened: str = ""  # beginning of the model's text that the prompt already contains
     then_opened: str = ""  # shown after a last text without an answer, before the policy writes once more; "": no more
     style: str = "search_r1"  # name of the passage style
@@ -81,9 +73,7 @@ class Step:
 
 def titles_of(found: Found | RetrievalFailure) -> str:
     """Returns the titles of a search's passages, without duplicates."""
-    if isinstance(found, RetrievalFailure):
-        return ""
-    return "; ".join(dict.fromkeys(hit.title for languages in found for hits in languages for hit in hits))
+    return "; ".join(dict.fromkeys(hit.title for hit in hits_of(found)))
 
 
 def inside(tag: str, text: str) -> str:
@@ -102,7 +92,7 @@ def answer_from(step: Step, prompt: str | FittedText) -> Generator[Observe | Gen
     answer = answer_in(step.opened + text)
     if answer is None and step.then_opened:
         yield Observe(step.then_opened)
-        text = yield Generate(stop=(closing(ANSWER),))
+        text = yield Generate(stop=("</answer>",))
         answer = answer_in(step.then_opened + text)
     return Outcome(answer=answer, invalid_actions=int(answer is None))
 
@@ -114,10 +104,8 @@ REASON_AND_ANSWER = (
 QUESTION = "Question: {question}\n"
 # The tiny policy notes a sentence of the passages on a line and answers with its value. Such lines are shown to later
 # steps as passages.
-SHORT = Step(
-    before="{question}\n", stop=("\n", closing(ANSWER)), then_opened=opening(ANSWER), style="atlas", shown=" {text}\n"
-)
-SEARCHES_OR_ANSWERS = Step(before="{question}\n", stop=(closing(SEARCH), closing(ANSWER)), style="atlas")
+SHORT = Step(before="{question}\n", stop=("\n", "</answer>"), then_opened="<answer>", style="atlas", shown=" {text}\n")
+SEARCHES_OR_ANSWERS = Step(before="{question}\n", stop=("</search>", "</answer>"), style="atlas")
 
 RAG = {
     "full": Step(
@@ -198,7 +186,7 @@ def iter_retgen(
 
 _MARK = re.compile(r"\(\s*[a-z]\s*\)")
 _NUMBER = re.compile(r"\b[12]\b")
-_CANDIDATE = Step(before="{question}\n", opened=opening(ANSWER), style="atlas", shown=" {text}\n")
+_CANDIDATE = Step(before="{question}\n", opened="<answer>", style="atlas", shown=" {text}\n")
 
 SURE_CANDIDATES = {
     "full": Step(
@@ -217,8 +205,8 @@ SURE_SUMMARY = {
         after=QUESTION
         + "Somebody answers: {candidate}\nWrite a short passage that supports this answer to the question, made only "
         "of what the passages say, inside <information> and </information>. Do not mention the passages themselves.\n",
-        tag=INFORMATION,
-        stop=(closing(INFORMATION),),
+        tag="information",
+        stop=("</information>",),
     ),
     "atlas": dataclasses.replace(_CANDIDATE, shown=" {titles}: {candidate}\n"),
 }
@@ -305,13 +293,13 @@ def sure(
         *(judgement(check, [text], candidate=candidate) for candidate, text in zip(chosen, summaries, strict=True)),
         *(judgement(compare, [summaries[one], summaries[other]]) for one, other in pairs),
     )
-    valid = [inside(ANSWER, check.opened + verdict.text) for verdict in verdicts[: len(chosen)]]
+    valid = [inside("answer", check.opened + verdict.text) for verdict in verdicts[: len(chosen)]]
     scores = [
         float(text.casefold().startswith("true") or _same(text, candidate))
         for text, candidate in zip(valid, chosen, strict=True)
     ]
     for (one, other), verdict in zip(pairs, verdicts[len(chosen) :], strict=True):
-        scores[one] += win(inside(ANSWER, compare.opened + verdict.text), chosen[one], chosen[other])
+        scores[one] += win(inside("answer", compare.opened + verdict.text), chosen[one], chosen[other])
     best = max(range(len(chosen)), key=lambda number: scores[number])
     return Outcome(answer=chosen[best], extra={"candidates": chosen, "summaries": summaries, "scores": scores})
 

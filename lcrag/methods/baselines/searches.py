@@ -29,10 +29,11 @@ from lcrag.episodes.programs import (
     RetrievalFailure,
     Retrieve,
     SearchTurns,
+    hits_of,
     opening_prompt,
 )
 from lcrag.episodes.searches import Route, information, native_only, statements
-from lcrag.episodes.tags import ANSWER, INFORMATION, Answer, SearchAction, closing, opening, parse_action
+from lcrag.episodes.tags import Answer, SearchAction, parse_action
 from lcrag.errors import UserError, lookup, typed
 from lcrag.methods.baselines.rag import (
     QUESTION,
@@ -72,8 +73,8 @@ SEARCH_O1_DOCUMENTS = {
         + "Reasoning so far: {reasoning}\nCurrent query: {query}\nCheck each document for facts that bear on the query "
         "and carry the reasoning on. Then write down only these facts, briefly, inside <information> and "
         "</information>; if there are none, write <information> No helpful information found. </information>\n",
-        tag=INFORMATION,
-        stop=(closing(INFORMATION),),
+        tag="information",
+        stop=("</information>",),
     ),
     "atlas": SHORT,
 }
@@ -91,11 +92,7 @@ def search_r1(
     style: str = "search_r1",
     observation_tokens: int = 600,
 ) -> Program:
-    """Search-R1 (Jin et al., 2025, algorithm 1) as LcRL compares with it: every search goes to the English collection.
-
-    Args:
-      prompt, style: Names of the opening prompt and of the passage style.
-    """
+    """Search-R1 (Jin et al., 2025, algorithm 1) as LcRL compares with it: all searches go to the English collection."""
     turns = SearchTurns(budget, invalid_limit, correction=RETHINK if prompt == "atlas" else TRY_AGAIN)
     with suppress(ContextFull):
         yield Observe(opening_prompt(prompt, question))
@@ -257,7 +254,7 @@ def next_query(text: str) -> tuple[str, bool]:
         return action.query, False
     sentence = _SENTENCE.match(text.strip())
     thought = sentence[0].strip() if sentence else ""
-    return thought, not is_visible(thought) or opening(ANSWER) in thought
+    return thought, not is_visible(thought) or "<answer>" in thought
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -404,9 +401,7 @@ class SearchMemory:
         found to golden passage i, m_i that of all searches before. The redundancy is the share of the passages that
         were found before (section 3.3).
         """
-        searched = () if isinstance(found, RetrievalFailure) else found
-        hits = [hit for languages in searched for passages in languages for hit in passages]
-        match, repeated = self._matched.copy(), 0
+        hits, match, repeated = hits_of(found), self._matched.copy(), 0
         for hit in hits:
             repeated += (hit.title, hit.text) in self._seen
             self._seen.add((hit.title, hit.text))
@@ -549,7 +544,6 @@ def adaptive_rag(
     and the question counts as complex.
 
     Args:
-      programs: The program of each class.
       classifier: Name of the model that classifies, one of `Runner.completers`; None: the policy.
     """
     step = lookup(COMPLEXITY, wording, "wording")

@@ -31,7 +31,6 @@ from lcrag.episodes import (
     Observe,
     Outcome,
     Program,
-    RetrievalFailure,
     Retrieve,
     SearchAction,
     Turn,
@@ -40,9 +39,8 @@ from lcrag.episodes import (
     neutralise,
     parse_action,
 )
-from lcrag.episodes.programs import RETHINK, UNKNOWN, answer_language, atlas
+from lcrag.episodes.programs import RETHINK, UNKNOWN, answer_language, atlas, hits_of
 from lcrag.episodes.searches import Route, native_only
-from lcrag.episodes.tags import ANSWER, PLAN, SEARCH, SUB_ANSWER, SUB_PLAN, closing
 from lcrag.errors import UserError, lookup, typed
 from lcrag.evaluation.tables import Table, row_of
 from lcrag.methods.globalrag.plans import (
@@ -122,7 +120,7 @@ def golden_trajectory(
             yield Observe(task, system=_INSTRUCTIONS)
         else:
             yield Observe(atlas(question))
-        plan = read_plan((yield Generate(stop=(closing(PLAN),))), question.text)
+        plan = read_plan((yield Generate(stop=("</plan>",))), question.text)
         steps = [(key, plan.questions[key]) for key in plan.order] if isinstance(plan, QuestionPlan) else []
         for key, sub_question in steps:
             text = neutralise(substituted(sub_question, sub_answers))
@@ -130,20 +128,19 @@ def golden_trajectory(
             yield Observe(f"\n{key}: {text}\n{hint}")
             hits: list[Hit] = []
             for attempt in range(1, attempts + 1):
-                written = yield Generate(stop=(closing(SEARCH), closing(SUB_ANSWER)))
+                written = yield Generate(stop=("</search>", "</subAnswer>"))
                 if (value := read_sub_answer(key, written)) is not None:
                     break
                 if isinstance(action := parse_action(written), SearchAction):
                     languages = route(attempt, question.language, collections)
                     found = yield Retrieve((action.query,), languages, passages)
-                    if not isinstance(found, RetrievalFailure):
-                        hits += [hit for one in found for ranked in one for hit in ranked if isinstance(hit, Hit)]
+                    hits += [hit for hit in hits_of(found) if isinstance(hit, Hit)]
                     yield Observe(information(found, style, observation_tokens))
                 else:
                     invalid += 1
                     yield Observe(RETHINK)
             else:  # one last turn, without a search
-                value = read_sub_answer(key, (yield Generate(stop=(closing(SUB_ANSWER),))))
+                value = read_sub_answer(key, (yield Generate(stop=("</subAnswer>",))))
             if value is None or value.casefold() == GIVEN_UP:
                 unresolved = key
                 break
@@ -153,7 +150,7 @@ def golden_trajectory(
             known = "".join(f"{placeholder(key)} = {neutralise(value)}\n" for key, value in sub_answers.items())
             hint = "Write the answer to the question between <answer> and </answer>: " if instructed else ""
             yield Observe(f"\n{known}{hint}{neutralise(question.text)}\n")
-            answer = answer_in((yield Generate(stop=(closing(ANSWER),))))
+            answer = answer_in((yield Generate(stop=("</answer>",))))
     valid = plan if isinstance(plan, QuestionPlan) else None
     return Outcome(
         answer=answer,
@@ -171,7 +168,7 @@ def golden_trajectory(
 
 def read_plan(text: str, question: str = "") -> QuestionPlan | str:
     """Returns the last plan in a teacher's text, or its fault: `NO_PLAN`, one of `FAULTS`, or `DISORDERED`."""
-    written = re.findall(rf"<{PLAN}>((?:(?!</?{PLAN}>).)*)</{PLAN}>", text, re.DOTALL)
+    written = re.findall(r"<plan>((?:(?!</?plan>).)*)</plan>", text, re.DOTALL)
     if not written:
         return NO_PLAN
     try:
@@ -181,7 +178,7 @@ def read_plan(text: str, question: str = "") -> QuestionPlan | str:
     return DISORDERED if plan.forward_reference else plan
 
 
-_SUB_ANSWER = re.compile(rf"<{SUB_ANSWER}>\s*#([0-9]+)\s*=((?:(?!</?{SUB_ANSWER}>).)*)</{SUB_ANSWER}>\s*\Z", re.DOTALL)
+_SUB_ANSWER = re.compile(r"<subAnswer>\s*#([0-9]+)\s*=((?:(?!</?subAnswer>).)*)</subAnswer>\s*\Z", re.DOTALL)
 
 
 def read_sub_answer(key: str, text: str) -> str | None:
@@ -241,9 +238,6 @@ class GoldenPlanner:
     It writes the golden plan, searches for each sub-question with the golden answers of earlier ones in it, once more
     for its words without a passage that holds its answer, and gives the sub-answer that a shown passage holds.
     Otherwise the sub-answer is "unknown", and so is the answer.
-
-    Args:
-      questions: The questions; each has a golden plan in its `extra` (see `lcrag.methods.globalrag.plans`).
     """
 
     def __init__(self, questions: Sequence[Question]):
@@ -267,31 +261,29 @@ class GoldenPlanner:
 
         text = ""
         if not written:
-            text = f"{thought(PLANS)}<{PLAN}> {golden.plan.as_json()} </{PLAN}>\n"
+            text = f"{thought(PLANS)}<plan> {golden.plan.as_json()} </plan>\n"
         known = {key: golden.answers[key][0] for key in golden.plan.questions}
         for key in golden.plan.order:
-            if f"<{SUB_ANSWER}> {placeholder(key)} = " in written:
+            if f"<subAnswer> {placeholder(key)} = " in written:
                 continue
             query = neutralise(substituted(golden.plan.questions[key], known)).replace(" >> ", " ")
             evidence = evidence_in(observations, Hop(queries=(query,), golds=golden.answers[key]))
-            opened = written.count(f"<{SUB_PLAN}>") > written.count(f"</{SUB_PLAN}>")
-            tries = [
-                each for each in (query, neutralise(question.text)) if f"<{SEARCH}> {each} </{SEARCH}>" not in written
-            ]
-            if not opened or (evidence is None and tries and closing(SEARCH) in request.stop):
-                if closing(SEARCH) not in request.stop:
+            opened = written.count("<subPlan>") > written.count("</subPlan>")
+            tries = [each for each in (query, neutralise(question.text)) if f"<search> {each} </search>" not in written]
+            if not opened or (evidence is None and tries and "</search>" in request.stop):
+                if "</search>" not in request.stop:
                     break  # the last turn: nothing can be searched for any more
-                text += thought(AGAIN) if opened else f"<{SUB_PLAN}>\n{thought(SEARCHES)}"
-                return f"{text}<{SEARCH}> {(tries or [query])[0]} </{SEARCH}>"
+                text += thought(AGAIN) if opened else f"<subPlan>\n{thought(SEARCHES)}"
+                return f"{text}<search> {(tries or [query])[0]} </search>"
             value = known[key] if evidence else GIVEN_UP
-            sub_answer = f"<{SUB_ANSWER}> {placeholder(key)} = {value} </{SUB_ANSWER}>\n</{SUB_PLAN}>\n"
+            sub_answer = f"<subAnswer> {placeholder(key)} = {value} </subAnswer>\n</subPlan>\n"
             text += thought(READ if evidence else MISSING, evidence) + sub_answer
             written += sub_answer
             if evidence is None:
                 break
         else:
-            return f"{text}{thought(DONE)}<{ANSWER}> {playing.golden_answer(question)} </{ANSWER}>"
-        return f"{text}{thought(MISSING)}<{ANSWER}> {playing.unknown_in(answer_language(question))} </{ANSWER}>"
+            return f"{text}{thought(DONE)}<answer> {playing.golden_answer(question)} </answer>"
+        return f"{text}{thought(MISSING)}<answer> {playing.unknown_in(answer_language(question))} </answer>"
 
 
 def golden_questions(questions: Iterable[Question], rows: Iterable[Mapping[str, Any]]) -> list[Question]:
@@ -390,7 +382,7 @@ class PlanOracle:
 
     def next_text(self, question: Question, turns: Sequence[tuple[str, str]]) -> str:
         """Returns the policy's next text; see `lcrag.atlas.oracle.Oracle.next_text`."""
-        known = _known(question, turns)
+        known = SearchState(question, read_texts(text for by, text in turns if by == "environment"))
         searches = sum("</search>" in text for by, text in turns if by == "policy")
         plan = with_own_plan(question).extra["plan"]
         careless = in_share(question.coupling, self.careless, self.seed)
@@ -407,8 +399,7 @@ class PlanOracle:
             path = known.path({}, guess=False, asked=())
             facts = [*path, *(NeededFact(relation, "", unknown) for relation in known.relations[len(path) :])]
 
-        def sub_plan(wanted: NeededFact) -> str:
-            """The beginning of a sub-plan, up to its search."""
+        def sub_plan(wanted: NeededFact) -> str:  # its beginning, up to the search
             query = query_text(question.language, wanted.relation, wanted.name)
             return f"<subPlan><think> {wanted.name}</think><search> {query}</search>"
 
@@ -423,10 +414,6 @@ class PlanOracle:
             return resolved + sub_plan(facts[searches])
         answer = value if careless and len(known.given) == 1 else known.answer()
         return f"{resolved}<think> {answer}</think><answer> {answer}</answer>"
-
-
-def _known(question: Question, turns: Sequence[tuple[str, str]]) -> SearchState:
-    return SearchState(question, read_texts(text for by, text in turns if by == "environment"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -450,7 +437,7 @@ class PlanTeacher:
                 questions.setdefault(last, placeholder(first))  # a question over one fact has no other
                 plan = QuestionPlan(questions)
             return f"<think> {question.text}</think><plan> {plan.as_json()}</plan>"
-        known = _known(question, turns)
+        known = SearchState(question, read_texts(text for by, text in turns if by == "environment"))
         resolved = [place for place, text in enumerate(written) if "</subAnswer>" in text]
         if len(resolved) == len(keys):
             return f"<answer> {known.answer()}</answer>"
@@ -477,5 +464,5 @@ def plan_teacher(
     """Returns `PlanTeacher` as the teacher; other parameters as of `endpoint_teacher`."""
     teacher = PlanTeacher(budget=budget, careless=careless, seed=seed)
     return playing.rule_based_teacher(
-        playing.oracle_writer(teacher), tokenizer, chat, context, {"world": world().fingerprint()}
+        playing.oracle_writer(teacher), tokenizer, chat, context, {"world": world().fingerprint}
     )

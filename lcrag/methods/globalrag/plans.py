@@ -54,7 +54,6 @@ FAULTS = (
     "cyclic",
 )
 DISORDERED = "inconsistent_order"  # a question names the answer of a later one; invalid in golden plans only
-NO_STEPS, NO_ANSWER, ANOTHER_ANSWER = "no decomposition", "no sub-answer", "another answer"
 
 MAX_QUESTIONS = 16  # golden plans have at most about 6; the limit bounds the cost of matching
 _KEY = re.compile(r"Q[1-9][0-9]{0,3}")
@@ -227,15 +226,9 @@ def golden_plans(extra: Mapping[str, Any]) -> tuple[GoldenPlan, ...]:
         return tuple(plans)
     if "plan" not in extra:
         return ()
-    try:
-        plan = plan_of(extra["plan"])
-    except BadPlan as error:
-        raise ValueError(f"plan: {error}") from error
-    answers = extra.get("sub_answers")
+    plan, answers = plan_of(extra["plan"]), extra.get("sub_answers")
     answers = answers if isinstance(answers, Mapping) else {}
     names = {key: placeholder(key) for key in plan.questions}
-    if unknown := set(answers) - set(names.values()):
-        raise ValueError(f"sub_answers: {min(map(str, unknown))} is the placeholder of no question")
     return (GoldenPlan(plan, {key: _answers(f"sub_answers.{name}", answers.get(name)) for key, name in names.items()}),)
 
 
@@ -393,7 +386,7 @@ def with_decomposition(question: Question) -> Question:
     """
     steps = question.extra.get("decomposition")
     if not steps:
-        raise UnusableQuestion(NO_STEPS, "the row has no steps to make a golden plan of")
+        raise UnusableQuestion("no decomposition", "the row has no steps to make a golden plan of")
     try:
         plan = plan_of({f"Q{n}": [step["question"], f"#{n}"] for n, step in enumerate(steps, start=1)}, question.text)
     except BadPlan as error:
@@ -402,11 +395,11 @@ def with_decomposition(question: Question) -> Question:
         raise UnusableQuestion(DISORDERED.replace("_", " "), f"{forward[0]} names the answer of {forward[1]}")
     step_answers = [step["answer"].strip() for step in steps]
     if not all(step_answers):
-        raise UnusableQuestion(NO_ANSWER, f"step {step_answers.index('') + 1} has no answer")
+        raise UnusableQuestion("no sub-answer", f"step {step_answers.index('') + 1} has no answer")
     golds, wanted = question.answers, {folded(gold) for gold in question.answers}
     if folded(step_answers[-1]) not in wanted:
         detail = f"the last step's answer is {step_answers[-1]!r}, the question's is {golds[0]!r}"
-        raise UnusableQuestion(ANOTHER_ANSWER, detail)
+        raise UnusableQuestion("another answer", detail)
     answers = [dict.fromkeys((answer, *(golds if folded(answer) in wanted else ()))) for answer in step_answers]
     supports = ([step["support"]] if step["support"] else [] for step in steps)
     graph = graph_with_answers(plan, map(tuple, answers), supports)

@@ -24,18 +24,7 @@ from lcrag.episodes.programs import (
     user_message,
 )
 from lcrag.episodes.searches import Route, information, native_only
-from lcrag.episodes.tags import (
-    ANSWER,
-    INFORMATION,
-    PLAN,
-    SEARCH,
-    SUB_ANSWER,
-    SUB_PLAN,
-    TAGS,
-    THINK,
-    answer_in,
-    boxes_in,
-)
+from lcrag.episodes.tags import TAG, answer_in, boxes_in
 from lcrag.errors import lookup
 from lcrag.methods.globalrag.plans import FAULTS, BadPlan, QuestionPlan, parse_plan
 from lcrag.rewards.text import is_visible
@@ -160,14 +149,14 @@ def globalrag(
             found = yield Retrieve((search.query,), languages, passages)
             yield Observe(information(found, style, observation_tokens))
     extra, counts = read_episode(turns.texts, shown, question.text)
-    searched_last = boxes_in(turns.texts[-1:], SEARCH).contents if turns.in_final_turn else ()
+    searched_last = boxes_in(turns.texts[-1:], "search").contents if turns.in_final_turn else ()
     return Outcome(
         answer=answer_in(turns.texts[-1]) if turns.texts else None,
         invalid_actions=turns.invalid,
         counts={
             "valid_searches": turns.searches,
             "searches_beyond_budget": len(searched_last),
-            "forged_information": boxes_in(turns.texts, INFORMATION).tags,
+            "forged_information": boxes_in(turns.texts, "information").tags,
             **counts,
         },
         extra={**extra, "valid_searches": turns.searches},
@@ -192,14 +181,14 @@ def read_episode(
     """
     plan: QuestionPlan | None = None
     fault: str | None = None
-    plans = boxes_in(texts, PLAN)
+    plans = boxes_in(texts, "plan")
     if not plans.tags:
         fault = "missing"
     elif plans.stray:
         fault = "malformed"
     elif len(plans.contents) > 1:
         fault = "several"
-    elif shown and boxes_in(texts[min(shown) + 1 :], PLAN).tags:
+    elif shown and boxes_in(texts[min(shown) + 1 :], "plan").tags:
         fault = "late"
     else:
         try:
@@ -209,7 +198,7 @@ def read_episode(
     questions = plan.questions if plan else {}
 
     # Sub-answers are `#n = value`; the last one to a question of the plan counts.
-    boxes = boxes_in(texts, SUB_ANSWER)
+    boxes = boxes_in(texts, "subAnswer")
     written = [match for match in map(_SUB_ANSWER.fullmatch, boxes.contents) if match]
     known = [(f"Q{match[1]}", match[2]) for match in written if f"Q{match[1]}" in questions]
     sub_answers = dict(known)
@@ -217,9 +206,8 @@ def read_episode(
     marks = tag_marks(texts, shown)
     # Section 3.2.4, as in the authors' code: the parts are there, whatever else is written.
     sub_plans = re.findall(r"\(([^)]*)\)", marks)
-    parts = {_BOXES[THINK], _BOXES[SEARCH], _SHOWN, _BOXES[SUB_ANSWER]}
-    planned, concluded = (_BOXES[THINK] + _BOXES[name] in marks for name in (PLAN, ANSWER))
-    well_formed = planned and concluded and bool(sub_plans) and all(parts <= {*each} for each in sub_plans)
+    planned, concluded = "tp" in marks, "tA" in marks
+    well_formed = planned and concluded and bool(sub_plans) and all({*"tsia"} <= {*each} for each in sub_plans)
     unpaired = re.sub(r"\(([^()]*)\)", r"\1", marks)
     extra = {
         "plan": plan.as_object() if plan else None,
@@ -237,15 +225,13 @@ def read_episode(
         "unknown_sub_answers": len(written) - len(known),
         "repeated_sub_answers": len(known) - len(sub_answers),
         "malformed_sub_answers": boxes.stray + len(boxes.contents) - len(written),
-        "malformed_tags": sum(map(unpaired.count, (_MALFORMED, "(", ")"))),
+        "malformed_tags": sum(map(unpaired.count, "x()")),
         "well_formed": int(well_formed),
     }
     return extra, counts
 
 
-_TAG = re.compile(rf"<(/?)({'|'.join(TAGS)})>")
-_BOXES = {THINK: "t", PLAN: "p", SEARCH: "s", SUB_ANSWER: "a", ANSWER: "A"}
-_SHOWN, _MALFORMED = "i", "x"
+_BOXES = {"think": "t", "plan": "p", "search": "s", "subAnswer": "a", "answer": "A"}
 
 
 def tag_marks(texts: Sequence[str], shown: Collection[int]) -> str:
@@ -257,15 +243,15 @@ def tag_marks(texts: Sequence[str], shown: Collection[int]) -> str:
     """
     marks = []
     for number, text in enumerate(texts):
-        tags = list(_TAG.finditer(text))
+        tags = list(TAG.finditer(text))
         while tags:
             tag = tags.pop(0)
-            if tag[2] == SUB_PLAN:
+            if tag[2] == "subPlan":
                 marks.append(")" if tag[1] else "(")
             elif tag[2] in _BOXES and tags and tags[0][0] == f"</{tag[2]}>" and not tag[1]:
                 content = text[tag.end() : tags.pop(0).start()]
-                marks.append(_BOXES[tag[2]] if is_visible(content) else _MALFORMED)
+                marks.append(_BOXES[tag[2]] if is_visible(content) else "x")
             else:  # also a pair that encloses another tag
-                marks.append(_MALFORMED)
-        marks += [_SHOWN] * (number in shown)
+                marks.append("x")
+        marks += ["i"] * (number in shown)
     return "".join(marks)

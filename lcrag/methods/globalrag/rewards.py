@@ -10,14 +10,14 @@ import collections
 import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import gin
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from lcrag.errors import UserError, excerpt, lookup, typed
+from lcrag.errors import NotNegative, Positive, Share, UserError, excerpt, lookup, typed
 from lcrag.methods.globalrag.plans import BadPlan, GoldenPlan, QuestionPlan, golden_plans, plan_of
 from lcrag.rewards.matching import token_f1
 from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Schedule, Term, TermSum, Values, answer_term
@@ -221,16 +221,19 @@ def common_subgraph(
     return Matching(best, min(explored, max_explored), explored <= max_explored)
 
 
+def common_edges(first: Graph, second: Graph, places: Mapping[int, int]) -> int:
+    """Counts the edges of the first graph that a mapping of its nodes puts on edges of the second."""
+    return sum((places.get(before), places.get(after)) in second.edges for before, after in first.edges)
+
+
 def matched_edit_distance(first: Graph, second: Graph, pairs: Collection[tuple[int, int]]) -> int:
     """Returns the graph edit distance where exactly the pairs (node of the first, of the second) may be substituted.
 
     A pair costs nothing, every other node a deletion or an insertion, and so does every edge that is not between the
     same pairs in both graphs. The distance of the authors' code, for its mapping.
     """
-    places = dict(pairs)
-    common = sum((places.get(before), places.get(after)) in second.edges for before, after in first.edges)
-    nodes, edges = first.nodes + second.nodes - 2 * len(places), len(first.edges) + len(second.edges) - 2 * common
-    return nodes + edges
+    nodes = first.nodes + second.nodes - 2 * len(pairs)
+    return nodes + len(first.edges) + len(second.edges) - 2 * common_edges(first, second, dict(pairs))
 
 
 @functools.lru_cache(maxsize=1 << 14)  # the shapes of plans repeat
@@ -255,29 +258,22 @@ def edit_distance(first: Graph, second: Graph, max_explored: int = MAX_EXPLORED)
     lasts = [max(order[before], order[after]) for before, after in smaller.edges]
     left = [sum(last >= number for last in lasts) for number in range(len(nodes) + 1)]  # edges not mapped yet
     most, best, steps_left = min(len(smaller.edges), len(larger.edges)), 0, max_explored
+    common = functools.partial(common_edges, smaller, larger)
 
-    def gain(node: int, place: int, places: Mapping[int, int]) -> int:
-        """Edges that become common when `node` is mapped to `place`, in addition to `places`."""
-        out = sum((node, other) in smaller.edges and (place, at) in larger.edges for other, at in places.items())
-        into = sum((other, node) in smaller.edges and (at, place) in larger.edges for other, at in places.items())
-        return out + into
-
-    def explore(number: int, places: dict[int, int], common: int) -> None:
+    def explore(number: int, places: dict[int, int]) -> None:
         """Maps the nodes from `number` on; `places` maps the earlier ones."""
         nonlocal best, steps_left
         steps_left -= 1
         if steps_left < 0:
             return
-        best = max(best, common)
-        if min(common + left[number], most) <= best:
+        best = max(best, common(places))
+        if min(common(places) + left[number], most) <= best:
             return
-        node, taken = nodes[number], set(places.values())
-        gains = {place: gain(node, place, places) for place in targets if place not in taken}
-        for place in sorted(gains, key=gains.__getitem__, reverse=True):
-            explore(number + 1, places | {node: place}, common + gains[place])
-        explore(number + 1, places, common)
+        longer = [places | {nodes[number]: place} for place in targets if place not in places.values()]
+        for mapping in [*sorted(longer, key=common, reverse=True), places]:
+            explore(number + 1, mapping)
 
-    explore(0, {}, 0)
+    explore(0, {})
     return larger.nodes - smaller.nodes + len(smaller.edges) + len(larger.edges) - 2 * best
 
 
@@ -298,14 +294,14 @@ def globalrag_reward(
     encoder: Encode,
     answer: str = "squad_exact_match",
     sub_answer: str = "token_f1",
-    format_weight: float = 0.1,
-    semantic_weight: float = 0.5,
-    structural_weight: float = 0.5,
-    sub_goal_weight: float = 0.5,
-    transition_steps: float | None = 50,
-    transition_width: float = 10.0,
-    threshold: float = 0.7,
-    structure: str = "graded",
+    format_weight: NotNegative = 0.1,
+    semantic_weight: NotNegative = 0.5,
+    structural_weight: NotNegative = 0.5,
+    sub_goal_weight: NotNegative = 0.5,
+    transition_steps: Positive | None = 50,
+    transition_width: Positive = 10.0,
+    threshold: Share = 0.7,
+    structure: Literal["graded", "binary", "shape"] = "graded",
 ) -> Reward:
     """Builds GlobalRAG's reward (section 3.2.5, equation 7): lambda_t (weighted process rewards) + answer.
 
@@ -324,13 +320,6 @@ def globalrag_reward(
       A reward whose values also have "annealing" (lambda_t) and "matches_cut" (share of matches whose search was cut
       short); those of the process are unweighted.
     """
-    lookup(STRUCTURES, structure, "globalrag_reward.structure")
-    if min(format_weight, semantic_weight, structural_weight, sub_goal_weight) < 0:
-        raise UserError("globalrag_reward's weights must be 0 or more")
-    if transition_width <= 0 or (transition_steps is not None and transition_steps <= 0):
-        raise UserError("globalrag_reward.transition_steps and transition_width must be above 0")
-    if not -1 <= threshold <= 1:
-        raise UserError(f"globalrag_reward.threshold is {threshold:g}: set it to a cosine, -1 to 1")
     final, compare = answer_term(answer), answer_term(sub_answer)
     last: list[tuple[Episodes, dict[str, Values]]] = []  # several terms share the scores of a batch
 

@@ -6,6 +6,7 @@ Wrong answers of a coupled group are penalised if they resemble each other.
 import dataclasses
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Literal
 
 import gin
 import numpy as np
@@ -26,10 +27,10 @@ from lcrag.episodes.programs import (
 )
 from lcrag.episodes.searches import Route, information, local_first
 from lcrag.episodes.tags import neutralise
-from lcrag.errors import UserError, lookup, typed
-from lcrag.rewards.matching import SHORT_GOLD, Answers, ratio
+from lcrag.errors import NotNegative, Share, typed
+from lcrag.rewards.matching import Answers, ratio
 from lcrag.rewards.terms import Episodes, Reward, TermSum, Values, answer_term
-from lcrag.rewards.text import NORMALISATIONS, Units, gram_units, normalised_codes, repeats
+from lcrag.rewards.text import Units, gram_units, normalised_codes, repeats
 
 # --- The rollout ---
 
@@ -79,7 +80,6 @@ def hierarchical_search(
 
     Args:
       budget: The paper's B.
-      prompt, style: Names of the opening prompt and of the passage style.
       shown: Maximum number of passages shown of one search, the best over all its languages; None: all.
       labels: Whether the passages of each language are labelled `[lang=fr]`.
     """
@@ -202,12 +202,12 @@ def language_coupled_reward(
 @typed
 def language_coupled(
     answer: str = "c3_recall",
-    weight: float = 0.02,
-    threshold: float = 0.4,
-    margin: float = 0.5,
+    weight: NotNegative = 0.02,
+    threshold: Share = 0.4,
+    margin: NotNegative = 0.5,
     floor: float | None = 0.0,
-    short_gold: str = "whole",
-    normalisation: str = "lcrl",
+    short_gold: Literal["whole", "zero", "contained"] = "whole",
+    normalisation: Literal["lcrl", "unicode"] = "lcrl",
 ) -> Reward:
     """Returns LcRL's reward: an answer reward and the anti-consistency penalty of its coupled group.
 
@@ -220,10 +220,6 @@ def language_coupled(
       short_gold, normalisation: As in `c3_recall`, also in the similarity. Answer rewards of English benchmarks keep
         SQuAD's normalisation.
     """
-    lookup(dict.fromkeys(SHORT_GOLD), short_gold, "language_coupled.short_gold")
-    lookup(dict.fromkeys(NORMALISATIONS), normalisation, "language_coupled.normalisation")
-    if weight < 0 or margin < 0 or not 0 <= threshold <= 1:
-        raise UserError("language_coupled.weight and margin must be 0 or more, and threshold a share from 0 to 1")
     options = {"short_gold": short_gold, "normalisation": normalisation}
 
     def couple(episodes: Episodes, total: Values) -> tuple[Values, dict[str, Values]]:

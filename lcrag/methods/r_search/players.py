@@ -69,9 +69,6 @@ class RuleReader:
 
     It knows words and names in all languages, but no facts. It answers what follows from the sentences, and needs every
     fact of a chain, a comparison or a conjunction.
-
-    Args:
-      questions: The questions it may be asked.
     """
 
     def __init__(self, questions: Sequence[Question]):

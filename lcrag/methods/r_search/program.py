@@ -25,18 +25,7 @@ from lcrag.episodes.programs import (
     user_message,
 )
 from lcrag.episodes.searches import Framed, Route, Style, information, native_only
-from lcrag.episodes.tags import (
-    ANSWER,
-    EVIDENCE,
-    INFORMATION,
-    OBSERVATION,
-    SEARCH,
-    answer_in,
-    boxes_in,
-    closing,
-    neutralise,
-    opening,
-)
+from lcrag.episodes.tags import answer_in, boxes_in, neutralise
 from lcrag.errors import lookup, typed
 from lcrag.models.completers import complete_prompts
 from lcrag.sampling import SamplingParameters
@@ -68,17 +57,17 @@ _SYSTEM = {
 }
 # The text before the passages of a search, how they are written, and the text after them.
 _OBSERVATION = (
-    f"\n\n{opening(OBSERVATION)}",
+    "\n\n<observation>",
     Style(before="", after="", passage=lambda number, title, text: f'(Title: "{title}") {text}\n'),
-    f"{closing(OBSERVATION)}\n\n",
+    "</observation>\n\n",
 )
 _WORDINGS = {
     "full": _OBSERVATION,
     "paraphrase": _OBSERVATION,
     "atlas": (
-        f"{opening(OBSERVATION)}\n",
+        "<observation>\n",
         Style(before="", after="", passage=lambda number, title, text: f" {title}: {text}\n"),
-        f"{closing(OBSERVATION)}\n",
+        "</observation>\n",
     ),
 }
 
@@ -121,9 +110,9 @@ def r_search(
             # The budget is the passages' own: the tags come on top, so that no cut can lose them.
             yield Observe(Framed(before, information(found, style, observation_tokens), after))
             blind = blind or len(turns.texts)
-    answers, evidences = (boxes_in(turns.texts, tag) for tag in (ANSWER, EVIDENCE))
+    answers, evidences = (boxes_in(turns.texts, tag) for tag in ("answer", "original_evidence"))
     # Evidence that was given before any observation is made up, and spoils all that follows.
-    unfounded = len(boxes_in(turns.texts[:blind], EVIDENCE).contents)
+    unfounded = len(boxes_in(turns.texts[:blind], "original_evidence").contents)
     given = evidences.sole if evidence and not unfounded else None
     return Outcome(
         answer=answer_in(turns.texts[-1]) if turns.texts else None,
@@ -134,8 +123,8 @@ def r_search(
             "unfounded_evidence": unfounded,
             "malformed_evidence": evidences.malformed,
             "malformed_answer": answers.malformed,
-            "malformed_search": boxes_in(turns.texts, SEARCH).malformed,
-            "forged_observation": boxes_in(turns.texts, OBSERVATION).tags,
+            "malformed_search": boxes_in(turns.texts, "search").malformed,
+            "forged_observation": boxes_in(turns.texts, "observation").tags,
         },
         extra={
             "evidence": given,
@@ -187,10 +176,10 @@ READER_PROMPTS = {
     ),
     # For the built-in policies.
     "atlas": ReaderPrompt(
-        "{question}\n" + f"{opening(INFORMATION)}\n" + "{evidence}" + f"{closing(INFORMATION)}\n",
+        "{question}\n<information>\n{evidence}</information>\n",
         line=" {line}\n",
-        stop=(closing(ANSWER),),
-        answer_prefix=opening(ANSWER),
+        stop=("</answer>",),
+        answer_prefix="<answer>",
     ),
 }
 

@@ -7,7 +7,7 @@ import gin
 import numpy as np
 from jaxtyping import Bool, Float
 
-from lcrag.errors import UserError, typed
+from lcrag.errors import NotNegative, typed
 from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Term, TermSum, Values, answer_term
 
 # (questions, evidences) -> a frozen model's answers from the evidence alone, None where it fails
@@ -36,9 +36,9 @@ def format_rewards(
 def r_search_reward(
     reader: Reader | None,
     answer: str = "token_f1",
-    gamma_evidence: float = 0.2,
-    gamma_answer: float = 0.2,
-    evidence_weight: float = 1.0,
+    gamma_evidence: NotNegative = 0.2,
+    gamma_answer: NotNegative = 0.2,
+    evidence_weight: NotNegative = 1.0,
 ) -> Reward:
     """R-Search's reward (equation 6): answer + evidence + format, at most 2.4 with a search and 1.4 without.
 
@@ -49,8 +49,6 @@ def r_search_reward(
       gamma_evidence, gamma_answer: As in `format_rewards`.
       evidence_weight: Weight of the evidence reward (the paper: 1); 0: it is logged only.
     """
-    if min(gamma_evidence, gamma_answer, evidence_weight) < 0:
-        raise UserError("r_search_reward.gamma_evidence, gamma_answer and evidence_weight must be 0 or more")
 
     def evidence(episodes: Episodes) -> Values:
         """Equation 4: the reader's answers from the evidence alone; 0 without evidence, NaN where the reader fails."""

@@ -75,7 +75,6 @@ def select(
     rollouts up to the first right one (0 if none was needed or none was right).
 
     Args:
-      questions: All questions that were demonstrated.
       first_right: Whether the demonstration of each (by `Question.key`) was right.
       rollouts_to_right: For questions wrong at first and answered later, how many stochastic rollouts that took.
       easy_share: Share of the questions right at first to keep.
@@ -87,9 +86,8 @@ def select(
     selected = []
     for question in questions:
         if question.key in easy or question.key in rollouts_to_right:
-            because, rollouts = WRONG_AT_FIRST, rollouts_to_right.get(question.key, 0)
-            if question.key in easy:
-                because, rollouts = RIGHT_AT_FIRST, 0
+            wrong = WRONG_AT_FIRST, rollouts_to_right.get(question.key, 0)
+            because, rollouts = (RIGHT_AT_FIRST, 0) if question.key in easy else wrong
             why = {"selected_because": because, "rollouts_to_right": rollouts}
             selected.append(dataclasses.replace(question, extra=question.extra | why))
     return selected
@@ -225,4 +223,4 @@ def oracle_teacher(
     atlas = world()
     memory = training_memory(atlas, remembered, mistaken, seed)
     oracle = ParallelOracle(queries=queries, budget=budget, memory=memory, hurried=hurried, seed=seed)
-    return rule_based_teacher(oracle_writer(oracle), tokenizer, chat, context, {"world": atlas.fingerprint()})
+    return rule_based_teacher(oracle_writer(oracle), tokenizer, chat, context, {"world": atlas.fingerprint})

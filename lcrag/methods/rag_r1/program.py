@@ -46,6 +46,7 @@ from lcrag.episodes.searches import (
     Section,
     Style,
     cut_section,
+    fitted,
     information,
     native_only,
     section_of,
@@ -220,17 +221,16 @@ class JsonInformation:
             return ""
 
         needs = [min(self.query_tokens, len(tokenizer.encode(_escaped(section.text)))) for section in self.documents]
-        total = sum(needs)
-        while total >= len(self.documents):
+
+        def build(total: int) -> str | None:
+            if total < len(self.documents):
+                return None
             shares = zip(self.documents, share_out(total, needs), strict=True)
             documents = [cut_to(section, share) for section, share in shares]
             content = json.dumps({"query": list(self.queries), "documents": documents}, **LAYOUTS[self.layout])
-            block = f"{self.style.before}{content}\n{self.style.after}"
-            excess = len(tokenizer.encode(block)) - room_tokens  # parts and whole differ by a few tokens
-            if excess <= 0:
-                return block
-            total -= excess
-        return None
+            return f"{self.style.before}{content}\n{self.style.after}"
+
+        return fitted(build, sum(needs), tokenizer, room_tokens)
 
 
 def _escaped(text: str) -> str:

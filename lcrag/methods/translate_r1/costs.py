@@ -13,6 +13,7 @@ The adjustments of the last two sum to zero within C.
 
 import dataclasses
 import functools
+from typing import Literal
 
 import gin
 import jax
@@ -21,7 +22,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
-from lcrag.errors import UserError, lookup, typed
+from lcrag.errors import Count, NotNegative, UserError, lookup, typed
 from lcrag.rewards.terms import Episodes, TermSum, Values
 
 Groups = Float[Array, "groups size"]
@@ -94,15 +95,14 @@ def gate_firing_probability(p: float, size: int = 8, minimum: int = 6) -> float:
 @typed
 def cost(
     reward: TermSum,
-    method: str = "gated",
-    strength: float = 0.1,
-    minimum_native_correct: int = 6,
+    method: Literal["none", "flat", "otc", "group_relative", "gated"] = "gated",
+    strength: NotNegative = 0.1,
+    minimum_native_correct: Count = 6,
     correct_threshold: float = 0.5,
 ) -> TermSum:
     """Adds the cost of tool calls to a task reward (Translate-R1, section 4.3).
 
     Args:
-      reward: The task reward.
       method, strength, minimum_native_correct: As in `cost_adjusted_rewards` (the paper: 6 of 8).
       correct_threshold: Minimum task reward of a correct sample (0.5 for graded rewards).
 
@@ -111,9 +111,6 @@ def cost(
       "cost_fired", whether the episode's group has a nonzero one: its mean is the share of groups with a cost, for
       "gated" the share in which the gate was open.
     """
-    lookup(METHODS, method, "cost.method")
-    if strength < 0 or minimum_native_correct < 1:
-        raise UserError("cost.strength must be 0 or more, and cost.minimum_native_correct 1 or more")
 
     def check_group(samples: int) -> None:
         if method == "gated" and samples < minimum_native_correct:

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import gin
 import numpy as np
@@ -21,7 +21,7 @@ from lcrag.atlas.comprehension import (
     meaning_of,
 )
 from lcrag.atlas.oracle import RandomSearcher, searches_in
-from lcrag.atlas.world import World, atlas_world
+from lcrag.atlas.world import atlas_world
 from lcrag.curation.players import thinking
 from lcrag.curation.playing import check_dialogue, golden_answer, oracle_writer
 from lcrag.curation.rows import RowContext, rows_of_records
@@ -29,7 +29,6 @@ from lcrag.data.constructed import CONSTRUCTED
 from lcrag.data.questions import LANGUAGES, LCRL_LANGUAGES, MATHEMATICS, MULTIPLE_CHOICE, Question, in_share
 from lcrag.episodes import Complete, EpisodeRecord, Generate, Turn
 from lcrag.episodes.programs import UNKNOWN
-from lcrag.episodes.tags import TOOL_CALL, closing
 from lcrag.errors import UserError, typed
 from lcrag.learning import Trajectory
 
@@ -126,27 +125,23 @@ SOLVED = ("Now I know the answer.", "I have solved it.", "This is what I get.")
 
 
 @gin.register
+@dataclasses.dataclass(frozen=True)
 class GoldenTranslator:
     """Plays `translate_r1` from golden answers, without a model: it calls the translator, then answers.
 
-    It shows the form of calls and answers. How a problem is solved it does not know.
-
-    Args:
-      questions: The questions; the texts are those of each question alone.
-      calls: Share of the questions in other languages than English for which it calls the translator.
+    It shows the form of calls and answers. How a problem is solved it does not know. Questions in English it answers at
+    once.
     """
 
-    def __init__(self, questions: Sequence[Question], calls: float = 1.0):
-        self._calls = calls
+    questions: Sequence[Question]  # not used: its texts are those of each question alone
 
     def __call__(self, question: Question, turns: Sequence[Turn], request: Generate | Complete) -> str:
         """Returns a call, or the answer in the form of the question's domain."""
         check_dialogue(question, request)
-        asks = question.language != ENGLISH and in_share(question.key, self._calls, seed=0)
-        if asks and len(turns) == 1 and closing(TOOL_CALL) in request.stop:
+        if question.language != ENGLISH and len(turns) == 1 and "</tool_call>" in request.stop:
             arguments = {"text": question.text, "target": LANGUAGES[ENGLISH].name}
             asked = json.dumps({"name": "translate", "arguments": arguments}, ensure_ascii=False)
-            return f"{thinking(CALLS, (question.key,))}{CALL_BEGINS}\n{asked}\n{closing(TOOL_CALL)}"
+            return f"{thinking(CALLS, (question.key,))}{CALL_BEGINS}\n{asked}\n</tool_call>"
         answer = golden_answer(question)
         if question.domain in (MATHEMATICS, MULTIPLE_CHOICE):
             answer = f"\\boxed{{{answer}}}"
@@ -162,7 +157,6 @@ def comprehension_demonstrations(
     undecided: float = 0.0,
     seed: int = 0,
     end_of_sequence: bool = True,
-    world: Callable[[], World] = atlas_world,
 ) -> list[Trajectory]:
     """Has the oracle of comprehension questions demonstrate the method's program.
 
@@ -176,13 +170,12 @@ def comprehension_demonstrations(
     """
     row_context.demonstrated.extend(questions)
     encoder = row_context.encoder(end_of_sequence)
-    tasks = ComprehensionTasks(world())
+    tasks = ComprehensionTasks(atlas_world())
 
     def played(questions: Sequence[Question], oracle: ComprehensionOracle) -> list[EpisodeRecord]:
         return row_context.play(questions, oracle_writer(oracle), encoder, ComprehensionTranslator(tasks))
 
     def without_decision(record: EpisodeRecord) -> EpisodeRecord:
-        """Returns the episode with the policy's first token marked as not written by the policy."""
         by_policy, first = record.by_policy.copy(), int(np.argmax(record.by_policy))
         if (text := encoder.context_tokenizer.decode([int(record.tokens[first])])) != CALL_BEGINS:
             raise UserError(

@@ -5,6 +5,7 @@ models' answers, so equal answers give equal questions. Only `RequestCache` wait
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -21,7 +22,7 @@ import gin
 from lcrag.data.questions import Coupled, Question, coupled, language_of, seeded_order
 from lcrag.data.rows import question_row
 from lcrag.episodes import Completer, Completion, GenerationFailure, Translator
-from lcrag.errors import UserError, typed
+from lcrag.errors import Count, Share, UserError, typed
 from lcrag.evaluation.tables import Cell, Table, row_of
 from lcrag.methods.translate_r1.texts import (
     DOMAINS,
@@ -31,7 +32,6 @@ from lcrag.methods.translate_r1.texts import (
     TRANSLATION,
     Domain,
     Parts,
-    TextKind,
     domain_of,
     joined,
     judge_prompt,
@@ -83,7 +83,7 @@ class Model(Protocol):
         """Returns the whole answer; a `UserError` (unavailable, or refused) ends the run."""
 
 
-class RequestCache:
+class RequestCache(contextlib.AbstractAsyncContextManager):
     """Sends requests to models (by role) and stores every answer; an asynchronous context manager.
 
     On exit, or after a failed request, it starts no further requests, but waits for the answers in flight and stores
@@ -97,18 +97,12 @@ class RequestCache:
         answered: Mapping[str, str],
         store: Callable[[Sequence[Mapping[str, Any]]], None],
     ):
-        for role, model in models.items():
-            if model.in_flight < 1:
-                raise UserError(f"the {role}'s in_flight is {model.in_flight}: set it to 1 or more")
         self._models, self._answered, self._store = models, answered, store
         self._slots = {role: asyncio.Semaphore(model.in_flight) for role, model in models.items()}
         self._sent: dict[str, asyncio.Task[str]] = {}
         self._unwritten: list[Mapping[str, Any]] = []
         self._writing = asyncio.Lock()
         self._closed = False
-
-    async def __aenter__(self) -> "RequestCache":
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         self._closed = True
@@ -151,16 +145,14 @@ class EndpointModel:
     """A chat model served by an OpenAI-compatible endpoint; its key is OPENAI_API_KEY of the environment.
 
     Args:
-      model: Name of the model at the endpoint.
       url: The endpoint, up to `/v1`.
-      in_flight: Maximum concurrent requests.
       attempts, seconds: Attempts per answer while the endpoint is unavailable, and the timeout of each.
     """
 
-    def __init__(self, model: str, url: str = LOCAL, in_flight: int = 192, attempts: int = 6, seconds: float = 120.0):
+    def __init__(self, model: str, url: str = LOCAL, in_flight: Count = 192, attempts: int = 6, seconds: float = 120.0):
         self.name, self.in_flight = model, in_flight
         self._endpoint = ChatEndpoint(model, url, attempts=attempts, seconds=seconds)
-        self._threads = ThreadPoolExecutor(max(1, in_flight), thread_name_prefix="endpoint")
+        self._threads = ThreadPoolExecutor(in_flight, thread_name_prefix="endpoint")
 
     async def answer(self, request: ModelRequest) -> str:
         """Returns the endpoint's answer."""
@@ -179,7 +171,7 @@ class CompleterModel:
     Answers are stored under its `name`; a batch has at most `in_flight` requests.
     """
 
-    def __init__(self, completer: Completer, name: str = "local", in_flight: int = 256):
+    def __init__(self, completer: Completer, name: str = "local", in_flight: Count = 256):
         self.name, self.in_flight = name, in_flight
         self._completer = completer
         self._waiting: list[tuple[ModelRequest, asyncio.Future[Completion | GenerationFailure]]] = []
@@ -226,24 +218,14 @@ _JUDGE_TOKENS = 2048  # reasoning models need most of them
 class Thresholds:
     """Thresholds of the stages (Translate-R1, appendix L)."""
 
-    natural_language: float = 0.8  # minimum share of natural language in a source
+    natural_language: Share = 0.8  # minimum share of natural language in a source
     characters: int = 2000  # a mathematical problem must be shorter; the paper limits no other domain
-    repetition: float = 0.3  # maximum repetition ratio of a translation's 10-grams of characters
+    repetition: Share = 0.3  # maximum repetition ratio of a translation's 10-grams of characters
     min_length: float = 0.2  # minimum and maximum ratio of a translation's length to its source's, in characters
     max_length: float = 3.0
-    copy: float = 0.9  # maximum chrF of a translation to its source
-    round_trip: float = 0.4  # minimum chrF of a back-translation to the source
-    round_trip_texts: float = 0.35  # the same for the domain `translation`, whose short texts vary more
-
-    def __post_init__(self):
-        for name in ("natural_language", "repetition", "copy", "round_trip", "round_trip_texts"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise UserError(f"Thresholds.{name} is {getattr(self, name):g}: set it to a share, 0 to 1")
-        if not 0 <= self.min_length < self.max_length:
-            raise UserError(
-                f"Thresholds.min_length is {self.min_length:g} and max_length {self.max_length:g}: no length is"
-                " between them"
-            )
+    copy: Share = 0.9  # maximum chrF of a translation to its source
+    round_trip: Share = 0.4  # minimum chrF of a back-translation to the source
+    round_trip_texts: Share = 0.35  # the same for the domain `translation`, whose short texts vary more
 
 
 def unfit_source(question: Question, domain: Domain, thresholds: Thresholds) -> str:
@@ -341,34 +323,32 @@ class Attempt:
         return self
 
 
+@dataclasses.dataclass
 class Stages:
-    """Stages 2 to 5.
+    """Stages 2 to 5."""
 
-    Args:
-      ask: Asks a model, such as a `RequestCache`.
-      exact: Language -> an exact translator into it and back, such as the look-up of constructed languages; the others
-        are translated by the model with the role `translator`.
-    """
-
-    def __init__(self, ask: Ask, thresholds: Thresholds, exact: Mapping[str, Translator]):
-        self._ask, self._thresholds, self._exact = ask, thresholds, exact
-        self._answers: Counter[tuple[str, bool]] = Counter()  # of (role, usable)
+    ask: Ask
+    thresholds: Thresholds
+    # Language -> an exact translator into it and back, such as the look-up of constructed languages; the others are
+    # translated by the model with the role `translator`.
+    exact: Mapping[str, Translator]
+    answers: Counter[tuple[str, bool]] = dataclasses.field(default_factory=Counter, init=False)  # of (role, usable)
 
     async def attempt(self, question: Question, language: str) -> Attempt:
         """Takes a source through the stages, up to the first that removes it."""
-        domain, home, exact = domain_of(question), question.language, self._exact.get(language)
-        source, thresholds = parts_of(question, domain), self._thresholds
+        domain, home, exact = domain_of(question), question.language, self.exact.get(language)
+        source, thresholds = parts_of(question, domain), self.thresholds
         min_round_trip = thresholds.round_trip_texts if domain is TRANSLATION else thresholds.round_trip
         made = Attempt(question, domain, language)
-        for portion, kind, parts in portions_of(source, domain):
+        for portion, described, parts in portions_of(source, domain):
             made.portion = portion
-            forward = await self._translate(parts, kind, home, language, exact)
+            forward = await self._translate(parts, described, home, language, exact)
             if forward is None:
                 return made.removed(FORWARD, "no output")
             made.translation |= forward
             if cause := defect(joined(forward), joined(parts), thresholds):
                 return made.removed(HEURISTICS, cause)
-            back = await self._translate(forward, kind, language, home, exact)
+            back = await self._translate(forward, described, language, home, exact)
             if back is None:
                 return made.removed(BACK, "no output")
             made.back |= back
@@ -383,15 +363,15 @@ class Stages:
         return made
 
     async def _translate(
-        self, parts: Parts, kind: TextKind, source: str, target: str, exact: Translator | None
+        self, parts: Parts, domain: Domain, source: str, target: str, exact: Translator | None
     ) -> Parts | None:
         """Translates parts in either direction (stages 2 and 4); None on failure."""
         if exact is not None:
             texts = await asyncio.to_thread(exact, list(parts.values()), source, target)
             usable = all(isinstance(text, str) and text.strip() for text in texts)
             return {key: str(text) for key, text in zip(parts, texts, strict=True)} if usable else None
-        prompt = translation_prompt(parts, kind, source, target)
-        answer = await self._ask(ModelRequest(role=TRANSLATOR, prompt=prompt, max_tokens=kind.max_tokens))
+        prompt = translation_prompt(parts, domain, source, target)
+        answer = await self.ask(ModelRequest(role=TRANSLATOR, prompt=prompt, max_tokens=domain.max_tokens))
         translated = parts_in(answer, parts)
         self._count(TRANSLATOR, answer, usable=translated is not None)
         return translated
@@ -402,7 +382,7 @@ class Stages:
             return SAME
         prompt = judge_prompt(original, back, domain)
         for number in range(1 + JUDGE_RETRIES):
-            answer = await self._ask(ModelRequest(role=JUDGE, prompt=prompt, max_tokens=_JUDGE_TOKENS, number=number))
+            answer = await self.ask(ModelRequest(role=JUDGE, prompt=prompt, max_tokens=_JUDGE_TOKENS, number=number))
             verdict = verdict_in(answer)
             self._count(JUDGE, answer, usable=verdict != NEITHER)
             if verdict != NEITHER:
@@ -411,8 +391,8 @@ class Stages:
 
     def _count(self, role: str, answer: str, *, usable: bool) -> None:
         """Stops the run if no answer of a model is usable so far: it would use up all sources."""
-        self._answers[role, usable] += 1
-        if not self._answers[role, True] and self._answers[role, False] >= ANSWERS_TRIED:
+        self.answers[role, usable] += 1
+        if not self.answers[role, True] and self.answers[role, False] >= ANSWERS_TRIED:
             raise UserError(
                 f"none of the {role}'s first {ANSWERS_TRIED} answers is usable, the last one says {answer[:200]!r}:"
                 " choose another model"

@@ -31,20 +31,7 @@ from lcrag.episodes.programs import (
     atlas,
 )
 from lcrag.episodes.searches import Information, Route, Style, available_first, information, statements
-from lcrag.episodes.tags import (
-    ANSWER,
-    SEARCH,
-    THINK,
-    TOOL_CALL,
-    TOOL_RESPONSE,
-    SearchAction,
-    answer_in,
-    closing,
-    neutralise,
-    opening,
-    parse_action,
-    without_surrogates,
-)
+from lcrag.episodes.tags import SearchAction, answer_in, neutralise, parse_action, without_surrogates
 from lcrag.errors import lookup
 from lcrag.rewards.text import folded, is_visible
 
@@ -88,9 +75,9 @@ _SCHEMA = json.dumps(
 )
 _OFFER = (
     "\n\n# Tool\n\nYou may call a tool {times}, or not at all, at any point of your reasoning:\n<tools>\n{schema}\n"
-    "</tools>\n\nTo call it, write its name and arguments as a JSON object between {call} and {called}:\n"
-    "{call}\n{example}\n{called}\nThe translation, or what was wrong with the call, comes back between {response} and"
-    " {responded}."
+    "</tools>\n\nTo call it, write its name and arguments as a JSON object between <tool_call> and </tool_call>:\n"
+    "<tool_call>\n{example}\n</tool_call>\nThe translation, or what was wrong with the call, comes back between"
+    " <tool_response> and </tool_response>."
 )
 _SEARCHING = (
     "You answer questions, in any language. Conduct reasoning inside <think> and </think> first every time you get new "
@@ -111,15 +98,8 @@ def domain_prompt(question: Question) -> str:
 
 def tool_prompt(calls: int) -> str:
     """Returns the description of the tool, in the format of Qwen's models."""
-    return _OFFER.format(
-        times="once" if calls == 1 else "twice" if calls == 2 else f"up to {calls} times",
-        schema=_SCHEMA,
-        example=_EXAMPLE,
-        call=opening(TOOL_CALL),
-        called=closing(TOOL_CALL),
-        response=opening(TOOL_RESPONSE),
-        responded=closing(TOOL_RESPONSE),
-    )
+    times = "once" if calls == 1 else "twice" if calls == 2 else f"up to {calls} times"
+    return _OFFER.format(times=times, schema=_SCHEMA, example=_EXAMPLE)
 
 
 def _opening(question: Question, wording: str, calls: int, instructions: str) -> Observe:
@@ -148,7 +128,7 @@ class ToolError(NamedTuple):
     message: str
 
 
-MALFORMED = ToolError("malformed_call", f"A call stands between {opening(TOOL_CALL)} and {closing(TOOL_CALL)}.")
+MALFORMED = ToolError("malformed_call", "A call stands between <tool_call> and </tool_call>.")
 INVALID_JSON = ToolError("invalid_json", 'A call is a JSON object with a "name" and "arguments".')
 OVER_LIMIT = ToolError("over_limit", "No call is left. Give the answer.")
 FAILED = ToolError("failed", "The text could not be translated.")
@@ -161,8 +141,8 @@ _CODES = {
     folded(name): code for code, language in LANGUAGES.items() for name in (language.endonym, language.name, code)
 }
 RESPONSE = Style(
-    before=f"{opening(TOOL_RESPONSE)}\n",
-    after=f"{closing(TOOL_RESPONSE)}\n",
+    before="<tool_response>\n",
+    after="</tool_response>\n",
     passage=lambda number, title, text: f"{text}\n",
 )
 
@@ -195,10 +175,10 @@ class ToolUse:
         """
         if not self.calls:
             return None
-        before, closed, after = text.rpartition(closing(TOOL_CALL))
+        before, closed, after = text.rpartition("</tool_call>")
         if not closed:
-            return MALFORMED if opening(TOOL_CALL) in text else None
-        _, opened, content = before.rpartition(opening(TOOL_CALL))
+            return MALFORMED if "<tool_call>" in text else None
+        _, opened, content = before.rpartition("<tool_call>")
         if not opened or after.strip():
             return MALFORMED
         try:
@@ -254,7 +234,7 @@ class ToolUse:
             "tool_calls": self.made,
             "tool_errors": self.errors.total(),
             **{f"tool_error_{cause}": self.errors[cause] for cause in CAUSES},
-            "forged_tool_response": sum(text.count(opening(TOOL_RESPONSE)) for text in written),
+            "forged_tool_response": sum(text.count("<tool_response>") for text in written),
         }
 
     @property
@@ -283,7 +263,6 @@ def translate_r1(
     Args:
       question: Its domain determines the form of the answer.
       calls: Calls that are carried out (the paper: 2); 0: there is no tool.
-      wording: See `lcrag.methods`.
       targets: Codes of the allowed target languages; None: all known ones.
       text_characters: Maximum length of a text to translate.
       response_tokens: Maximum tokens of a response, tags included.
@@ -295,13 +274,13 @@ def translate_r1(
     with suppress(ContextFull):
         yield _opening(question, wording, calls, domain_prompt(question))
         while calls and not use.over:
-            texts.append((yield Generate(stop=(closing(TOOL_CALL), closing(ANSWER)))))
+            texts.append((yield Generate(stop=("</tool_call>", "</answer>"))))
             if (call := use.call_in(texts[-1])) is None:
                 answer = final_text(texts)
                 break
             yield Observe((yield from use.respond(call)))
         else:  # one last turn, without the tool
-            texts.append((yield Generate(stop=(closing(ANSWER),))))
+            texts.append((yield Generate(stop=("</answer>",))))
             if use.call_in(texts[-1]) is None:
                 answer = final_text(texts)
             else:
@@ -321,9 +300,9 @@ def final_text(texts: Sequence[str]) -> str | None:
     """
     if (answer := answer_in(texts[-1])) is not None:
         return answer
-    _, tag, after = "\n".join(texts).rpartition(opening(THINK))
-    unfinished = tag and closing(THINK) not in after
-    return None if unfinished else texts[-1].rpartition(closing(THINK))[2].strip() or None
+    _, tag, after = "\n".join(texts).rpartition("<think>")
+    unfinished = tag and "</think>" not in after
+    return None if unfinished else texts[-1].rpartition("</think>")[2].strip() or None
 
 
 @gin.configurable(denylist=["question", "collections"])
@@ -355,7 +334,7 @@ def translate_and_search(
     """
     style = lookup(_STYLES, wording, "wording of translate_and_search")
     use = ToolUse(calls=calls, targets=targets, text_characters=text_characters, response_tokens=response_tokens)
-    stops = (closing(SEARCH), closing(ANSWER), *((closing(TOOL_CALL),) if calls else ()))
+    stops = ("</search>", "</answer>", *(("</tool_call>",) if calls else ()))
     turns = SearchTurns(budget, invalid_limit, stops, read=lambda text: use.call_in(text) or parse_action(text))
     with suppress(ContextFull):
         yield _opening(question, wording, calls, _SEARCHING)

@@ -13,23 +13,16 @@ from lcrag.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TextKind:
-    """How a translator's prompt describes a kind of text."""
-
-    called: str
-    keep: str  # what the translator must not change
-    max_tokens: int = 2048  # of a model's translation
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Domain:
-    """A domain of questions."""
+    """A domain of questions, and how the translator's prompt describes its texts."""
 
     name: str  # one of `lcrag.data.questions.DOMAINS`, or "question" for questions without a domain
-    text: TextKind  # of the text that is translated, the question with everything in the same request
-    compared: str  # what the judge decides
+    called: str  # the text that is translated, the question with everything in the same request
+    keep: str  # what the translator must not change
+    max_tokens: int = 2048  # of a model's translation
+    compared: str = ""  # what the judge decides
     answers: bool = False  # whether golden answers are texts in the question's language, which are translated too
-    label: TextKind | None = None  # of the answers if they are translated and checked separately, before the text
+    label: "Domain | None" = None  # of the answers if they are translated and checked separately, before the text
 
 
 _SAME_ANSWER = "whether the two have the same correct answer"
@@ -38,46 +31,40 @@ _NUMBERS_AND_NAMES = "Keep numbers and dates right, and use the usual form of a 
 
 MATHEMATICS = Domain(
     name=names.MATHEMATICS,
-    text=TextKind(
-        called="a mathematical problem",
-        keep="Keep all mathematical notation (LaTeX, equations, numbers, variable names) exactly as it is. Translate"
-        " only the natural language.",
-    ),
+    called="a mathematical problem",
+    keep="Keep all mathematical notation (LaTeX, equations, numbers, variable names) exactly as it is. Translate only"
+    " the natural language.",
     compared=_SAME_ANSWER,
 )
 MULTIPLE_CHOICE = Domain(
     name=names.MULTIPLE_CHOICE,
-    text=TextKind(
-        called="a multiple-choice question",
-        keep="Keep all mathematical notation, numbers, units and formulas exactly as they are, and every option under"
-        " its own key.",
-    ),
+    called="a multiple-choice question",
+    keep="Keep all mathematical notation, numbers, units and formulas exactly as they are, and every option under its"
+    " own key.",
     compared=_SAME_ANSWER,
 )
 INSTRUCTION_FOLLOWING = Domain(
     name=names.INSTRUCTION_FOLLOWING,
-    text=TextKind(
-        called="an instruction to a writer",
-        keep="Keep every word between quotation marks, every number and every mark of format exactly as it is: the"
-        " result of the instruction is checked against them.",
-    ),
+    called="an instruction to a writer",
+    keep="Keep every word between quotation marks, every number and every mark of format exactly as it is: the result"
+    " of the instruction is checked against them.",
     compared="whether the two ask for the same text under the same constraints",
 )
 SUMMARISATION = Domain(
     name=names.SUMMARISATION,
-    text=TextKind(called="an article", keep=_NUMBERS_AND_NAMES),
+    called="an article",
+    keep=_NUMBERS_AND_NAMES,
     compared=_SAME_MEANING,
     answers=True,
-    label=TextKind(called="a summary of an article", keep=_NUMBERS_AND_NAMES, max_tokens=512),
+    label=Domain(name="summary", called="a summary of an article", keep=_NUMBERS_AND_NAMES, max_tokens=512),
 )
 TRANSLATION = Domain(
-    name=names.TRANSLATION,
-    text=TextKind(called="a text", keep=_NUMBERS_AND_NAMES, max_tokens=512),
-    compared=_SAME_MEANING,
+    name=names.TRANSLATION, called="a text", keep=_NUMBERS_AND_NAMES, max_tokens=512, compared=_SAME_MEANING
 )
 QUESTION = Domain(
     name="question",
-    text=TextKind(called="a question of a quiz with its answers", keep=_NUMBERS_AND_NAMES),
+    called="a question of a quiz with its answers",
+    keep=_NUMBERS_AND_NAMES,
     compared=_SAME_ANSWER,
     answers=True,
 )
@@ -143,16 +130,16 @@ def parts_of(question: Question, domain: Domain) -> Parts:
     return {_TEXT: question.text} | {f"answer {n}": text for n, text in answers if any(map(str.isalpha, text))}
 
 
-def portions_of(parts: Parts, domain: Domain) -> list[tuple[str, TextKind, Parts]]:
-    """Returns (name, kind, parts) of the portions that are translated and checked one after the other.
+def portions_of(parts: Parts, domain: Domain) -> list[tuple[str, Domain, Parts]]:
+    """Returns (name, domain, parts) of the portions that are translated and checked one after the other.
 
     In a domain with a label that comes first (appendix J), as `LABEL`, and then the rest as `TEXT`. In the others all
     parts go together, and the name is empty.
     """
     text, labels = split_label(parts)
     if domain.label is None or not labels:
-        return [("", domain.text, parts)]
-    return [(LABEL, domain.label, labels), (TEXT, domain.text, text)]
+        return [("", domain, parts)]
+    return [(LABEL, domain.label, labels), (TEXT, domain, text)]
 
 
 def split_label(parts: Mapping[str, str]) -> tuple[Parts, Parts]:
@@ -200,7 +187,6 @@ def versions_of(question: Question, domain: Domain, parts: Mapping[str, str], la
     """
 
     def extra_in(code: str) -> dict[str, Any]:
-        """The question's `extra` with the tier of another language, if that has one."""
         kept = {key: value for key, value in question.extra.items() if key != "tier"}
         tier = next((tier for tier, languages in ALL_TIERS.items() if code in languages), None)
         return kept if tier is None else kept | {"tier": tier}
@@ -280,13 +266,13 @@ It is DIFFERENT if the summary says what the text does not, contradicts it, or i
 Write SAME or DIFFERENT between <verdict> and </verdict>, and nothing else."""
 
 
-def translation_prompt(parts: Mapping[str, str], kind: TextKind, source: str, target: str) -> str:
+def translation_prompt(parts: Mapping[str, str], domain: Domain, source: str, target: str) -> str:
     """Builds the prompt that asks for the translation of parts, from one language (by its code) to another."""
     return _TRANSLATE.format(
-        called=kind.called,
+        called=domain.called,
         source=language_of(source).name,
         target=language_of(target).name,
-        keep=kind.keep,
+        keep=domain.keep,
         form=_FORM if len(parts) > 1 else "",
         text=written(parts),
     )

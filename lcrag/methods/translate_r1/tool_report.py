@@ -9,7 +9,6 @@ import pathlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-import matplotlib
 import numpy as np
 
 from lcrag.data.questions import ALL_TIERS, DOMAINS
@@ -36,22 +35,10 @@ def asked_repeatedly(board: Scoreboard) -> bool:
     return max(collections.Counter((trial.system, trial.run) for trial in board.trials).values()) > 1
 
 
-def domains_of(board: Scoreboard) -> list[str]:
-    """Returns the domains of a board's questions: the paper's in its order, then others."""
-    return _in_order(board.questions.domains, DOMAINS)
-
-
-def tiers_of(board: Scoreboard) -> list[str]:
-    """Returns the tiers of a board's questions: the paper's from high to low, then others."""
-    return _in_order(board.questions.tiers, ALL_TIERS)
-
-
-def _in_order(names: Iterable[str], order: Iterable[str]) -> list[str]:
-    ordered = list(order)
-    return sorted(
-        dict.fromkeys(filter(None, names)),
-        key=lambda name: ordered.index(name) if name in ordered else len(ordered),
-    )
+def in_order(names: Iterable[str], order: Iterable[str]) -> list[str]:
+    """Returns domains or tiers without repeats: the paper's in its `order`, tiers from high to low, then others."""
+    given = dict.fromkeys(filter(None, names))
+    return [*(name for name in order if name in given), *(name for name in given if name not in order)]
 
 
 def points_of(board: Scoreboard, subset: str) -> dict[str, Point]:
@@ -84,7 +71,8 @@ def question_rates(board: Scoreboard, system: System, domain: str = "") -> list[
 
 def _tier_parts(board: Scoreboard) -> dict[str, str]:
     """Title -> subset of the questions, for each tier and for all questions."""
-    return {**{tier.replace("_", " "): tier for tier in tiers_of(board)}, "all": WHOLE}
+    tiers = in_order(board.questions.tiers, ALL_TIERS)
+    return {**{tier.replace("_", " "): tier for tier in tiers}, "all": WHOLE}
 
 
 def tool_tables(board: Scoreboard, where: str) -> list[Table]:
@@ -96,8 +84,8 @@ def tool_tables(board: Scoreboard, where: str) -> list[Table]:
 
     # Rewards and tool rates in percent: by domain and tier, by tier, and over all questions.
     groups = [
-        {f"{domain}, {tier}".replace("_", " "): f"{domain}/{tier}" for tier in tiers_of(board)}
-        for domain in domains_of(board)
+        {f"{domain}, {title}".replace("_", " "): f"{domain}/{tier}" for title, tier in tiers.items() if tier != WHOLE}
+        for domain in in_order(board.questions.domains, DOMAINS)
     ]
     sections = []
     for parts in (*groups, tiers):
@@ -184,9 +172,7 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
     names = {board.name(system): system for system in board.systems}
     styles = plots.method_styles(names, "marker")
     common_seeds, labels = plots.name_with_seeds({name: board.seeds(system) for name, system in names.items()})
-    with matplotlib.rc_context(plots.STYLE):
-        figure, panels = plots.make_panels(len(parts), a_row=2)
-        plots.add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
+    with plots.drawing(path, len(parts), (board.dataset, board.decoding, common_seeds), a_row=2) as panels:
         for (title, subset), axes in zip(parts.items(), panels, strict=True):
             points = points_of(board, subset)
             shares = pareto_shares(points)
@@ -210,8 +196,6 @@ def draw_pareto(board: Scoreboard, path: str | pathlib.Path) -> None:
                 axes.text(0.98, 0.02 + 0.07 * number, text, transform=axes.transAxes, ha="right", **share)
             plots.finish(axes, f"{title}, n = {board.size((subset, 'all')):,}", "tool rate (%)", "reward (%)")
             axes.margins(0.08)
-        plots.add_legend(figure, panels)
-        plots.save_figure(figure, path)
 
 
 def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
@@ -219,13 +203,12 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
 
     A rate is over the samples of one question; tiers have equal weights.
     """
-    domains = domains_of(board) or [WHOLE]
+    domains = in_order(board.questions.domains, DOMAINS) or [WHOLE]
     systems = {board.name(system): system for system in board.systems}
     lines, markers = (plots.method_styles(systems, kind) for kind in ("linestyle", "marker"))
     common_seeds, labels = plots.name_with_seeds({name: board.seeds(system) for name, system in systems.items()})
-    with matplotlib.rc_context(plots.STYLE):
-        figure, panels = plots.make_panels(len(domains), a_row=PANELS_IN_ROW)
-        plots.add_title(figure, ", ".join(filter(None, (board.dataset, board.decoding, common_seeds))))
+    about = board.dataset, board.decoding, common_seeds
+    with plots.drawing(path, len(domains), about, a_row=PANELS_IN_ROW) as panels:
         for domain, axes in zip(domains, panels, strict=True):
             of_systems = {name: question_rates(board, system, domain) for name, system in systems.items()}
             places = np.unique([rate for rates in of_systems.values() for rate, _ in rates])
@@ -238,14 +221,12 @@ def draw_selectivity(board: Scoreboard, path: str | pathlib.Path) -> None:
             size = board.size((domain, "all"))
             title = (domain.replace("_", " ") or "all questions") + (f", n = {size:,}" if size else "")
             plots.finish(axes, title, "tool rate of a question (%)", "questions (%)")
-        plots.add_legend(figure, panels)
-        plots.save_figure(figure, path)
 
 
 def tiers_in(logs: Logs) -> list[str]:
     """Returns the tiers with logged tool rates: the paper's from high to low, then others by name."""
     names = sorted({name for method_logs in logs.values() for log in method_logs for name in log})
-    return _in_order([match[1] for name in names if (match := re.fullmatch("tools/([^/]+)/rate", name))], ALL_TIERS)
+    return in_order([match[1] for name in names if (match := re.fullmatch("tools/([^/]+)/rate", name))], ALL_TIERS)
 
 
 def draw_tool_rates(logs: Logs, step: str, path: str | pathlib.Path) -> None:
