@@ -323,6 +323,7 @@ class WritingTeacher:
     hashes: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def play(self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> Iterator[EpisodeRecord]:
+        """Yields the episodes as they finish; the attempt makes no difference."""
         programs = [(question, program) for question, program, _ in jobs]
         records = played(
             programs,
@@ -352,6 +353,7 @@ class SamplingTeacher:
         return {"teacher": parameter_fingerprint(self._policy.params), "tokenizer": tokenizer}
 
     def play(self, jobs: EpisodeJobs, search: Search, *, temperature: float, attempt: int) -> Iterator[EpisodeRecord]:
+        """Yields the episodes as they finish; the same attempt gives the same episodes."""
         parts: dict[str, Any] = {"sampler": self._sampler, "tokenizer": self._policy.tokenizer, "search": search}
         runner = self._runner(**parts, temperature=temperature, seed=derived_seed(self._seed, attempt))
         yield from runner.stream(jobs)

@@ -77,7 +77,7 @@ class Evaluation:
     """Questions, and how the answers are decoded and scored."""
 
     questions: Sequence[Question]
-    limit: int | None = None  # questions of each language that are asked, chosen by their ids; None: all
+    limit: Count | None = None  # questions of each language that are asked, chosen by their ids; None: all
     split: str = "held_out"  # name of the split in the rows
     # Name of a way of decoding -> its temperature; 0 is greedy.
     temperatures: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"sampled": 1.0, "greedy": 0.0})

@@ -21,7 +21,7 @@ import gin
 import jax
 
 from lcrag.data.questions import Question, groups_of_step, share_of
-from lcrag.errors import Count, UserError, check_arguments, typed
+from lcrag.errors import Count, Share, UserError, check_arguments, typed
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner, frozen_fingerprint
@@ -92,7 +92,7 @@ def train(
     # sampled `method.samples` times; see `Method.with_advantage_group`.
     questions_per_step: int | None = None,
     prompts_per_step: int | None = None,
-    question_share: float = 1.0,  # a question is used in all its languages; a smaller share is a subset of a larger one
+    question_share: Share = 1.0,  # a question is used in all its languages; a smaller share is a subset of a larger one
     updates_per_rollout: Count = 1,  # mini-batches of a rollout, one update each
     passes_per_rollout: Count = 1,
     max_rollouts: Count = 1,  # of a step; above 1, groups with equal rewards are replaced (DAPO's dynamic sampling)

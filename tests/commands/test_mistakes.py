@@ -70,6 +70,8 @@ MISTAKES = [
     (f"train {QUICKSTART} {NOWHERE} {OUTPUT}", "nowhere"),
     (f"train {QUICKSTART} --nothing {OUTPUT}", "--nothing"),
     ("train --skip_rows", "did you mean --skip_bad_rows"),
+    (f"train {QUICKSTART} --gin.train.question_share=1.5 {OUTPUT}", "train.question_share is 1.5"),
+    (f"train {QUICKSTART} --gin.Evaluation.limit=0 {OUTPUT}", "Evaluation.limit is 0"),
     ("train --gin.A.b", "--gin.A.b"),
     ("train --gin.A.b='http://a:b@c'", "A.b"),
     (f"train {QUICKSTART} --epochs=3 {OUTPUT}", "no option --epochs; a parameter is bound by --gin.NAME.epochs=VALUE"),
@@ -152,7 +154,7 @@ MISTAKES = [
         "tier low",
     ),
     (f"{OWN} --gin.held_out/jsonl_questions.files=('several.jsonl',)", "8 of 8 held-out questions are also trained on"),
-    (f"{OWN} --gin.policy.folder='.'", "no tokenizer in"),  # before a model is loaded: there is none
+    (f"{OWN} --gin.policy.folder='.'", "no tokenizer in"),  # the folder has no weights either, which are read later
     (f"describe {OWN} --gin.policy.folder='.'", "no tokenizer in"),
     (f"{OWN} --gin.Sampler.context=20", "holds 20"),
     (f"{OWN} --gin.Runner.temperature=0.0", "learning needs a positive one"),

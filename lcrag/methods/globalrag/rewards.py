@@ -266,8 +266,9 @@ def edit_distance(first: Graph, second: Graph, max_explored: int = MAX_EXPLORED)
         steps_left -= 1
         if steps_left < 0:
             return
-        best = max(best, common(places))
-        if min(common(places) + left[number], most) <= best:
+        shared = common(places)
+        best = max(best, shared)
+        if min(shared + left[number], most) <= best:
             return
         longer = [places | {nodes[number]: place} for place in targets if place not in places.values()]
         for mapping in [*sorted(longer, key=common, reverse=True), places]:
