@@ -85,6 +85,18 @@ TABLES = (
         columns=SMOLLM2_COLUMNS,
     ),
     Shown(
+        page="docs/methods/lcrl.md",
+        header="| 60 demonstrated questions | seeds |",
+        records="smollm2",
+        decoding="greedy",
+        rows={},
+        columns={
+            2: Column("c3_recall", ALL, 100),
+            3: Column("exact_match", ALL, 100),
+            5: Column("answered", ALL, 100),
+        },
+    ),
+    Shown(
         page="docs/methods/rag_r1.md",
         header="| | seeds | all | comparisons",
         records="rag_r1",
