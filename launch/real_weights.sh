@@ -2,7 +2,8 @@
 # Fetches a small policy and a small encoder with pretrained weights, as Hugging Face folders: DIR/SmolLM2-135M-Instruct
 # and DIR/multilingual-e5-small (1 GB; 190 MB are downloaded, which takes a minute). Run again, it makes what is missing.
 #   bash launch/real_weights.sh DIR
-# With the name gemma-3-270m after the folder it makes DIR/gemma-3-270m instead of SmolLM2 (2 GB; 330 MB are downloaded).
+# With the name gemma-3-270m after the folder it makes DIR/gemma-3-270m instead of SmolLM2 (2 GB; 330 MB are downloaded),
+# and, if LCRAG_DATA has XQuAD, DIR/gemma-3-270m-xquad, with the tokens of XQuAD's texts in eight languages only.
 # Gemma is provided under and subject to the Gemma Terms of Use, https://ai.google.dev/gemma/terms; who names it accepts
 # them. They restrict its use, and what is trained from it falls under them.
 #   bash launch/real_weights.sh DIR gemma-3-270m

