@@ -305,6 +305,13 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
         hint = "" if path.parent.is_dir() else ", and there is no such folder; models are not downloaded"
         raise UserError(f"no model in {folder}: expected the file config.json{hint}")
     raw, where = decoder_settings(read_json_object(path)), str(path)
+    for name in ("architectures", "layer_types"):
+        value = raw.get(name)
+        if value is not None and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+            raise UserError(f"{where} has {name} {value!r}: it must be a list of names")
+    for name in ("rope_parameters", "rope_scaling"):
+        if not isinstance(raw.get(name) or {}, dict):
+            raise UserError(f"{where} has {name} {raw[name]!r}: it must be an object")
     model_type = raw.get("model_type")
     family = next((family for family, name in MODEL_TYPES.items() if name == model_type), None)
     if family is None:
@@ -404,12 +411,12 @@ def decoder_settings(raw: dict[str, Any]) -> dict[str, Any]:
     if raw.get("model_type") != WITH_IMAGES or not isinstance(raw.get("text_config"), dict):
         return raw
     shared = ("tie_word_embeddings", "quantization_config", "bos_token_id", "eos_token_id", "pad_token_id")
-    renamed = {ITS_ARCHITECTURE: ARCHITECTURES["gemma3"]}
+    architectures = raw.get("architectures")
     return (
         raw["text_config"]
         | {name: raw[name] for name in shared if raw.get(name) is not None}
         | {"model_type": MODEL_TYPES["gemma3"]}
-        | {"architectures": [renamed.get(name, name) for name in raw.get("architectures") or ()]}
+        | {"architectures": [ARCHITECTURES["gemma3"]] if architectures == [ITS_ARCHITECTURE] else architectures}
     )
 
 
