@@ -397,10 +397,10 @@ def test_real_weights(name, tmp_path):
     if not (folder / name).is_dir():
         pytest.skip("a cut vocabulary needs the files of XQuAD in LCRAG_DATA")
     tokenizer = load_tokenizer(folder / name)
-    prompt = tokenizer.encode("The capital of France is")
+    prompt = [*tokenizer.beginning_ids, *tokenizer.encode("They live in Paris, the capital of")]
     config, params = load_hugging_face(folder / name)
     scores = np.asarray(logits(config, params, np.array([prompt])))[0, -1]
-    assert tokenizer.decode([int(scores.argmax())]) == " Paris"
+    assert tokenizer.decode([int(scores.argmax())]) == " France"
     with torch.no_grad():
         theirs = transformers.AutoModelForCausalLM.from_pretrained(folder / name)
         expected = theirs(torch.tensor([prompt])).logits[0, -1].numpy()
