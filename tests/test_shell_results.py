@@ -86,14 +86,19 @@ TABLES = (
     ),
     Shown(
         page="docs/methods/lcrl.md",
-        header="| 60 demonstrated questions | seeds |",
-        records="smollm2",
+        header="| eight languages | seeds |",
+        records="gemma_xquad",
         decoding="greedy",
         rows={},
         columns={
             2: Column("c3_recall", ALL, 100),
-            3: Column("exact_match", ALL, 100),
-            5: Column("answered", ALL, 100),
+            3: Column("c3_recall", ZERO_SHOT, 100),
+            **parts("c3_recall", 100, "native_holds", "native_missing", first=4),
+            **{6 + i: Column(metric, ALL, 100) for i, metric in enumerate(("c3_f", "exact_match", "token_f1"))},
+            9: Column("correct_language", ALL, 100),
+            10: Column("answer_shown", ALL, 100),
+            11: Column("searches", interval=False),
+            12: Column("answer_length", interval=False),
         },
     ),
     Shown(
