@@ -213,8 +213,8 @@ def xquad_texts() -> Iterable[str]:
 def cut_vocabulary(source: Path, folder: Path, texts: Iterable[str], frequent: int = FREQUENT) -> None:
     """Writes a policy with its most frequent tokens and those of texts, which it tokenises as before.
 
-    Where a token is made, its characters are merged in one order, whatever stands beside it; so all that they are
-    merged to on the way is kept as well. (Abdaoui et al., 2020, "Load What You Need", cut BERT so.)
+    Byte-pair encoding merges the characters of a token in the same order wherever the token occurs, so it is enough to
+    keep the intermediate tokens of that order as well. Abdaoui et al. (2020, "Load What You Need") cut BERT like this.
 
     Args:
       frequent: The first tokens, which keep their ids: special ones, and those merged first.

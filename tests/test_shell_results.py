@@ -99,6 +99,7 @@ TABLES = (
             10: Column("answer_shown", ALL, 100),
             11: Column("searches", interval=False),
             12: Column("answer_length", interval=False),
+            13: Column("answered", ALL, 100),
         },
     ),
     Shown(
