@@ -32,12 +32,13 @@ make_virtual_environment() {
   fi
 }
 
-# One line for the content of setup.py and constraints.txt, and the interpreter.
+# One line for the content of setup.py and constraints.txt, the interpreter, and the folder,
+# as a copied .venv installs into the first one.
 installation_stamp() {
   .venv/bin/python -c '
 import hashlib, pathlib, sys
 files = b"".join(pathlib.Path(name).read_bytes() for name in ("setup.py", "constraints.txt"))
-print(hashlib.sha256(files + sys.version.encode()).hexdigest())'
+print(hashlib.sha256(files + sys.version.encode() + sys.prefix.encode()).hexdigest())'
 }
 
 prepare_environment() {

@@ -19,7 +19,7 @@ state() { "${queued[@]}" describe "$name" --zone="$ZONE" --format='value(state.s
 delete=("${queued[@]}" delete "$name" --zone="$ZONE" --force --quiet)
 
 ready() {  # returns when the slice is there and lcrag is installed
-  [ "$(state)" = ACTIVE ] && return
+  [ -n "${installed:-}" ] && [ "$(state)" = ACTIVE ] && return  # the first call installs what is committed now
   case $(state) in FAILED | SUSPENDED | SUSPENDING) "${delete[@]}" ;; esac
   # shellcheck disable=SC2086  # CREATE is several words
   [ -n "$(state)" ] || "${queued[@]}" create "$name" --node-id="$name" --zone="$ZONE" \
@@ -33,6 +33,7 @@ ready() {  # returns when the slice is there and lcrag is installed
   "${tpu[@]}" scp "$logs/lcrag.tar.gz" "$name:lcrag.tar.gz" --zone="$ZONE" --worker=all --quiet
   "${tpu[@]}" ssh "$name" --zone="$ZONE" --worker=all --quiet --command="mkdir -p lcrag && tar -xzf lcrag.tar.gz -C lcrag \
     && cd lcrag && bash -c 'source launch/environment.sh && prepare_environment tpu'"
+  installed=yes
 }
 
 for _ in $(seq 0 "${RESTARTS:-20}"); do

@@ -7,6 +7,7 @@
 set -euo pipefail
 [ $# -gt 1 ] || { echo "usage: bash launch/ssh.sh HOST,HOST COMMAND ..." >&2; exit 2; }
 folder=${FOLDER:-$PWD} port=${PORT:-8476} logs=${LOGS:-logs} restarts=${RESTARTS:-20}
+folder=${folder#\~/}  # ssh begins in the home folder
 IFS=, read -r -a hosts <<<"$1"
 shift
 mkdir -p "$logs"
@@ -17,7 +18,7 @@ for start in $(seq 0 "$restarts"); do
     cluster=(--coordinator="${hosts[0]}:$port" --processes="${#hosts[@]}" --process="$i")
     line=$(printf '%q ' .venv/bin/lcrag "$@" "${cluster[@]}")
     # ssh passes no signals on. With -tt its end hangs up the remote terminal, whose shell then asks the run to save.
-    line="cd $folder && { (trap '' HUP; exec $line) & p=\$!; trap 'kill -TERM \$p' HUP TERM; wait \$p; s=\$?
+    line="cd $(printf %q "$folder") && export TERM=dumb && { (trap '' HUP; exec $line) & p=\$!; trap 'kill -TERM \$p' HUP TERM; wait \$p; s=\$?
       kill -0 \$p 2>/dev/null && { wait \$p; s=\$?; }; exit \$s; }"
     ssh -tt -o BatchMode=yes "${hosts[$i]}" "$line" </dev/null >>"$logs/${hosts[$i]}.log" 2>&1 &
     running+=($!)

@@ -17,6 +17,7 @@ import os
 import re
 import sys
 import textwrap
+import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,15 +118,15 @@ CALLER_GIVES = {"question": {"question", "collections", "languages"}, "output_di
 def configurables() -> dict[str, Callable[..., Any]]:
     """Returns by its name in gin files every function and class of lcrag that they configure."""
     register()
-    found = {}
+    by_name = {}
     for module in [module for name, module in sorted(sys.modules.items()) if name.startswith("lcrag.")]:
         for value in vars(module).values():
             if getattr(value, "__module__", None) == module.__name__ and hasattr(value, "__name__"):
                 name = NAMED.get(value.__name__, value.__name__)
                 with contextlib.suppress(ValueError):  # it is not registered
                     if gin.get_configurable(value) is gin.get_configurable(name):
-                        found[name] = value
-    return dict(sorted(found.items()))
+                        by_name[name] = value
+    return dict(sorted(by_name.items()))
 
 
 def parameter_table() -> list[tuple[str, str]]:
@@ -179,8 +180,8 @@ def configure(gin_files: Sequence[str], bindings: Sequence[str] = (), *, must_be
     # which may use some.
     text = "\n".join([*bindings, *(text for _, text in files)])
     used = set(re.findall(r"%(\w+)", text))
-    used |= {name for file, text in files if file == "wiring.gin" for name in MACRO.findall(text)}
-    for name in set(MACRO.findall(text)) - used:
+    used |= {name for file, text in files if file == "wiring.gin" for name in _macros(text)}
+    for name in _macros(text) - used:
         hint = closest(name, used) or "; a parameter is written Name.parameter"
         raise UserError(f"{name} is set, but no binding uses %{name}{hint}")
 
@@ -189,26 +190,32 @@ def _in_order(files: Sequence[Any]) -> Iterator[tuple[str, str]]:
     """Yields name and text of parsed files and of what they include, which comes before what they say themselves."""
     for file in files:
         yield from _in_order(file.includes)
-        place = next(path for path in (Path(file.filename), packaged_folder() / file.filename) if path.is_file())
+        places = (path for path in (Path(file.filename), packaged_folder() / file.filename) if path.is_file())
+        if (place := next(places, None)) is None:
+            raise UserError(f"the gin file {file.filename} is in a Python package, where gin looks too: give its path")
         yield file.filename, place.read_text(encoding="utf-8")
 
 
-MACRO = re.compile(r"^(\w+) *=", re.MULTILINE)
 CONTEXT = re.compile(r"^Sampler\.context *= *(\d[\d_]*)", re.MULTILINE)
+
+
+def _macros(text: str) -> set[str]:
+    """Returns the macros that a configuration sets."""
+    return {name for name in parse_statements(text) if name.isidentifier()}
 
 
 def _check_context(files: Sequence[tuple[str, str]]) -> None:
     """Refuses a platform that follows an experiment and lowers the context that this needs; takes names and texts."""
     contexts = [(name, int(given)) for name, text in files for given in CONTEXT.findall(text)]
     (experiment, needed), (platform, left) = contexts[-2:] if len(contexts) > 1 else [("", 0)] * 2
-    if left < needed and _is_platform(platform) and not _is_platform(experiment):
+    if left < needed and is_platform(platform) and not is_platform(experiment):
         raise UserError(
             f"{platform} would lower the Sampler.context of {experiment} from {needed:,} to {left:,}: name {platform}"
             f" first, and {experiment} after it"
         )
 
 
-def _is_platform(name: str) -> bool:
+def is_platform(name: str) -> bool:
     return Path(name).parent.name == "platform"
 
 
@@ -219,6 +226,9 @@ def check_types(named: Mapping[str, Sequence[tuple[str, Any]]]) -> None:
             configured = gin.get_configurable(name)
             if getattr(configured, "checks_types", False):
                 check_arguments(name, configured, bound)
+
+
+GIN_ERRORS = (ValueError, KeyError, TypeError, SyntaxError, RuntimeError, ImportError, AttributeError)
 
 
 @contextlib.contextmanager
@@ -240,7 +250,7 @@ def as_sentence(place: str) -> Iterator[None]:
         raise UserError(
             f"{place}: the gin file {name} is neither here nor among those that come with lcrag{hint}"
         ) from error
-    except (ValueError, KeyError, TypeError, SyntaxError, RuntimeError, ImportError, AttributeError) as error:
+    except (tokenize.TokenError, *GIN_ERRORS) as error:
         message = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
         at = re.search(r'In file "(?P<file>[^"]*)", line (?P<line>\d+)', message)
         where = f"{at['file']}:{at['line']}" if at and place.startswith("--gin_file") else place
@@ -261,6 +271,8 @@ def as_sentence(place: str) -> Iterator[None]:
             and file.read_bytes().startswith(codecs.BOM_UTF8)
         ):
             what = f"{error.filename} begins with a byte order mark, which gin does not read: save it without one"
+        elif isinstance(error, tokenize.TokenError):
+            what = "a bracket, or a text in three quotes, is opened and not closed"
         elif isinstance(error, SyntaxError) and str(error.filename).endswith(".py"):  # a module that a file imports
             where, what = f"{error.filename}:{error.lineno}", f"Python does not read this line: {error.msg}"
         elif isinstance(error, SyntaxError):
@@ -292,15 +304,15 @@ def missing_as_sentence() -> Iterator[None]:
         raise UserError(f"{refused[0]}, which {macros[0]} sets,{str(error)[refused.end() :]}") from error
     except (TypeError, RuntimeError) as error:
         message = str(error)
-        found = NO_VALUE.search(message)
-        if found is None:
+        match = NO_VALUE.search(message)
+        if match is None:
             raise
-        names = found["called"], inspect.unwrap(gin.get_configurable(found["name"])).__name__
-        if not any(found["function"] in name for name in names):
+        names = match["called"], inspect.unwrap(gin.get_configurable(match["name"])).__name__
+        if not any(match["function"] in name for name in names):
             raise  # a wrong call inside a configurable, which no binding can correct
-        called = re.search(rf"{TRAIL} '{found['name'].rpartition('.')[2]}' \(.*\) in scope '([^']+)'", message)
-        name = f"{called[1]}/{found['name']}" if called else found["name"]
-        raise no_value(name, re.findall(r"'(\w+)'", found["parameters"])) from error
+        called = re.search(rf"{TRAIL} '{match['name'].rpartition('.')[2]}' \(.*\) in scope '([^']+)'", message)
+        name = f"{called[1]}/{match['name']}" if called else match["name"]
+        raise no_value(name, re.findall(r"'(\w+)'", match["parameters"])) from error
 
 
 def no_value(name: str, parameters: Sequence[str]) -> AbsentError:

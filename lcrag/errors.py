@@ -52,7 +52,7 @@ SECRET = re.compile(
 
 def without_secrets(text: str) -> str:
     """Replaces passwords and keys in the addresses of a text by ***."""
-    return SECRET.sub(lambda found: f"{found[1] or found[2]}***", text)
+    return SECRET.sub(lambda match: f"{match[1] or match[2]}***", text)
 
 
 class UserError(Exception):
@@ -99,6 +99,7 @@ def from_zero_to_one(number: float) -> bool:
 
 
 Count: TypeAlias = Annotated[int, Is[one_or_more]]
+Seed: TypeAlias = Annotated[int, Is[zero_or_more]]
 NotNegative: TypeAlias = Annotated[float, Is[zero_or_more]]
 Positive: TypeAlias = Annotated[float, Is[finite_and_above_zero]]
 Share: TypeAlias = Annotated[float, Is[from_zero_to_one]]
@@ -106,10 +107,10 @@ Share: TypeAlias = Annotated[float, Is[from_zero_to_one]]
 
 def _wrong(name: str, why: str) -> str:
     """Returns the sentence for a parameter of a wrong value, from beartype's reason."""
-    if found := OUT_OF_RANGE.match(why):
-        return f"{name} is {found['value']}: it must be {found['range'].replace('_', ' ')}"
-    if found := NO_CHOICE.match(why):
-        return f"{name} is {found['value']}: it must be {found['choices']}"
+    if match := OUT_OF_RANGE.match(why):
+        return f"{name} is {match['value']}: it must be {match['range'].replace('_', ' ')}"
+    if match := NO_CHOICE.match(why):
+        return f"{name} is {match['value']}: it must be {match['choices']}"
     given, *types = why.split("\n* ")
     if types:  # "str 'x':\n* Not None.\n* Not instance of int."
         others = " or ".join(dict.fromkeys(re.sub(r"^(Not |!= )?(instance of )?|\.$", "", kind) for kind in types))
@@ -125,7 +126,7 @@ def typed(decorated: Decorated) -> Decorated:
     checked: Any = beartype(conf=_TYPES)(decorated)
     called: Any = checked.__init__ if inspect.isclass(checked) else checked
     signature = inspect.signature(inspect.unwrap(called))
-    texts = [name for name, each in signature.parameters.items() if TEXTS.match(str(each.annotation))]
+    texts = [name for name, parameter in signature.parameters.items() if TEXTS.match(str(parameter.annotation))]
 
     @functools.wraps(called)
     def listing(*arguments: Any, **named: Any) -> Any:
@@ -171,15 +172,15 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def exhausted_memory(error: BaseException | None) -> str:
     """Returns what to do if an exception, or a cause of it, says that memory ran out; otherwise an empty text."""
-    for each in causes(error):
-        if isinstance(each, MemoryError):
-            return f"this machine has too little memory ({one_line(str(each)).rstrip('.') or 'none is left'})"
-        if isinstance(each, RuntimeError) and (found := NO_MEMORY.search(str(each))):
-            named = EXECUTABLE.search(str(each))
+    for cause in causes(error):
+        if isinstance(cause, MemoryError):
+            return f"this machine has too little memory ({one_line(str(cause)).rstrip('.') or 'none is left'})"
+        if isinstance(cause, RuntimeError) and (match := NO_MEMORY.search(str(cause))):
+            named = EXECUTABLE.search(str(cause))
             user = USES_MEMORY.get(named[1], "") if named else ""
             mends = [LESS_MEMORY[user]] if user else LESS_MEMORY.values()
-            sure = "" if "out of memory" in found["said"].lower() else "probably "
-            which, said = f" for the {user}" if user else "", excerpt(found["said"]).rstrip(". ")
+            sure = "" if "out of memory" in match["said"].lower() else "probably "
+            which, said = f" for the {user}" if user else "", excerpt(match["said"]).rstrip(". ")
             what = f"a device has {sure}too little memory{which} ({said})"
             return f"{what}: {'; '.join(mends)}; or end other processes that use it"
     return ""

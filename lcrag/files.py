@@ -161,12 +161,12 @@ def shown_files(root: Path, pattern: str) -> list[Path]:
     Editors, file managers and notebooks keep deleted and earlier versions there. A pattern that names them has them.
     """
     try:
-        found = sorted(root.glob(pattern))
+        paths = sorted(root.glob(pattern))
     except ValueError as error:
         raise UserError(f"{root / pattern} is no pattern of files ({error}): correct it") from error
     names_hidden = any(part.startswith(".") for part in Path(pattern).parts)
     return [
-        file for file in found if names_hidden or not any(part.startswith(".") for part in file.relative_to(root).parts)
+        file for file in paths if names_hidden or not any(part.startswith(".") for part in file.relative_to(root).parts)
     ]
 
 
@@ -480,17 +480,19 @@ class Journal:
 
 def full_disk(error: BaseException | None) -> OSError | None:
     """Returns the error of a full disk (or quota) of an exception or its causes, best one with a file name."""
-    found = None
-    for each in causes(error):
-        if isinstance(each, OSError) and each.errno in NO_ROOM and each.filename:
-            return each
+    nameless = None
+    for cause in causes(error):
+        if isinstance(cause, OSError) and cause.errno in NO_ROOM and cause.filename:
+            return cause
         for number in NO_ROOM:  # libraries in C++, and gin's copies of exceptions, have it in their message only
-            if os.strerror(number) in str(each):
-                found = found or OSError(number, os.strerror(number))
-    return found
+            if os.strerror(number) in str(cause):
+                nameless = nameless or OSError(number, os.strerror(number))
+    return nameless
 
 
 def refused_file(error: BaseException | None) -> OSError | None:
     """Returns the error of a file or folder that the system refuses (see `REFUSED`) of an exception or its causes."""
-    refused = (each for each in causes(error) if isinstance(each, OSError) and each.errno in REFUSED and each.filename)
+    refused = (
+        cause for cause in causes(error) if isinstance(cause, OSError) and cause.errno in REFUSED and cause.filename
+    )
     return next(refused, None)

@@ -50,16 +50,21 @@ def run(argv: Sequence[str] | None = None) -> int:
         said = "nothing was written, as no --output_dir was given" if place is None else "nothing was written"
         if continues:
             said = f"the same command continues from what is saved in {place}"
-        print(f"lcrag: interrupted; {said}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # nobody reads it
+            print(f"lcrag: interrupted; {said}", file=sys.stderr)
 
     def end(number: int) -> None:
         """Ends the command after a signal that it does not get to: it may be loading, compiling or searching."""
         say_interrupted()
-        if folders := sys.modules.get("lcrag.runs.folder"):
-            folders.upload_copies()
-        if processes.several_processes():
-            processes.leave()
-        end_process(128 + number)
+        try:
+            if folders := sys.modules.get("lcrag.runs.folder"):
+                folders.upload_copies()
+            if processes.several_processes():
+                processes.leave()
+        except UserError as error:
+            print(f"lcrag: error: {one_line(str(error))}", file=sys.stderr)
+        finally:
+            end_process(128 + number)
 
     try:
         if list(argv) == ["--version"]:

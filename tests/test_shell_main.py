@@ -6,6 +6,7 @@ import importlib
 import re
 import signal
 from pathlib import Path
+from unittest import mock
 
 import gin
 import pretended_experiments
@@ -50,7 +51,8 @@ def test_files_then_bindings_reach_the_function(folder):
     assert train("why?", "--gin_file=small.gin", "--gin.PretendedSampler.slots=9", "--output_dir=o") == 0
     (output_dir, words, steps, languages, sampler), *_ = pretended_experiments.CALLS
     assert (output_dir.name, words, steps, languages, sampler.slots) == ("o", ("why?",), 1, ("en", "fi"), 9)
-    for binding in ("held_out/PretendedSampler.slots=1", "pretended_train.rate=1", "STEPS=7"):
+    lines = "pretended_train.languages=('''a\nword = 1\n''',)"  # which sets no macro
+    for binding in ("held_out/PretendedSampler.slots=1", "pretended_train.rate=1", "STEPS=7", lines):
         assert train("--gin_file=base.gin", f"--gin.{binding}") == 0
 
 
@@ -95,6 +97,13 @@ def test_how_it_ends(steps, continues, status, said, capsys, monkeypatch):
     assert error.count("\n") == 1
     assert signal.getsignal(signal.SIGTERM) is before
     assert not pretended_experiments.CALLS
+
+
+def test_an_interrupted_command_ends_where_nobody_reads_its_errors(monkeypatch):
+    closed = mock.Mock(**{"write.side_effect": BrokenPipeError, "isatty.return_value": False})
+    monkeypatch.setattr("sys.stderr", closed)
+    assert train("--gin_file=base.gin", "--gin.pretended_train.steps=-15") == 143
+    closed.write.assert_called()
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,7 @@ class ComprehensionTasks:
         choices = []
         for country, continent in self._continents.items():
             generator = np.random.default_rng([self._seed, 6, *country.encode()])
-            wrong = list(itertools.permutations((each for each in CONTINENTS if each != continent), len(LETTERS) - 1))
+            wrong = list(itertools.permutations((name for name in CONTINENTS if name != continent), len(LETTERS) - 1))
             for place in range(len(LETTERS)):
                 for index in generator.permutation(len(wrong))[:OPTION_SETS]:
                     options = (*wrong[index][:place], continent, *wrong[index][place:])

@@ -30,7 +30,7 @@ def arguments_of(selector: str) -> dict[str, Any]:
     """Returns the bound values and defaults of a function or class in the current scope; what has neither is absent."""
     made = ConfigurableReference(selector, False).configurable.wrapped
     parameters = inspect.signature(made).parameters
-    known = {name: each.default for name, each in parameters.items() if each.default is not each.empty}
+    known = {name: value.default for name, value in parameters.items() if value.default is not value.empty}
     for field in dataclasses.fields(made) if inspect.isclass(made) and dataclasses.is_dataclass(made) else ():
         if field.default_factory is not dataclasses.MISSING and field.name in known:
             known[field.name] = field.default_factory()

@@ -107,6 +107,7 @@ COMMANDS = {
         function="lcrag.commands.sample:sample",
         summary="Answers questions, and prints the episodes as they are generated",
         words="[QUESTION]",
+        continues=False,
         details="Without QUESTION it prompts for questions until Ctrl-D, or answers every line of a pipe:\n"
         "lcrag sample --gin_file=quickstart.gin < questions.txt. Each question is a separate episode.",
         builds=True,
@@ -133,6 +134,7 @@ COMMANDS = {
         summary="The tables and plots of several runs, or report.md again for one",
         words="[RUN ...] [--against=METHOD] [--axis=Name.parameter] [--records=FOLDER]",
         gin_file="report.gin",
+        continues=False,
         options={
             "--against": "compare_runs.against",
             "--axis": "compare_runs.axis",
@@ -161,6 +163,7 @@ COMMANDS = {
         function="lcrag.commands.serve:serve",
         summary="Answers /retrieve over HTTP, as Search-R1's clients ask, until it is stopped",
         gin_file="serve.gin",
+        continues=False,
         builds=True,
         switches={
             "--tool": "serve.tool = @search_tool()",
@@ -204,6 +207,7 @@ COMMANDS = {
         summary="Whether a training fits the memory of some devices, present or not",
         words="[update] [critic] [append] [decode] [--topology=v5e:4x4]",
         gin_file="compile.gin",
+        continues=False,
         options={"--topology": "compile.topology"},
         details="Compiles from a configuration, without weights, for a TPU slice that need not be there (v5e:4x4,\n"
         "v5p:2x2x4, ...; pip install 'lcrag[tpu]') or, without a topology, for the devices present.\n"
@@ -224,6 +228,7 @@ COMMANDS = {
         function="lcrag.commands.describe:describe",
         summary="What a command would run, without weights: program, episodes, budgets, objective, data, memory",
         words="train|sft|evaluate|sample",
+        continues=False,
         switches={"--json": "describe.json = True", **SKIP_BAD_ROWS},
         details="Takes the arguments of the command. Nothing is loaded, and the policy's folder may be absent where a\n"
         "file of gin/model gives its shape. --json prints one object.",
@@ -318,6 +323,8 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 
 def _path(value: str) -> str:
+    if not value:
+        raise UserError("a word or an option is empty: is a variable of the shell not set?")
     return str(expanded(value)) if value.startswith("~") else value  # `Path` would change a//b
 
 
@@ -375,16 +382,16 @@ def command_help(name: str, command: Command, listed: str = "") -> str:
     if default := f"RUN/{CONFIG}" if command.of_run else command.gin_file:
         sections.append(f"Without --gin_file: {default}.")
     # What gin sets is described by the usage line and the details.
-    own = {f"{option}=VALUE": said for option, said in command.options.items()} | dict(command.switches)
-    own = {} if command.configured else own
-    own |= {"--skip_bad_rows": ABOUT_BAD_ROWS} if "--skip_bad_rows" in command.switches else {}
-    own |= {f"{option}=VALUE": said for option, said in processes.OPTIONS.items()} if command.shared else {}
-    options = "".join(f"\n  {option:26}  {said}" for option, said in own.items())
+    described = {f"{option}=VALUE": said for option, said in command.options.items()} | dict(command.switches)
+    described = {} if command.configured else described
+    described |= {"--skip_bad_rows": ABOUT_BAD_ROWS} if "--skip_bad_rows" in command.switches else {}
+    described |= {f"{option}=VALUE": said for option, said in processes.OPTIONS.items()} if command.shared else {}
+    options = "".join(f"\n  {option:26}  {said}" for option, said in described.items())
     if takes_gin:
         sections += [f"studies:\n{listed}" if listed else "", f"{OPTIONS}{options}"]
-    elif own:
+    elif described:
         sections.append(f"options:{options}")
-    if not (command.of_run or listed or (own and not takes_gin)):
+    if not (command.of_run or listed or (described and not takes_gin)):
         sections.append("`lcrag list [FOLDER]` shows the configurations that come with lcrag.")
     return _wrapped("\n\n".join(filter(None, sections)))
 

@@ -128,10 +128,10 @@ class AbstractRun:
 
         # --- Sampling in one lane, which with several lanes has its own copy of the parameters, adapters merged.
         self.lane, params = lanes.lane_sampler(), join(*self.parameters)
-        own = lane_config(config) if lanes.count > 1 else config
-        self.form = form = self.lane.form(own, one_lane(mesh, lanes.count, lanes.tensor))
+        decoder = lane_config(config) if lanes.count > 1 else config
+        self.form = form = self.lane.form(decoder, one_lane(mesh, lanes.count, lanes.tensor))
         if lanes.count > 1:
-            params = jax.eval_shape(lambda x: compute_parameters(own, merge_lora(config, x)[1]), params)
+            params = jax.eval_shape(lambda x: compute_parameters(decoder, merge_lora(config, x)[1]), params)
         self.sampling_parameters = _placed(jax.eval_shape(form.parameters, params), form.parameter_shardings)
         create = functools.partial(empty_slots, form, self.lane.slots, self.lane.context)
         self.slots = jax.jit(create, out_shardings=slot_shardings(form)).eval_shape()
@@ -242,7 +242,9 @@ def tpu_devices(topology: str) -> Sequence[Any]:
     for name, value in LIBTPU_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
-        return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+        # v4's two cores are one device, as its VMs have it.
+        options = {"chip_config_name": "megacore"} if accelerator.name == "v4" else {}
+        return topologies.get_topology_desc(platform="tpu", topology_name=topology, **options).devices
     except jax.errors.JaxRuntimeError as error:
         reason = " ".join(str(error).partition(":")[2].split()) or str(error)
         raise UserError(f"libtpu knows no topology {topology} ({reason.rstrip('.')})") from error

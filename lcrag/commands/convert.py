@@ -199,7 +199,7 @@ def read_decoder(model: GgufModel) -> DecoderConfig:
 
 def find_tensors(model: GgufModel, config: DecoderConfig) -> dict[str, str]:
     """Maps the tensors of a Hugging Face folder to those of a file, in which each must have its shape."""
-    architecture = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == model.family)
+    architecture = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == model.family)
     names = gguf.get_tensor_name_map(architecture, config.layers)
     tensors = {}
     for name, place in stored_parameters(config).items():

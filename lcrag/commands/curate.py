@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import pathlib
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -22,6 +23,7 @@ from lcrag.curation.playing import ADMITTED, KEPT, VERDICTS, Teacher, right, ver
 from lcrag.data.questions import QUOTAS, Question, records_fingerprint, tier_of
 from lcrag.data.rows import question_row
 from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
+from lcrag.episodes.tools import SEARCH_TOOL
 from lcrag.errors import AbsentError, UserError, typed
 from lcrag.evaluation import Table, to_markdown, to_rich
 from lcrag.files import expanded, write_json, write_json_lines, write_text
@@ -62,7 +64,7 @@ EXACT_AT_A_TIME = 16  # questions, if no model limits the requests in flight
 _ENDPOINT = ("endpoint_teacher.url", "endpoint_teacher.concurrency", "remote_collections.url")
 _MODEL = tuple(f"EndpointModel.{name}" for name in ("url", "in_flight", "attempts", "seconds"))
 MAY_CHANGE: Mapping[str, tuple[str, ...]] = {
-    "demonstrations": ("demonstrations.batch", *_ENDPOINT),
+    "demonstrations": ("demonstrations.batch", "demonstrations.segmented", *_ENDPOINT),
     "selection": ("selection.batch", *_ENDPOINT),
     "golden_plans": ("golden_plans.batch", "golden_plans.trajectories", *_ENDPOINT),
     "translations": tuple(
@@ -124,6 +126,11 @@ def _taught_run(
                 ]
                 for record in teacher.play(jobs, collections.search, temperature=temperature, attempt=attempt):
                     raise_stopped()
+                    if record.failure:
+                        raise UserError(
+                            f"the episode of {record.question.key} failed ({record.failure}): mend the cause,"
+                            " then run the same command again"
+                        )
                     tokens, finished = tokens + int(record.by_policy.sum()), finished + 1
                     rate = tokens / (time.monotonic() - started)
                     display.update(finished, note=f"{rate:,.0f} tokens/s")
@@ -192,11 +199,21 @@ def demonstrations(
         journal, good = Journal(folder / EPISODES), (KEPT, ADMITTED) if keep_unknown else (KEPT,)
         for attempt in range(samples):
             finished = {row["key"] for row in journal.rows if row["verdict"] in good or row["attempt"] >= attempt}
-            left = [(number, each) for number, each in enumerate(questions) if each.key not in finished]
+            left = [(number, question) for number, question in enumerate(questions) if question.key not in finished]
             for record in play(left, attempt, f"sample {attempt + 1} of {samples}"):
                 [correct] = right([record], answer, min_reward)
                 row = {"key": record.question.key, "attempt": attempt, "correct": correct}
                 row |= {"verdict": verdict(record, correct)}
+                texts = (turn.text for turn in record.turns if turn.by == "policy")
+                if (
+                    segmented
+                    and row["verdict"] in good
+                    and any(re.search(rf'"name":\s*"{SEARCH_TOOL}"', text) for text in texts)
+                ):
+                    raise UserError(
+                        "episodes with tool calls cannot be cut at their searches: set demonstrations.segmented to"
+                        " False, and the same command continues"
+                    )
                 journal.append([row | episode_json(record, times=False)])
         places = {question.key: place for place, question in enumerate(questions)}
         episodes = sorted(journal.rows, key=lambda row: (places[row["key"]], row["attempt"]))
@@ -270,9 +287,9 @@ def selection(
             # Those that were never correct so far, and not tried in this attempt yet.
             finished = {row["key"] for row in journal.rows if row["correct"] or row["attempt"] >= attempt}
             left = [
-                (number, each)
-                for number, each in enumerate(asked)
-                if not first_right[each.key] and each.key not in finished
+                (number, question)
+                for number, question in enumerate(asked)
+                if not first_right[question.key] and question.key not in finished
             ]
             for record in play(left, attempt, f"rollout {attempt}"):
                 [correct] = right([record], answer)
@@ -340,7 +357,9 @@ def golden_plans(
         journal = Journal(folder / "trajectories.jsonl")
         done = {(row["key"], row["attempt"]) for row in journal.rows}
         for attempt in range(1, trajectories + 1):
-            missing = [(number, each) for number, each in enumerate(left) if (each.key, attempt) not in done]
+            missing = [
+                (number, question) for number, question in enumerate(left) if (question.key, attempt) not in done
+            ]
             for record in play(missing, attempt, f"trajectory {attempt}"):
                 [correct] = right([record], answer)
                 row = {"key": record.question.key, "attempt": attempt}

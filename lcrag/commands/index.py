@@ -114,6 +114,11 @@ def index(
                 " --output_dir"
             )
         meta = read_meta(folder)
+        if meta.index.kind == "tree" and meta.index.quantize != settings.quantize:
+            raise UserError(
+                f"{folder} has an index with quantize {meta.index.quantize!r}, not {settings.quantize!r}: keep that, or"
+                " choose another --output_dir"
+            )
         memory = f"{index_bytes(readable_folder(folder), meta.index) / 2**20:,.1f} MiB of memory"
         line = f"{meta.count:,} passages; {meta.index.kind} index, recall@10 {meta.index.recall:.3f}; {memory}"
         console.print(f"{plan.language}: {line}", highlight=False, soft_wrap=True)
@@ -125,7 +130,7 @@ def index(
 
     for judged in judgements:
         rows, path = judge(load_collections(output_dir, opened), judged, encoder or ENCODER), output_dir / EVALUATION
-        replace_rows(path, rows, lambda row: (row.dataset, row.split, row.model))
+        replace_rows(path, rows, lambda row: (row.dataset, row.split, row.model, row.language))
         metrics, languages = (
             list(dict.fromkeys(map(operator.attrgetter(name), rows))) for name in ("metric", "language")
         )
@@ -216,15 +221,15 @@ def trec_judgements(
 
 def judge(collections: SearchableCollections, judgements: Judgements, model: str) -> list[Row]:
     """Searches for each query in the collection of its language and scores the results."""
-    queries, found = judgements.queries, []
+    queries, rankings = judgements.queries, []
     for start in range(0, len(queries), 512):
         part = queries[start : start + 512]
         hits = collections.search([query.text for query in part], [query.language for query in part], DEPTH)
         # Equal scores are in the order of the ids, as in trec_eval, and not in that of the source's lines.
         ordered = (sorted(some, key=lambda hit: (round(hit.score, 6), hit.id.encode()), reverse=True) for some in hits)
-        found += [[hit.id for hit in some] for some in ordered]
+        rankings += [[hit.id for hit in some] for some in ordered]
     rows = retrieval_rows(
-        found,
+        rankings,
         [query.grades for query in queries],
         [query.language for query in queries],
         method="retrieval",

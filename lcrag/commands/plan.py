@@ -191,8 +191,8 @@ class Plan:
             raise no_value(command, missing)
         self.runner = parts.arguments("Runner")
         self.lanes: Lanes = given["lanes"] or gin.get_configurable("Lanes")()
-        if command not in ("train", "evaluate"):
-            self.lanes = dataclasses.replace(self.lanes, count=1, tensor=1)
+        if command == "sample":
+            self.lanes = self.lanes.single()
         self.lanes.lane_sampler()  # rejects slots that the lanes cannot share
 
         # --- The policy and its mesh.

@@ -21,7 +21,7 @@ from lcrag.errors import UserError
 from lcrag.evaluation import Curve, read_rows, read_training_log, step_size
 from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS
 from lcrag.evaluation.scoreboard import Questions, Trial
-from lcrag.files import file_name, locked, shown_files
+from lcrag.files import file_name, is_remote, locked, shown_files
 from lcrag.runs import read_configured, read_values, statements, write_text
 from lcrag.runs.folder import CONFIG, RUN, read_config
 from lcrag.runs.folder import METRICS as LOG
@@ -67,7 +67,8 @@ def read_sources(paths: Sequence[str], also: Collection[str] = ()) -> list[Sourc
         if not path.is_dir():
             raise UserError(f"there is no folder {path}: give folders of runs, or a folder that contains some")
         markers = (EVALUATION, QUESTIONS)
-        inner = [path] if any((path / name).is_file() for name in markers) else []
+        named = path if path.name.strip(".") else path.resolve()  # a run is known by the name of its folder
+        inner = [named] if any((path / name).is_file() for name in markers) else []
         inner = inner or sorted({file.parent for name in markers for file in shown_files(path, f"**/{name}")})
         if not inner:
             raise UserError(f"nothing in {path} was evaluated: run `lcrag train` or `lcrag evaluate` into it first")
@@ -246,6 +247,8 @@ def write_records(sources: Sequence[Source], folder: pathlib.Path, metrics: Sequ
 
     The scores by `metrics` are kept, with three digits.
     """
+    if is_remote(folder):
+        raise UserError(f"{folder} is in object storage: write the records into a local folder, and copy it")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file: give --records the folder that the records are written into")
     folder.mkdir(parents=True, exist_ok=True)

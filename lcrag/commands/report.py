@@ -3,16 +3,18 @@
 import dataclasses
 import pathlib
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gin
+import numpy as np
 from rich.console import Console
 
 from lcrag.commands.records import Source, read_sources, write_records
 from lcrag.config import as_sentence
 from lcrag.errors import UserError, typed
-from lcrag.evaluation.metrics import EFFICIENCY, METRIC_NAMES
+from lcrag.evaluation.metrics import EFFICIENCY, EFFICIENCY_INPUTS, METRIC_NAMES
 from lcrag.evaluation.scoreboard import (
     Marking,
     Scoreboard,
@@ -34,7 +36,6 @@ from lcrag.runs.display import make_console
 from lcrag.runs.folder import CONFIG, RUN, parse_statements, read_config, statements_for
 from lcrag.train.evaluation import AFTER, Evaluation, is_evaluated, report_run
 
-NOT_OF_QUESTIONS = (EFFICIENCY, "seconds_per_question", "plan_diversity")
 # Bindings in which runs of one system may differ: seeds, the folders of the resulting weights, and settings without
 # effect on results.
 INCIDENTAL = (
@@ -44,6 +45,8 @@ INCIDENTAL = (
     *("train.max_consecutive_skips", "sft.max_consecutive_skips"),
     *("Evaluation.before", "Evaluation.runs", "Evaluation.references", "Evaluation.reading", "Evaluation.temperatures"),
     *("remote_collections.url", "atlas_collections.folder", "load_collections.folder"),
+    *("EndpointCompleter.url", "EndpointTranslator.url", "RemoteTranslator.url"),
+    *("Trackers.names", "Trackers.project", "Trackers.offline", "train.evaluate_every", "evaluate.metrics"),
 )
 REPORT, LATEX, CURVES = "report.md", "tables.tex", "curves.png"
 READING = (
@@ -86,6 +89,9 @@ def report(output_dir: pathlib.Path | None, words: Sequence[str] = ()) -> None:
     if output_dir is None or not (output_dir / RUN).is_file():
         where = "no folder is given" if output_dir is None else f"{output_dir} is not the folder of a run"
         raise UserError(f"{where}: lcrag report RUN, or several folders of runs and --output_dir=FOLDER")
+    goes_on = any(output_dir.glob("report_after_step_*.md"))
+    if not (output_dir / REPORT).exists() and (goes_on or not (output_dir / "policy").exists()):
+        raise UserError(f"{output_dir} has not finished, and a report would say that it has: run its command again")
     # All that the run's evaluation was made of, and the modules of its user; bindings given here prevail.
     config, evaluation = read_config(output_dir / CONFIG), None
     written = statements_for(config, "Evaluation")
@@ -179,8 +185,10 @@ def compare_runs(
             if counted.setdefault((source.name, trial.decoding, trial.split, run), source) is source:
                 pairs.append((dataclasses.replace(trial, point=point), source))
     check_one_configuration(pairs)
-    known = {name for trial, _ in pairs for name in trial.scores}
-    lost = [name for name in metrics if name not in known and name not in NOT_OF_QUESTIONS]
+    scored = {name for trial, _ in pairs for name, scores in trial.scores.items() if not np.isnan(scores).all()}
+    known = scored & METRIC_NAMES.keys()
+    known |= {EFFICIENCY} if known.issuperset(EFFICIENCY_INPUTS) else set()
+    lost = [name for name in metrics if name not in known]
     if len(lost) == len(metrics):
         raise UserError(
             f"the records hold no {lost[0]}, only {', '.join(sorted(known))}: choose among these with"
@@ -204,7 +212,7 @@ def compare_runs(
             logs.setdefault(name, {})[source.folder] = source.log
             steps[source.step] = None
         run = f"`{source.folder}`", f"seed {about['seed']}", source.step, f"commit {about['commit'] or 'unknown'}"
-        lines[f"{name} ({trial.model}): {', '.join(filter(None, run))}, `{' '.join(about['command'])}`"] = None
+        lines[f"{name} ({trial.model}): {', '.join(filter(None, run))}, `{shlex.join(about['command'])}`"] = None
     boards = list(scoreboards((trial for trial, _ in pairs), paired_seeds).values())
     marking = Marking(against=against, references=references, threshold=threshold)
     curves = {name: list(runs.values()) for name, runs in logs.items()}
@@ -239,7 +247,7 @@ def compare_runs(
         function(*data, output_dir / name)
         figures[name] = caption
 
-    if any(name in log for own in curves.values() for log in own for name in TRAINING_PANELS):
+    if any(name in log for runs in curves.values() for log in runs for name in TRAINING_PANELS):
         caption = "Training reward, response length and searches per episode over the training steps"
         draw(CURVES, caption, draw_method_curves, curves, step)
     for decoding in dict.fromkeys(board.decoding for board in boards):
@@ -304,7 +312,7 @@ def compare_runs(
 def check_one_configuration(pairs: Sequence[tuple[Trial, Source]]) -> None:
     """Checks that averaged trials have the same configuration, and that no policy counts twice with one seed.
 
-    A training run and an evaluation are compared in the bindings that both set.
+    A training run and an evaluation, or runs of two versions of lcrag, are compared in the bindings that both set.
     """
     first: dict[tuple, Source] = {}
     counted: dict[tuple, Source] = {}
@@ -316,10 +324,10 @@ def check_one_configuration(pairs: Sequence[tuple[Trial, Source]]) -> None:
             if other is None or other.place == source.place:
                 continue
             # `lcrag study` names what is made for one seed by it, at the ends of folder names.
-            there, here = (
-                re.sub(rf"-{re.escape(str(side.about['seed']))}(?=[/'])", "", side.config) for side in (other, source)
-            )
-            if difference := differences(there, here, INCIDENTAL, only_shared=other.trained != source.trained):
+            seeds = "|".join(re.escape(str(side.about["seed"])) for side in (other, source))
+            there, here = (re.sub(rf"-(?:{seeds})(?=[/'])", "", side.config) for side in (other, source))
+            alike = (other.trained, other.about["commit"]) == (source.trained, source.about["commit"])
+            if difference := differences(there, here, INCIDENTAL, only_shared=not alike):
                 raise UserError(
                     f"{other.folder} and {source.folder} are both called {trial.system[1]!r}, but {difference}: give"
                     " one another Method.name or evaluate.label, or name what a study varies with --axis"
@@ -340,6 +348,10 @@ def _plans(board: Scoreboard) -> dict[str, list[PlanDiversity]]:
     for trial in board.trials:
         trials.setdefault(board.name(trial.system), {}).setdefault(trial.run, []).append(trial)
     return {
-        name: [plan_diversity([row for trial in own for row in trial.answered]) for own in runs.values() if own[1:]]
+        name: [
+            plan_diversity([row for trial in same_run for row in trial.answered])
+            for same_run in runs.values()
+            if same_run[1:]
+        ]
         for name, runs in trials.items()
     }

@@ -45,7 +45,7 @@ def sample(
     name, console = language_of(language).name, Console()
     if temperature < 0:
         raise UserError(f"sample.temperature is {temperature}: 0 is greedy, and none may be below")
-    rollouts = Rollouts(lanes, policy, collections, method, seed)
+    rollouts = Rollouts(lanes.single(), policy, collections, method, seed)
     runner, program = rollouts.runner, rollouts.program
     runner.temperature = temperature
 

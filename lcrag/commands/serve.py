@@ -160,7 +160,7 @@ def search_tool(
       temperature: 0 is greedy.
       warm_up: Whether to compile everything that a question can need now.
     """
-    rollouts = Rollouts(lanes, policy, collections, method, seed)
+    rollouts = Rollouts(lanes.single(), policy, collections, method, seed)
     runner = rollouts.runner
     runner.temperature = temperature
     tool = SearchTool(runner, rollouts.program, collections, default_language)

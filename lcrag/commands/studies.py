@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lcrag.config import packaged_folder
+from lcrag.config import is_platform, packaged_folder
 from lcrag.errors import UserError
 
 # The file of its folder that a command writes last.
@@ -60,7 +60,7 @@ class Settings:
     @property
     def platforms(self) -> tuple[str, ...]:
         """The gin files of platforms, which come before the experiment: it may override them."""
-        return tuple(name for name in self.gin_files if name.startswith("platform/"))
+        return tuple(name for name in self.gin_files if is_platform(name))
 
     @property
     def starts(self) -> bool:
@@ -266,14 +266,14 @@ def staged_points(settings: Settings, variants: Mapping[str, Variant], usual: Se
     names = settings.chosen(variants, usual)
     stages = [name for name, variant in variants.items() if variant.command == "train" and not variant.mode]
     mode_of = {name: variants[name].mode or name for name in names if name != "rag"}
-    found = [untrained_point("rag", variants["rag"], settings)] if "rag" in names else []
+    points = [untrained_point("rag", variants["rag"], settings)] if "rag" in names else []
     for seed in settings.seeds:
         made = {mode: settings.output / "made" / f"{mode}-{seed}" for mode in stages if mode in mode_of.values()}
         for mode, folder in made.items():
             bound, (rows, tuned, selection) = variants[mode].bound(settings.experiment), map(folder.joinpath, STAGES)
             files = f"demonstration_files.files = ({str(rows / 'rows.jsonl')!r},)"
             choice = policy_of(tuned), f"selection.demonstrated = {str(rows)!r}"
-            found += [
+            points += [
                 settings.point(rows, "curate demonstrations", *bound, f"SEED = {seed}"),
                 settings.point(tuned, "sft", *bound, files, f"SEED = {seed}", needs=[rows]),
                 settings.point(selection, "curate selection", *bound, *choice, f"SEED = {seed}", needs=[rows, tuned]),
@@ -286,7 +286,7 @@ def staged_points(settings: Settings, variants: Mapping[str, Variant], usual: Se
             if not name.endswith("without_sft"):
                 bound = (*bound, policy_of(tuned))
             if variants[name].command == "evaluate":  # the policy of the SFT as it is
-                found.append(settings.point(folder, "evaluate", *bound, f"SEED = {seed}", needs=[tuned]))
+                points.append(settings.point(folder, "evaluate", *bound, f"SEED = {seed}", needs=[tuned]))
                 continue
             questions = selection / ("unfiltered.jsonl" if name.endswith("without_selection") else "train.jsonl")
             point = settings.point(
@@ -298,8 +298,8 @@ def staged_points(settings: Settings, variants: Mapping[str, Variant], usual: Se
                 f"SEED = {seed}",
                 needs=[tuned, selection],
             )
-            found.append(dataclasses.replace(point, gin_files=(*point.gin_files, "data/jsonl_training.gin")))
-    return found
+            points.append(dataclasses.replace(point, gin_files=(*point.gin_files, "data/jsonl_training.gin")))
+    return points
 
 
 SPLITS = {"train": (), "validation": ("split = 'validation'", "limit = 10")}  # questions that are demonstrated
@@ -316,29 +316,29 @@ def demonstrated_points(
       programs: Name -> gin file of a player whose episodes are demonstrated.
     """
     names = settings.chosen(variants, usual)
-    made, found = settings.output / "made", []
+    made, points = settings.output / "made", []
     shown = {(program, split): made / f"{program}-{split}" for program in programs for split in SPLITS}
     for (program, split), folder in shown.items():
         asked = (f"demonstrated/xquad_questions.{setting}" for setting in SPLITS[split])
-        found.append(settings.point(folder, "curate demonstrations", *asked, files=(programs[program],)))
+        points.append(settings.point(folder, "curate demonstrations", *asked, files=(programs[program],)))
     tuned = made / "sft"
     rows = {split: tuple(str(shown[program, split] / "rows.jsonl") for program in programs) for split in SPLITS}
     files = (f"{split}/demonstration_files.files = {paths!r}" for split, paths in rows.items())
     sft = settings.point(tuned, "sft", "sft.evaluation = None", *files, needs=shown.values())
     experiment = f"{settings.experiment}.gin"
     files = (f"{settings.experiment}_sft.gin" if name == experiment else name for name in sft.gin_files)
-    found.append(dataclasses.replace(sft, gin_files=tuple(files)))
+    points.append(dataclasses.replace(sft, gin_files=tuple(files)))
     for name in (name for name in names if variants[name].command == "evaluate"):
         needs = [] if name == "untrained" else [tuned]
         bound: tuple[str, ...] = (f"evaluate.label = {variants[name].name!r}", *map(policy_of, needs))
         folder = settings.output / "study" / name
-        found.append(settings.point(folder, "evaluate", *bound, files=variants[name].files, needs=needs))
+        points.append(settings.point(folder, "evaluate", *bound, files=variants[name].files, needs=needs))
     for seed in settings.seeds:
         for name in (name for name in names if variants[name].command == "train"):
             bound = (policy_of(tuned), f"SEED = {seed}", *variants[name].bound(settings.experiment))
             folder = settings.output / "study" / f"{name}-{seed}"
-            found.append(settings.point(folder, "train", *bound, files=variants[name].files, needs=[tuned]))
-    return found
+            points.append(settings.point(folder, "train", *bound, files=variants[name].files, needs=[tuned]))
+    return points
 
 
 KINDS: dict[str, Callable[..., list[Point]]] = {
@@ -364,14 +364,15 @@ def _read_study(given: dict[str, Any]) -> Study:
     """Returns a study of `studies.toml`; `rows` and `usual` name groups of rows, or `usual` single rows."""
     variants = {name: row for group in given.pop("rows") for name, row in ROWS[group].items()}
     usual = [name for word in given.pop("usual", ()) for name in ROWS.get(word, (word,))]
-    own = {name: given.pop(name) for name in ("folder", "table", "trained_once", "programs") if name in given}
-    points = functools.partial(KINDS[given.pop("points")], variants=variants, usual=usual, **own)
+    arguments = {name: given.pop(name) for name in ("folder", "table", "trained_once", "programs") if name in given}
+    points = functools.partial(KINDS[given.pop("points")], variants=variants, usual=usual, **arguments)
     # Arguments of `lcrag report`.
     report = tuple(
         f"--{name}={value}" if name in ("against", "axis") else f"--gin.compare_runs.{name}={value!r}"
         for name, value in _with_tuples(given.pop("report")).items()
     )
-    folders = {"reported": own["folder"], "report_folder": f"{own['folder']}/report"} if "folder" in own else {}
+    folder = arguments.get("folder")
+    folders = {"reported": folder, "report_folder": f"{folder}/report"} if folder else {}
     return Study(points=points, report=report, **_with_tuples(given), **folders)
 
 

@@ -58,7 +58,9 @@ def study(arguments: Arguments) -> None:
 def settings_of(chosen: Study, arguments: Arguments) -> Settings:
     """Returns the settings of the command line, with the study's defaults."""
     typed = arguments.options
-    seeds, only = (tuple(filter(None, typed.get(option, "").split(","))) for option in ("--seeds", "--only"))
+    seeds, only = (
+        tuple(filter(None, dict.fromkeys(typed.get(option, "").split(",")))) for option in ("--seeds", "--only")
+    )
     return Settings(
         output=arguments.output_dir or Path(chosen.output),
         experiment=typed.get("--experiment", chosen.experiment).removesuffix(".gin"),
@@ -97,7 +99,7 @@ def _check_records(records: Path, points: Sequence[Point], settings: Settings) -
         old = [word.replace(earlier, "") if earlier else word for word in command[1:]]
         new = [word.replace(f"{settings.output}/", "") for word in map(without_secrets, point.words())]
         if old != new:
-            recorded, wanted = ([word for word in own if word not in other] for own, other in ((old, new), (new, old)))
+            recorded, wanted = [word for word in old if word not in new], [word for word in new if word not in old]
             raise UserError(
                 f"{path} is not of this study's run: it was recorded with {shlex.join(recorded) or 'fewer options'},"
                 f" and the study has {shlex.join(wanted) or 'fewer options'}; give another folder as --records, or"

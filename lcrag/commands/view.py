@@ -11,6 +11,7 @@ import html
 import itertools
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -84,7 +85,7 @@ def read_runs(folders: Sequence[Path], max_steps: int, max_megabytes: int) -> li
             paths = [folder / RUN, *sorted((folder / "answers").glob("[!.]*_run.json"))]
             about = json.loads(next(path for path in paths if path.is_file()).read_text(encoding="utf-8"))
             facts = {name: str(about[name]) for name in ("started", "seed", "commit") if name in about}
-            facts["command"] = " ".join(about["command"])
+            facts["command"] = shlex.join(about["command"])
         except (StopIteration, OSError, ValueError, TypeError, KeyError):
             facts = {}  # the page does without
         metrics = read_metrics(folder)

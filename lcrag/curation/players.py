@@ -48,6 +48,7 @@ MISSING = (
     "I have not found the answer.",
 )
 _BLOCK = re.compile(rf"<({INFORMATION}|{OBSERVATION})>(.*?)</\1>", re.DOTALL)
+_JSON = re.compile(r'\s*\{\s*"query"')  # RAG-R1's passages
 _HEAD = re.compile(r"(?:(Doc \d+)(?:\(Title: (?:[^()]|\([^()]*\))*\)|:)|\(Title: \".*?\"\))\s*")
 _REFERENCE = re.compile(r"#(\d+)")
 _SEARCHED = re.compile(rf"<{SEARCH}>(.*?)</{SEARCH}>", re.DOTALL)
@@ -92,7 +93,7 @@ def evidence_in(observations: Sequence[str], hop: Hop) -> Evidence | None:
     ]
     # The lines of the passages, as all programs write them, RAG-R1's JSON included.
     blocks = [match[2] for text in observations for match in _BLOCK.finditer(text)]
-    texts = [json.loads(block)["documents"] if block.lstrip().startswith('{"') else [block] for block in blocks]
+    texts = [json.loads(block)["documents"] if _JSON.match(block) else [block] for block in blocks]
     for line in (line.strip() for documents in texts for document in documents for line in document.splitlines()):
         if not holds_answer([line], hop.golds):
             continue
@@ -194,7 +195,7 @@ class GoldenSearcher:
         hops = hops_of(question, golds, wordings if english == whole else (*wordings, english))
         found = [evidence_in(observations, hop) for hop in hops]
         if all(found):
-            sentences = "\n".join(dict.fromkeys(each.sentence for each in found if each))
+            sentences = "\n".join(dict.fromkeys(evidence.sentence for evidence in found if evidence))
             evidence = f"<{EVIDENCE}>\n{sentences}\n</{EVIDENCE}>\n" if self._evidence else ""
             return f"{self._thought(READ, key, found[-1])}{evidence}<answer> {golden_answer(question)} </answer>"
         seen = (question.text, *observations)
@@ -204,7 +205,10 @@ class GoldenSearcher:
                 queries = (*hop.queries, *(title for title in hop.titles if holds_answer(seen, [title])))
                 for place, query in enumerate(queries, start=1):
                     written = self._write(query)
-                    asked_in = (written in text if self._queries > 1 else written == text.strip() for text in searched)
+                    asked_in = (
+                        f", {written}, " in f", {text.strip()}, " if self._queries > 1 else written == text.strip()
+                        for text in searched
+                    )
                     if sum(asked_in) < queries[:place].count(query):
                         ready.append(query)
                         break

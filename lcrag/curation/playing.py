@@ -21,6 +21,7 @@ from lcrag.episodes import (
     Completion,
     EpisodeRecord,
     Generate,
+    GenerationFailure,
     Program,
     RetrievalFailure,
     Retrieve,
@@ -35,7 +36,7 @@ from lcrag.episodes.chat import ContextTokenizer
 from lcrag.episodes.programs import UNKNOWN, Found, answer_language
 from lcrag.episodes.runner import answer_batch, answer_translations
 from lcrag.episodes.running_episode import PendingRequest, RunningEpisode, derived_seed
-from lcrag.errors import Count, UserError, lookup, typed
+from lcrag.errors import Count, Seed, UserError, lookup, typed
 from lcrag.files import resolved_folder
 from lcrag.models.completers import LOCAL, ChatEndpoint
 from lcrag.policy import Policy, load_tokenizer, parameter_fingerprint
@@ -147,7 +148,7 @@ def played(
                 )
             texts = answer_translations(translator, [r for _, r in translations], retries) if translator else []
             for (pending, translation), text in zip(translations, texts, strict=True):
-                if isinstance(text, TranslationFailure):
+                if isinstance(text, TranslationFailure | GenerationFailure):
                     raise UserError(
                         f"the translation of {translation.text!r} for {pending.episode.name} failed ({text.reason}): a"
                         " demonstration needs it, so fix the translator and start again"
@@ -179,8 +180,9 @@ def right(records: Sequence[EpisodeRecord], answer: str, min_reward: float = 1.0
     """Returns whether each episode's answer is a golden one to a reader: whether its answer reward is high enough."""
     terms = {**ANSWER_TERMS, "mathematics": mathematics, "multiple_choice": multiple_choice}
     reward = lookup(terms, answer, "answer reward")
-    answers = [folded(record.outcome.answer or "") for record in records]
-    scores = reward(answers, [[*map(folded, record.question.answers)] for record in records])
+    read = folded if answer in ANSWER_TERMS else str  # the domains' rewards read case, powers and fractions
+    answers = [read(record.outcome.answer or "") for record in records]
+    scores = reward(answers, [[*map(read, record.question.answers)] for record in records])
     return [score >= min_reward for score in scores.tolist()]
 
 
@@ -343,7 +345,7 @@ class SamplingTeacher:
     """A local checkpoint as the teacher; `runner` makes the runner of its episodes: `@Runner` in gin files."""
 
     @typed
-    def __init__(self, policy: Policy, sampler: Sampler, runner: Callable[..., Runner], seed: int = 0):
+    def __init__(self, policy: Policy, sampler: Sampler, runner: Callable[..., Runner], seed: Seed = 0):
         self._policy, self._runner, self._seed = policy, runner, seed
         self._sampler = SlotSampler(policy.config, policy.params, policy.tokenizer, sampler, policy.mesh)
 
@@ -409,7 +411,7 @@ def endpoint_teacher(
                 max_tokens=max_tokens if request.max_tokens is None else request.max_tokens,
                 stop=list(request.stop),
             )
-            return with_stop(reply.text, request.stop)
+            return reply.text if reply.finish_reason == "length" else with_stop(reply.text, request.stop)
 
         return write
 

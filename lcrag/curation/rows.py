@@ -235,7 +235,7 @@ def _encoded(
 ) -> list[Trajectory]:
     """Encodes rows on threads, because tokenizers release Python's lock; unusable rows are counted as bad rows."""
     encoder = row_context.encoder(end_of_sequence)
-    row_context.demonstrated.extend(question for each in demonstrations for question in each.asked)
+    row_context.demonstrated.extend(question for demonstration in demonstrations for question in demonstration.asked)
 
     def encode(demonstration: Demonstration) -> Trajectory | UnusableRow:
         try:

@@ -12,7 +12,9 @@ Articles are cut into passages of 100 words, or of 100 characters in scripts wit
 
 import contextlib
 import dataclasses
+import functools
 import html
+import os
 import pathlib
 import re
 import unicodedata
@@ -82,7 +84,9 @@ class PassageRow(Row):
 
     def document(self) -> Passage:
         """Returns the passage; the first of several lines of `contents` is its title."""
-        title, text = (self.title, self.text) if self.text is not None else title_and_text(self.contents or "")
+        title, text = (
+            (self.title, self.text) if self.text is not None else title_and_text(self.contents or "", self.title)
+        )
         return Passage(id=str(self.id), title=trimmed(title), text=trimmed(text))
 
 
@@ -118,6 +122,11 @@ class Source:
         cut = {"unit": self.unit or unit_of(self.language), "length": self.length}
         return {"language": self.language, "kind": self.kind, "files": files, **cut}
 
+    @functools.cached_property
+    def _above(self) -> str:
+        """The folder above that of all files, from which the ids of text files begin."""
+        return os.path.dirname(os.path.commonpath([file.absolute().parent for file in self.files]))
+
     def documents(self, path: pathlib.Path, bad_rows: BadRows) -> Iterator[tuple[int, Passage]]:
         """Yields (bytes of the stored file read so far, passage or article) for a file."""
         with opened(path) as (content, stored):
@@ -126,12 +135,12 @@ class Source:
                 documents = (passage for passage, _ in read_squad(path))
             elif self.kind == "articles" and _format(path) == ".txt":
                 # The title is the first line if that is a Markdown heading, else the file's name.
-                stem, text = path.name.partition(".")[0], content.read().decode().strip()
-                title = stem.replace("_", " ")
+                place = re.sub(r"\.(txt|md)(\.gz|\.bz2)?$", "", str(path.absolute()))
+                title, text = os.path.basename(place).replace("_", " "), content.read().decode().strip()
                 if text.startswith("#"):
                     first, _, text = text.partition("\n")
                     title, text = first.lstrip("# ").strip(), text.strip()
-                documents = [Passage(id=f"{path.absolute().parent.name}/{stem}", title=title, text=text)]
+                documents = [Passage(id=os.path.relpath(place, self._above), title=title, text=text)]
             else:
                 schema: type[Any] = PassageRow if self.kind == "passages" else ArticleRow
                 documents = (row.document() for _, row in parsed_rows(path, content, schema, bad_rows))

@@ -103,14 +103,14 @@ class _DemonstrationRow(Row):
             return value
         messages = _Dialogue.model_validate(value).messages
         system = messages.pop(0).content if messages and messages[0].role == "system" else None
-        if not messages or messages[0].role != "user" or any(each.role == "system" for each in messages):
+        if not messages or messages[0].role != "user" or any(message.role == "system" for message in messages):
             raise pydantic_core.PydanticCustomError("order", "messages are the system's, if any, the user's, the turns")
         opening = messages.pop(0).content
         turns = [
-            {"by": "policy", "text": each.content, "learn": each.weight == 1}
-            if each.role == "assistant"
-            else {"by": "environment", "text": each.content}
-            for each in messages
+            {"by": "policy", "text": message.content, "learn": message.weight == 1}
+            if message.role == "assistant"
+            else {"by": "environment", "text": message.content}
+            for message in messages
         ]
         return value | {"prompt": opening, "opening": [opening], "system": system, "turns": turns}
 

@@ -165,7 +165,7 @@ class MusiqueRow(Row):
         if not self.answerable:
             return None
         passages: dict[int | None, Passage]
-        passages = {each.idx: _paragraph(each.title, each.paragraph_text) for each in self.paragraphs}
+        passages = {part.idx: _paragraph(part.title, part.paragraph_text) for part in self.paragraphs}
         if len(passages) < len(self.paragraphs):
             raise ValueError("paragraphs: two have the same idx")
         steps = self.question_decomposition
@@ -278,7 +278,7 @@ class QuestionSet:
         rows: Iterable[tuple[Place, Any]]
         rows = read_rows(path, schema, bad_rows) if key is None else list_rows(path, schema, bad_rows, key)
 
-        found: dict[str, RawQuestion] = {}
+        by_id: dict[str, RawQuestion] = {}
         for place, row in rows:
             try:
                 raw = row.raw_question()
@@ -289,7 +289,7 @@ class QuestionSet:
                 continue
             number = str(place).rpartition(" ")[2]  # in a list, "Data 3"
             asked = dataclasses.replace(raw.question, id=raw.question.id or number, dataset=self.name)
-            if asked.id in found:
+            if asked.id in by_id:
                 bad_rows.add(path, place, "id", f"{asked.id} is already used by an earlier row")
                 continue
             try:
@@ -297,9 +297,9 @@ class QuestionSet:
             except UnusableQuestion as error:  # any other error of the plans is ours
                 bad_rows.add(path, place, "question_decomposition", str(error), cause=error.cause)
                 continue
-            found[asked.id] = dataclasses.replace(raw, question=asked)
-        chosen = limited([raw.question for raw in found.values()], limit, seed=seed)
-        return [found[question.id] for question in chosen]
+            by_id[asked.id] = dataclasses.replace(raw, question=asked)
+        chosen = limited([raw.question for raw in by_id.values()], limit, seed=seed)
+        return [by_id[question.id] for question in chosen]
 
 
 @gin.configurable
@@ -328,14 +328,14 @@ def english_questions(
     chosen = lookup(QUESTION_SETS, dataset, "English question set")
     path = chosen.file(dataset_folder(dataset, folder, binding="english_questions.folder"), split, file)
     with counted_bad_rows() as bad_rows:
-        found = chosen.read(path, bad_rows, add_plan=golden_plans, limit=limit, seed=seed)
+        raw_questions = chosen.read(path, bad_rows, add_plan=golden_plans, limit=limit, seed=seed)
     if types is not None:
-        known = {str(raw.question.extra.get("type", "")): None for raw in found}
+        known = {str(raw.question.extra.get("type", "")): None for raw in raw_questions}
         for name in types:
             lookup(known, name, f"type of the chosen questions of {dataset}")
-        found = [raw for raw in found if raw.question.extra.get("type") in types]
+        raw_questions = [raw for raw in raw_questions if raw.question.extra.get("type") in types]
     questions = []
-    for raw in found:
+    for raw in raw_questions:
         supports = raw.question.extra.get("supports", ()) if golden_passages else ()
         texts = [passage.text for passage in raw.passages if passage.id in supports]
         extra = raw.question.extra | ({"golden_passages": texts} if texts else {})
@@ -451,4 +451,4 @@ _ALL = (
         source=f"{_GITHUB}/AlexTMallen/adaptive-retrieval (data/popQA.tsv)",
     ),
 )
-QUESTION_SETS: Mapping[str, QuestionSet] = {each.name: each for each in _ALL}
+QUESTION_SETS: Mapping[str, QuestionSet] = {question_set.name: question_set for question_set in _ALL}

@@ -187,17 +187,17 @@ def xor_tydi_questions(
     name, tydi_name = lookup(_XOR_FILES, split, "xor_tydi split"), _TYDI_FILES[split]
     languages = known_languages(languages, XOR_TYDI_LANGUAGES, "xor_tydi")
     root = dataset_folder("xor_tydi", folder)
-    found: dict[str, dict[str, Question]] = {code: {} for code in languages}  # id -> question
+    by_language: dict[str, dict[str, Question]] = {code: {} for code in languages}  # id -> question
 
     def keep(code: str, key: str, text: str, answers: tuple[str, ...]) -> None:
         text = with_question_mark(text)
-        found[code][key] = Question(id=key, dataset="xor_tydi", language=code, text=text, answers=answers)
+        by_language[code][key] = Question(id=key, dataset="xor_tydi", language=code, text=text, answers=answers)
 
     with counted_bad_rows() as bad_rows:
         if set(languages) - {"en"}:
             path = data_file(root, (name,), _XOR_SOURCE + name)
             for _, row in read_rows(path, XorRow, bad_rows, unique="id"):
-                if (answers := distinct_answers(row.answers)) and row.lang in found:
+                if (answers := distinct_answers(row.answers)) and row.lang in by_language:
                     keep(row.lang, row.id, row.question, answers)
         if "en" in languages:
             for _, asked in read_squad(data_file(root, (tydi_name,), _TYDI_SOURCE + tydi_name)):
@@ -205,7 +205,7 @@ def xor_tydi_questions(
                     if question.id.startswith(_TYDI_ENGLISH):
                         keep("en", question.id, question.question, question.texts)
     questions = []
-    for code, of_language in found.items():
+    for code, of_language in by_language.items():
         chosen: Sequence[str] = list(of_language)
         if split == "train" and train is not None:
             what = f"training questions of xor_tydi in {code}"
@@ -324,8 +324,8 @@ def xquad_collections(
     passages = {code: [passage for passage, _ in read_squad(xquad_file(root, code))] for code in languages}
     if held is not None:
         for language, all_of_it in passages.items():
-            passages[language] = [each for each in all_of_it if language in xquad_holders(each.id, held)]
-    contents = records_fingerprint(each for language in sorted(languages) for each in passages[language])
+            passages[language] = [passage for passage in all_of_it if language in xquad_holders(passage.id, held)]
+    contents = records_fingerprint(passage for language in sorted(languages) for passage in passages[language])
     root = cache_folder() / KEPT / f"xquad-{contents}-{opened.fingerprint()}"
     return kept_collections(root, opened, languages, passages.__getitem__)
 

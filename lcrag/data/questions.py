@@ -122,8 +122,8 @@ def scripts_of(code: str, everywhere: bool = False) -> frozenset[str]:
     """
     main, named = main_code(code), {part.title() for part in re.split("[-_]", code)[1:]} & _SCRIPTS.keys()
     keys = {key for key in _LIKELY if key.split("_")[0] == main and not _SCRIPTS.keys() & {*key.split("_")[1:]}}
-    found = named or {_LIKELY[key].split("_")[1] for key in (keys if everywhere else keys & {main})}
-    parts = frozenset(part for script in found for part in _SCRIPTS[script])
+    scripts = named or {_LIKELY[key].split("_")[1] for key in (keys if everywhere else keys & {main})}
+    parts = frozenset(part for script in scripts for part in _SCRIPTS[script])
     return parts | {"Latn"} if main in _ROMANISED and not named else parts
 
 
@@ -313,7 +313,11 @@ def in_every_language(
 
 def seeded_order(keys: Iterable[str], seed: int) -> list[str]:
     """Sorts keys by the SHA-256 of seed and key, so the order of two keys does not depend on other keys."""
-    return sorted(keys, key=lambda key: (hashlib.sha256(f"{seed}:{key}".encode()).digest(), key))
+    return sorted(keys, key=lambda key: _shuffled(key, seed))
+
+
+def _shuffled(key: str, seed: int) -> tuple[bytes, str]:
+    return hashlib.sha256(f"{seed}:{key}".encode()).digest(), key
 
 
 def in_share(key: str, share: float, seed: int) -> bool:
@@ -363,11 +367,13 @@ def limited(questions: Sequence[Question], limit: int | None, *, seed: int) -> l
     """
     if limit is None:
         return list(questions)
-    ids: dict[str, list[str]] = defaultdict(list)
+    # By id, then by data set: several may share ids, such as "test_0", without a relation.
+    orders: dict[str, dict[tuple, str]] = defaultdict(dict)  # language -> place in the order -> coupling
     for question in questions:
-        ids[question.language].append(question.id)
-    kept = {(language, id) for language, of_language in ids.items() for id in seeded_order(of_language, seed)[:limit]}
-    return [question for question in questions if (question.language, question.id) in kept]
+        place = _shuffled(question.id, seed), _shuffled(question.coupling, seed)
+        orders[question.language][place] = question.coupling
+    kept = {(language, order[place]) for language, order in orders.items() for place in sorted(order)[:limit]}
+    return [question for question in questions if (question.language, question.coupling) in kept]
 
 
 @gin.configurable

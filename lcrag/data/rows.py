@@ -125,10 +125,10 @@ def dataset_folder(
             f"the folder of {dataset} is not configured: set {ENVIRONMENT} to the folder that holds the folder"
             f" {dataset}, or bind {binding or f'{dataset}_questions.folder'}"
         )
-    found = local_files(folder if folder is not None else f"{os.environ[ENVIRONMENT]}/{dataset}")
-    if not found.is_dir():
-        raise AbsentError(f"there is no folder {found} with the files of {dataset}: see docs/data.md for the downloads")
-    return found
+    files = local_files(folder if folder is not None else f"{os.environ[ENVIRONMENT]}/{dataset}")
+    if not files.is_dir():
+        raise AbsentError(f"there is no folder {files} with the files of {dataset}: see docs/data.md for the downloads")
+    return files
 
 
 def data_file(folder: pathlib.Path, names: Sequence[str], source: str) -> pathlib.Path:
@@ -361,6 +361,14 @@ class JsonlRow(Row):
     answers: Annotated[list[Text], pydantic.Field(min_length=1)]
     extra: dict[str, Any] = {}
 
+    @pydantic.field_validator("extra")
+    @classmethod
+    def _names_are_texts(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        for name in ("type", "domain", "tier"):  # which name subsets of an evaluation
+            if not isinstance(extra.get(name) or "", str):
+                raise ValueError(f"{name} is {extra[name]!r}: write a text")
+        return extra
+
 
 @gin.configurable
 @typed
@@ -386,9 +394,9 @@ def jsonl_questions(
                     questions.append(Question(**names, text=row.question, answers=answers, extra=dict(row.extra)))
     kept = [question for question in questions if languages is None or question.language in languages]
     if not kept:
-        found = " ".join(dict.fromkeys(question.language for question in questions)) or "none"
+        present = " ".join(dict.fromkeys(question.language for question in questions)) or "none"
         raise UserError(
-            f"no question of {dataset} is left: the files {list(map(str, files))} have languages {found}, and wanted"
+            f"no question of {dataset} is left: the files {list(map(str, files))} have languages {present}, and wanted"
             f" are {'all' if languages is None else ' '.join(languages)}; name other files or languages"
         )
     return kept

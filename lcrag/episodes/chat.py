@@ -97,7 +97,7 @@ class Chat:
         program offers besides those of which its instructions speak; None: no dialogue follows, so there are no tools.
         """
         schemas: dict[str, Any] = {}
-        given = [each for each in (self.system, system) if each is not None]
+        given = [message for message in (self.system, system) if message is not None]
         if self.tools and offers is not None:
             speaks = speaks_of_searches(f"{text}{system or ''}")
             offered = speaks or SEARCH_TOOL in offers
@@ -109,14 +109,14 @@ class Chat:
                 # With a system message the template does not write its default one.
                 default = None if given else self.conversation(tokenizer).system
                 system = "\n\n".join(filter(None, (default, system, OFFER)))
-        given = [each for each in (self.system, system) if each is not None]
+        given = [message for message in (self.system, system) if message is not None]
         instructions = "\n\n".join(filter(None, given))
         if not self.template or tokenizer.chat_template is None:
             text = f"{instructions}\n\n{text}" if instructions else text
             return ChatPrompt(text, [*tokenizer.beginning_ids, *tokenizer.encode_ordinary(text)])
         first = [{"role": "system", "content": instructions}] if given else []
         prompt = tokenizer.encode_chat([*first, {"role": "user", "content": text}], **self._options, **schemas)
-        if lost := [each for each in (*given, text) if each.strip() not in prompt.text]:
+        if lost := [message for message in (*given, text) if message.strip() not in prompt.text]:
             raise UserError(
                 f"the model's chat template does not write the {'system' if lost[0] in given else 'user'} message"
                 f" {lost[0][:60]!r} into the prompt: use a template of plain texts with this role, or no template by"

@@ -413,16 +413,16 @@ def program_settings(program: Callable[..., Any]) -> dict[str, Any]:
         return {}
     held = inspect.getgeneratorlocals(program(_EXAMPLE, ("en",)))
     held |= held.get("kwargs", {})  # the generator of a decorator, such as beartype's, holds them there
-    parameters = inspect.signature(_function(program)).parameters.values()
-    return {each.name: held.get(each.name, each.default) for each in parameters if each.kind is each.KEYWORD_ONLY}
+    parameters = inspect.signature(_function(program)).parameters.items()
+    return {name: held.get(name, known.default) for name, known in parameters if known.kind is known.KEYWORD_ONLY}
 
 
 def check_settings(program: Callable[..., Any]) -> None:
     """Raises a UserError if a setting of a program, or of those that it runs, has a wrong type or is negative."""
-    for each in _with_inner(program):
-        hints = typing.get_type_hints(_function(each))
-        for name, value in program_settings(each).items():
-            place = f"{program_name(each)}.{name}"
+    for inner in _with_inner(program):
+        hints = typing.get_type_hints(_function(inner))
+        for name, value in program_settings(inner).items():
+            place = f"{program_name(inner)}.{name}"
             check_type(place, value, hints.get(name, Any))
             if isinstance(value, int | float) and value < 0:
                 raise UserError(f"{place} is {value}: set it to 0 or more")
@@ -434,9 +434,9 @@ def with_settings(program: ConfiguredProgram, settings: Mapping[str, Any]) -> Co
     Settings are given by name, such as {"passages": 5}; of those in `SHARED`, a program ignores what it lacks. All
     others ignore those of one program, such as {"r_search.budget": 10}.
     """
-    inner = {program_name(each): program_settings(each) for each in _with_inner(program)}
-    known = {name for own in inner.values() for name in own}.union(SHARED)
-    known |= {f"{each}.{name}" for each, own in inner.items() for name in own}
+    inner = {program_name(part): program_settings(part) for part in _with_inner(program)}
+    known = {name for names in inner.values() for name in names}.union(SHARED)
+    known |= {f"{part}.{name}" for part, names in inner.items() for name in names}
     if unknown := [name for name in settings if name not in known and name.partition(".")[0] in {name, *inner}]:
         raise UserError(
             f"Evaluation.program_settings sets {unknown[0]}, which {program_name(program)} does not have; it has"
@@ -446,13 +446,13 @@ def with_settings(program: ConfiguredProgram, settings: Mapping[str, Any]) -> Co
     def changed(value: Any) -> Any:
         """Returns a program, or programs by name, with changed settings; any other value as it is."""
         if isinstance(value, Mapping) and any(map(is_program, value.values())):
-            return {name: changed(each) for name, each in value.items()}
+            return {name: changed(setting) for name, setting in value.items()}
         if not is_program(value):
             return value
-        own = program_settings(value)
-        inner = {name: new for name, old in own.items() if (new := changed(old)) is not old}
+        known_here = program_settings(value)
+        inner = {name: new for name, old in known_here.items() if (new := changed(old)) is not old}
         given = {name.removeprefix(f"{program_name(value)}."): new for name, new in settings.items()}
-        return functools.partial(value, **inner | {name: new for name, new in given.items() if name in own})
+        return functools.partial(value, **inner | {name: new for name, new in given.items() if name in known_here})
 
     return changed(program)
 
@@ -461,9 +461,9 @@ def _with_inner(program: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Yields a program and the programs that its settings name, at any depth."""
     yield program
     for value in program_settings(program).values():
-        for each in value.values() if isinstance(value, Mapping) else (value,):
-            if is_program(each):
-                yield from _with_inner(each)
+        for setting in value.values() if isinstance(value, Mapping) else (value,):
+            if is_program(setting):
+                yield from _with_inner(setting)
 
 
 def is_program(value: Any) -> bool:

@@ -69,7 +69,7 @@ class EpisodeRecord:
     policy_version: int  # how many rollouts the parameters that sampled it had learned from
     outcome: Outcome  # what the program returned
     counts: dict[str, int]
-    finished: bool  # whether the program ended by itself; False: the context was full
+    finished: bool  # whether the program ended by itself; False: the context was full, or a model it needs failed
     episode: int  # names the episode's random stream
     # Why a search failed, or why a translator or another model failed, which ends the episode. An episode with a
     # failure has no reward, and counts in no baseline and in no mean of an evaluation.
@@ -123,7 +123,7 @@ def episode_json(
         row["opening"] = list(record.opening)
     row["turns"] = [dataclasses.asdict(turn) for turn in record.turns]
     if record.completions:
-        row["completions"] = [dataclasses.asdict(each) for each in record.completions]
+        row["completions"] = [dataclasses.asdict(completion) for completion in record.completions]
     row["answer"] = record.outcome.answer
     if record.failure:
         row["failure"] = record.failure
@@ -144,8 +144,8 @@ def episode_json(
     }
     if times:
         waits = [
-            {"turn": each.turn, "for": each.service, "start": round(each.start, 4), "end": round(each.end, 4)}
-            for each in record.waits
+            {"turn": wait.turn, "for": wait.service, "start": round(wait.start, 4), "end": round(wait.end, 4)}
+            for wait in record.waits
         ]
         row["seconds"] = {"waits": waits}
     return row
@@ -159,7 +159,7 @@ def token_arrays(row: Mapping[str, Any]) -> dict[str, np.ndarray]:
     written = row["tokens"]
     turns, lengths = np.asarray(written["pieces"], np.int32).reshape(-1, 2).T
     turn = np.repeat(turns, lengths)
-    by_policy = np.array([False, *(each["by"] == "policy" for each in row["turns"])], np.bool_)[turn + 1]
+    by_policy = np.array([False, *(said["by"] == "policy" for said in row["turns"])], np.bool_)[turn + 1]
     ids, scores = np.asarray(written["ids"], np.int32), np.zeros(len(turn), np.float32)
     if len(ids) != len(turn) or len(written["log_probabilities"]) != by_policy.sum():
         raise ValueError("the pieces of an episode's tokens do not add up to its ids and log-probabilities")
@@ -174,7 +174,7 @@ def record_of(row: Mapping[str, Any], question: Question) -> EpisodeRecord:
     """
     outcome = dict(row["outcome"])
     counts, finished = outcome.pop("counts"), outcome.pop("finished")
-    waits = (Wait(each["turn"], each["for"], each["start"], each["end"]) for each in row["seconds"]["waits"])
+    waits = (Wait(wait["turn"], wait["for"], wait["start"], wait["end"]) for wait in row["seconds"]["waits"])
     return EpisodeRecord(
         question=question,
         prompt=row["prompt"],
@@ -187,7 +187,7 @@ def record_of(row: Mapping[str, Any], question: Question) -> EpisodeRecord:
         finished=finished,
         episode=row["episode"],
         failure=row.get("failure"),
-        completions=tuple(SideCompletion(**each) for each in row.get("completions", ())),
+        completions=tuple(SideCompletion(**completion) for completion in row.get("completions", ())),
         opening=tuple(row.get("opening", ())),
         system=row.get("system"),
         waits=tuple(waits),

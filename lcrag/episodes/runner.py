@@ -155,19 +155,21 @@ def answer_batch(
         return hit if text is hit.text else dataclasses.replace(hit, text=text)  # type: ignore[type-var]
 
     def search_all(group: Sequence[Retrieve]) -> list[Found]:
-        pairs = dict.fromkeys((query, code) for each in group for query in each.queries for code in each.languages)
+        pairs = dict.fromkeys(
+            (query, code) for request in group for query in request.queries for code in request.languages
+        )
         results = search([query for query, _ in pairs], [code for _, code in pairs], group[0].passages)
         if len(results) != len(pairs):
             raise RuntimeError(f"the search answered {len(results)} of {len(pairs)} queries")
         hits = {pair: [read(hit, pair[0]) for hit in found] for pair, found in zip(pairs, results, strict=True)}
         return [
             FoundPassages(
-                [[list(hits[query, code]) for code in each.languages] for query in each.queries], each.queries
+                [[list(hits[query, code]) for code in request.languages] for query in request.queries], request.queries
             )
-            for each in group
+            for request in group
         ]
 
-    return _answer_by_group(search_all, requests, lambda each: each.passages, retries, RetrievalFailure, "search")
+    return _answer_by_group(search_all, requests, lambda request: request.passages, retries, RetrievalFailure, "search")
 
 
 def answer_translations(
@@ -181,7 +183,7 @@ def answer_translations(
 
     def translate(group: Sequence[Translate]) -> list[Translated | GenerationFailure]:
         answers: list[Translated | GenerationFailure] = []
-        translated = translator([each.text for each in group], group[0].source, group[0].target)
+        translated = translator([request.text for request in group], group[0].source, group[0].target)
         if len(translated) != len(group):
             raise RuntimeError(f"the translator answered {len(translated)} of {len(group)} texts")
         for answer in translated:
@@ -194,7 +196,7 @@ def answer_translations(
         return answers
 
     distinct = list(dict.fromkeys(requests))
-    direction = lambda each: (each.source, each.target)  # noqa: E731
+    direction = lambda request: (request.source, request.target)  # noqa: E731
     answers = _answer_by_group(translate, distinct, direction, retries, GenerationFailure, "translation")
     answer_to = dict(zip(distinct, answers, strict=True))
     return [answer_to[request] for request in requests]
@@ -520,7 +522,7 @@ class SlotScheduler:
     def _that_can_wait(self) -> list[RunningEpisode]:
         """Returns the episodes that await a completion, the shortest first."""
         owners = self.owners.values()
-        waiting = (each for each in owners if isinstance(each, RunningEpisode) and each.awaits_completion)
+        waiting = (owner for owner in owners if isinstance(owner, RunningEpisode) and owner.awaits_completion)
         return sorted(waiting, key=lambda episode: (episode.transcript.length, episode.slot))
 
     @property

@@ -247,7 +247,7 @@ class RunningEpisode(SlotOwner):
         assert self.outcome is not None
         if self.counts["answer_retrieved"]:  # a question may name its own answer
             asked = neutralise(self.question.text)
-            prompts = (*self.transcript.opening, *(each.prompt for each in self._completions))
+            prompts = (*self.transcript.opening, *(completion.prompt for completion in self._completions))
             observed = (turn.text for turn in self.transcript.turns if turn.by == "environment")
             texts = itertools.chain(observed, (prompt.replace(asked, " ") for prompt in prompts))
             self.counts["answer_shown"] = int(holds_answer(texts, self.question.answers))
@@ -302,7 +302,7 @@ class RunningEpisode(SlotOwner):
                     prompt_tokens=len(opening.tokens),
                 )
                 self._completions.append(side)
-            if failed := [each for each in answers.values() if isinstance(each, GenerationFailure)]:
+            if failed := [answer for answer in answers.values() if isinstance(answer, GenerationFailure)]:
                 self._resume(self._program.throw, GenerationFailed(failed[0].reason))
             else:
                 value = tuple(answers[n] for n in range(len(answers))) if isinstance(asked, tuple) else answers[0]
@@ -350,7 +350,7 @@ class RunningEpisode(SlotOwner):
     def _resume(self, resume: Callable[[Any], Request | tuple[Request, ...]], value: Any) -> None:
         """Resumes the program and sorts its next requests; drops completions not yet taken, keeps other requests."""
         self._in_order.clear()
-        self._new_requests = [each for each in self._new_requests if not isinstance(each.request, Complete)]
+        self._new_requests = [pending for pending in self._new_requests if not isinstance(pending.request, Complete)]
         self._overfull = False
         try:
             try:

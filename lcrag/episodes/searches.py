@@ -22,7 +22,7 @@ import regex
 from lcrag.data.questions import LCRL_TRAINING, Question
 from lcrag.episodes.programs import Found, FoundPassage, RetrievalFailure, TextTokenizer
 from lcrag.episodes.tags import neutralise
-from lcrag.errors import lookup, typed
+from lcrag.errors import Count, lookup, typed
 from lcrag.rewards.text import SENTENCE_MARK, UNSPACED, folded
 
 # --- Routes and choices of collections ---
@@ -111,7 +111,8 @@ def native_english_and_high(question: Question, languages: Sequence[str]) -> Seq
 
 
 @gin.configurable(denylist=["question", "languages"])
-def largest_collections(question: Question, languages: Sequence[str], *, count: int) -> Sequence[str]:
+@typed
+def largest_collections(question: Question, languages: Sequence[str], *, count: Count) -> Sequence[str]:
     """`count` languages: the question's, and the largest others."""
     order = sorted(languages, key=lambda code: BY_SIZE.index(code) if code in BY_SIZE else len(BY_SIZE))
     return _available((question.language, *(code for code in order if code != question.language)), languages)[:count]
@@ -293,8 +294,8 @@ def section_of(passages: Sequence[FoundPassage], style: Style, query: str, first
         return neutralise(" ".join(text[:READ_CHARACTERS].split()))
 
     ranks = enumerate(passages, start=first)
-    numbered = tuple((rank, on_one_line(each.title), on_one_line(each.text)) for rank, each in ranks)
-    text = neutralise("".join(style.passage(*each) for each in numbered))
+    numbered = tuple((rank, on_one_line(passage.title), on_one_line(passage.text)) for rank, passage in ranks)
+    text = neutralise("".join(style.passage(*passage) for passage in numbered))
     return Section(label + text, query, numbered, label)
 
 
@@ -420,9 +421,9 @@ def sentences_of(text: str) -> list[str]:
 def ranked(query: str, sentences: Sequence[str]) -> list[int]:
     """Returns the indices of sentences, best match to the query first, ties in order."""
     grams = [_grams(sentence) for sentence in sentences]
-    holders = collections.Counter(gram for own in grams for gram in own)
+    holders = collections.Counter(gram for of_sentence in grams for gram in of_sentence)
     weights = {gram: math.log1p(len(grams) / holders[gram]) for gram in _grams(query) if gram in holders}
-    scores = [sum(weight for gram, weight in weights.items() if gram in own) for own in grams]
+    scores = [sum(weight for gram, weight in weights.items() if gram in of_sentence) for of_sentence in grams]
     return sorted(range(len(scores)), key=lambda place: -scores[place])
 
 

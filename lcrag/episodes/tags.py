@@ -153,9 +153,9 @@ def boxes_in(texts: Iterable[str], tag: str) -> Boxes:
     """Finds the pairs of a tag in the texts of the policy's turns, exact and lower case; no pair spans two texts."""
     contents, stray = [], 0
     for text in texts:
-        found = list(TAG.finditer(text))
-        own = [place for place, match in enumerate(found) if match[2] == tag]
-        pairs = [place for place in own if place + 1 in own and not found[place][1] and found[place + 1][1]]
-        contents += [text[found[place].end() : found[place + 1].start()].strip() for place in pairs]
-        stray += len(own) - 2 * len(pairs)
+        matches = list(TAG.finditer(text))
+        places = [place for place, match in enumerate(matches) if match[2] == tag]
+        pairs = [place for place in places if place + 1 in places and not matches[place][1] and matches[place + 1][1]]
+        contents += [text[matches[place].end() : matches[place + 1].start()].strip() for place in pairs]
+        stray += len(places) - 2 * len(pairs)
     return Boxes(tuple(contents), stray)

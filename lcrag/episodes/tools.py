@@ -89,8 +89,8 @@ class CallForm:
         Where no text ends a call, or several may follow each other (`join`), the model ends its turn by itself.
         """
         end = self.after.strip()
-        kept = (end if each == "</search>" else each for each in stop)
-        return tuple(dict.fromkeys(each for each in kept if each and not (join and each == end)))
+        kept = (end if text == "</search>" else text for text in stop)
+        return tuple(dict.fromkeys(text for text in kept if text and not (join and text == end)))
 
     def written(self, *queries: str) -> str:
         """Returns the calls for queries, as the template writes them."""
@@ -168,8 +168,8 @@ def reworded(text: str, form: CallForm) -> str:
 def reworded_instructions(text: str, form: CallForm) -> str:
     """Returns `reworded` instructions of an opening; raises a UserError if they still speak of tags."""
     text = reworded(text, form)
-    if found := _SEARCH_TAG.search(text):
-        said = " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
+    if match := _SEARCH_TAG.search(text):
+        said = " ".join(text[max(0, match.start() - 40) : match.end() + 40].split())
         raise UserError(
             f"Chat.tools has the policy call a tool, but its instructions speak of tags: {said!r}; write 'by <search>"
             " query </search>', which becomes 'through the tool \"search\"', or no tags"

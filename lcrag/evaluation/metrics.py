@@ -195,6 +195,13 @@ UNANSWERED = {
 }
 EFFICIENCY = "score_per_log_token"
 EFFICIENCY_INPUTS = ("squad_exact_match", "squad_f1", "total_tokens")
+RARE = ("failed", "unscored")  # shown where they occur
+# Neither percentages nor better when higher.
+NOT_SHARES = (
+    *("searches", "retrieval_rounds", "seconds_per_question", "sampled_tokens", "total_tokens", "tool_calls"),
+    "answer_length",
+)
+UNRANKED = (*NOT_SHARES, "failures_without_passage", "tool_rate", "two_call_rate", *RARE)
 # Metrics that score only some answers: rows and tables give the number, and the value is missing if it is 0.
 COUNTED = ("correct_language",)
 
@@ -216,10 +223,10 @@ def question_metrics(
       which each character of a script without spaces is a word, and articles are those of the language (MLQA):
       `squad_f1` is 0 for 天气很好 against 天气好. `correct_language` (see there), `searches`,
       `retrieval_rounds`, `sampled_tokens`, `total_tokens` (prompts and observations too), `reward`, `tool_calls`,
-      `tool_rate` (1 if the tool was called), `two_call_rate` (1 if it was called twice or more), `answered` (1 if there
-      is an answer) and, where some episode gave none for this reason, failed or was not judged, `unanswered/<reason>`,
-      `failed` and `unscored` over all episodes; all others are NaN for a failed episode. `answer_retrieved` is 1 if a
-      retrieved passage contains a gold, `answer_shown` if the policy also saw a gold within its budgets of tokens.
+      `tool_rate` (1 if the tool was called), `two_call_rate` (1 if it was called twice or more) and `answered` (1 if
+      there is an answer). `unanswered/<reason>`, `failed` and `unscored` are over all episodes, 1 for one that gave no
+      answer for this reason, failed, or was not judged; all others are NaN for a failed one. `answer_retrieved` is 1 if
+      a retrieved passage contains a gold, `answer_shown` if the policy also saw a gold within its budgets of tokens.
       `failures_without_passage` (GlobalRAG, appendix B): 1 for a wrong answer (exact match below 1) without any
       retrieved passage that contains a gold, else 0; NaN for right answers, and for all if none searched.
     """
@@ -253,12 +260,10 @@ def question_metrics(
         "answer_length": np.array([len(answer or "") for answer in answers], float),
     }
     metrics = {name: np.where(failed, np.nan, values) for name, values in metrics.items()}
-    occurring = {name: field(name) for name in ("failed", "unscored")}
+    occurring = {name: field(name) for name in RARE}
     for reason in UNANSWERED:
         occurring[f"unanswered/{reason}"] = np.array([question.unanswered == reason for question in answered], float)
-    return metrics | {
-        name: values if values.any() else np.full(len(values), np.nan) for name, values in occurring.items()
-    }
+    return metrics | occurring
 
 
 def score_per_log_token(exact_match: float, f1: float, tokens: float) -> float:
@@ -470,15 +475,15 @@ def retrieval_rows(
                 table[row, rank] = max(0, known.get(passage, 0))
         return table
 
-    found = grades([retrieved[row] for row in asked])
-    hits, relevant = found > 0, np.array([sum(grade > 0 for grade in known.values()) for known in known_grades])
+    relevance = grades([retrieved[row] for row in asked])
+    hits, relevant = relevance > 0, np.array([sum(grade > 0 for grade in known.values()) for known in known_grades])
     values = {f"recall@{k}": hits[:, :k].sum(axis=1) / relevant for k in cuts}
     for k in (k for k in cuts if k > 1):  # one over the rank of the first relevant passage; 0 without one
         values[f"mrr@{k}"] = np.where(hits[:, :k].any(axis=1), 1.0 / (1 + hits[:, :k].argmax(axis=1)), 0.0)
     # nDCG with gain = grade and discount log2(rank + 1) (Järvelin and Kekäläinen 2002, as in trec_eval).
     ideal = grades([sorted(known, key=known.__getitem__, reverse=True) for known in known_grades])
     discounts = 1.0 / np.log2(np.arange(2, 12))
-    values["ndcg@10"] = (found[:, :10] @ discounts) / (ideal[:, :10] @ discounts)
+    values["ndcg@10"] = (relevance[:, :10] @ discounts) / (ideal[:, :10] @ discounts)
     codes = np.array([languages[row] for row in asked])
     groups = {language: codes == language for language in dict.fromkeys(codes.tolist())}
     if len(groups) > 1:

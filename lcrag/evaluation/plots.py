@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from lcrag.errors import UserError
-from lcrag.evaluation.metrics import METRIC_NAMES
-from lcrag.evaluation.scoreboard import NOT_SHARES, Marking, Scoreboard, part_differences, point_name, study_points
+from lcrag.evaluation.metrics import METRIC_NAMES, NOT_SHARES
+from lcrag.evaluation.scoreboard import Marking, Scoreboard, part_differences, point_name, study_points
 from lcrag.evaluation.tables import TOTAL, Curve
 from lcrag.files import replacing
 

@@ -18,6 +18,8 @@ from lcrag.evaluation.metrics import (
     EFFICIENCY,
     EFFICIENCY_INPUTS,
     METRIC_NAMES,
+    NOT_SHARES,
+    UNRANKED,
     Answered,
     question_metrics,
     score_per_log_token,
@@ -176,9 +178,10 @@ class Scoreboard:
         systems = {(trial.method, trial.model, trial.point): trial.system for trial in self.trials}
         against = {method: marking.references.get(method, marking.against) for method, _, _ in systems}
         others = {
-            own: systems.get((against[method] or "", model, point)) for (method, model, point), own in systems.items()
+            system: systems.get((against[method] or "", model, point))
+            for (method, model, point), system in systems.items()
         }
-        return {own: other for own, other in others.items() if other is not None and other != own}
+        return {system: other for system, other in others.items() if other is not None and other != system}
 
     def size(self, part: Part) -> int:
         """Returns the number of questions of a part, in all languages together."""
@@ -253,16 +256,16 @@ class Scoreboard:
     def _efficiency(self, system: System, part: Part) -> RunMeans | None:
         """Returns the run means of `score_per_log_token`, a function of three means, by the delta method."""
         inputs = [self._run_means(system, metric, part) for metric in EFFICIENCY_INPUTS]
-        known = [each for each in inputs if each is not None]
-        if len(known) < len(inputs) or len({len(each.means) for each in known}) > 1:
+        known = [run for run in inputs if run is not None]
+        if len(known) < len(inputs) or len({len(run.means) for run in known}) > 1:
             return None
-        exact, f1, tokens = (float(each.means.mean()) for each in known)
-        means = np.array([score_per_log_token(*each) for each in zip(*(mean.means for mean in known), strict=True)])
+        exact, f1, tokens = (float(run.means.mean()) for run in known)
+        means = np.array([score_per_log_token(*scores) for scores in zip(*(run.means for run in known), strict=True)])
         if np.isnan(means).any():
             return None
         log = math.log(tokens)
         slopes = (0.5 / log, 0.5 / log, -(exact + f1) / 2 / (tokens * log**2))
-        parts = sum(slope * each.parts for slope, each in zip(slopes, known, strict=True))
+        parts = sum(slope * run.parts for slope, run in zip(slopes, known, strict=True))
         return RunMeans(means=means, parts=np.asarray(parts), asked=known[0].asked)
 
     def _chosen(self, trial: Trial, part: Part) -> Bool[np.ndarray, " questions"]:
@@ -288,9 +291,6 @@ def scoreboards(trials: Iterable[Trial], paired_seeds: bool = False) -> dict[tup
 
 GROUP_NAMES = {"seen": "training", "zero_shot": "zero-shot"}
 
-# Neither percentages nor better when higher.
-NOT_SHARES = ("searches", "retrieval_rounds", "seconds_per_question", "sampled_tokens", "total_tokens", "tool_calls")
-UNRANKED = (*NOT_SHARES, "failures_without_passage", "tool_rate", "two_call_rate")
 INTERVAL = "±: half of the 95 % interval over questions and training runs."
 
 

@@ -126,7 +126,7 @@ def crossed_estimate(system: RunMeans, other: RunMeans | None = None) -> Estimat
     scale = max(np.abs(side.means).max() for side in sides)
     if math.sqrt(variance) <= 1e-12 * scale:
         return unknown
-    degrees = variance**2 / sum(each**2 / own for each, own in zip(spread, freedom, strict=True))
+    degrees = variance**2 / sum(part**2 / free for part, free in zip(spread, freedom, strict=True))
     import scipy.special  # here, since every command imports this module
 
     value, error = float(value), math.sqrt(variance)

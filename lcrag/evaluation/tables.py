@@ -15,7 +15,7 @@ import rich.text
 from jaxtyping import Float, Int
 
 from lcrag.errors import UserError
-from lcrag.evaluation.metrics import COUNTED, METRIC_NAMES, UNANSWERED, Place, Row, mean_over_seeds
+from lcrag.evaluation.metrics import COUNTED, METRIC_NAMES, RARE, UNANSWERED, UNRANKED, Place, Row, mean_over_seeds
 from lcrag.evaluation.significance import NORMAL, Estimate
 from lcrag.files import read_metrics_file
 
@@ -230,7 +230,7 @@ def phase_table(
             rollout, rate = (y[np.isin(x, steps)] for x, y in (log["seconds/rollout"], log[_RATE]))
             tokens, step = float((rollout * rate).mean()), sum(seconds)
             if tokens > 0 and step > 0:
-                of_phases = ((each, 100 * each / step, 1000 * each / tokens) for each in seconds)
+                of_phases = ((duration, 100 * duration / step, 1000 * duration / tokens) for duration in seconds)
                 runs.append([step, *itertools.chain.from_iterable(of_phases)])
         if runs:
             lines.append(row_of(method, *(f"{number:.2f}" for number in np.mean(runs, axis=0))))
@@ -274,8 +274,8 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
 
     A line is the mean over the runs of a method.
     """
-    found = {name for runs in logs.values() for log in runs for name in log if name.startswith(REWARD)}
-    names = sorted(found, key=lambda name: (name != TOTAL, name))
+    terms = {name for runs in logs.values() for log in runs for name in log if name.startswith(REWARD)}
+    names = sorted(terms, key=lambda name: (name != TOTAL, name))
 
     def quarters(runs: Sequence[Mapping[str, Curve]], name: str) -> str:
         values = [np.asarray(log[name][1], float) for log in runs if name in log and len(log[name][1])]
@@ -288,7 +288,7 @@ def rewards_table(logs: Mapping[str, Sequence[Mapping[str, Curve]]]) -> Table | 
     lines = [
         row_of(method, *(quarters(runs, name) for name in names))
         for method, runs in logs.items()
-        if any(found & log.keys() for log in runs)
+        if any(terms & log.keys() for log in runs)
     ]
     if not lines:
         return None
@@ -343,7 +343,7 @@ def comparison_table(
         return (
             Cell(place_name(place)),
             change(place, first),
-            _difference(differences.get((place, first))),
+            _difference(differences.get((place, first)), first),
             *(Cell(value_text(index.get((method, place, first)))) for method in references),
             *(change(place, metric) for metric in others),
         )
@@ -358,12 +358,14 @@ def comparison_table(
     )
 
 
-def _difference(paired: Estimate | None) -> Cell:
+def _difference(paired: Estimate | None, metric: str) -> Cell:
     """The cell of a difference, coloured where its interval excludes 0."""
     if paired is None:
         return Cell("–")
     value, half = paired.value, paired.half
     tone: Tone = "better" if value > half else "worse" if value < -half else "level"
+    if metric in UNRANKED:
+        tone = ""
     return Cell(f"{'-' if value < 0 else '+'}{_number(abs(value))}{_half(half)}", tone)
 
 
@@ -382,25 +384,26 @@ def summary_table(
       differences: (data set, decoding) -> `compare` of the first two policies, shown after them.
       brief: Whether the table is for one screen of 80 columns: of three policies and the first metrics.
     """
-    found: dict[tuple[str, str], dict[str, dict[str, Row]]] = {}
+    parts: dict[tuple[str, str], dict[str, dict[str, Row]]] = {}
     for row in mean_over_seeds(rows):
         if row.language == "all" and "/" not in row.split:
             policy, _, decoding = row.method.rpartition(", ")
-            found.setdefault((row.dataset, decoding), {}).setdefault(policy, {})[row.metric] = row
-    policies = list(dict.fromkeys(policy for section in found.values() for policy in section))[: 3 if brief else None]
-    metrics = metrics[: max(1, LINES // max(1, len(found))) if brief else None]
+            parts.setdefault((row.dataset, decoding), {}).setdefault(policy, {})[row.metric] = row
+    policies = list(dict.fromkeys(policy for section in parts.values() for policy in section))[: 3 if brief else None]
+    metrics = metrics[: max(1, LINES // max(1, len(parts))) if brief else None]
     sections: dict[str, list[tuple[Cell, ...]]] = {}
     note = INTERVAL
-    for key, section in found.items():
-        name = ", ".join(key) if len({dataset for dataset, _ in found}) > 1 else key[1]
+    for key, section in parts.items():
+        name = ", ".join(key) if len({dataset for dataset, _ in parts}) > 1 else key[1]
         sections[name] = []
         for metric in metrics:
             values = [section.get(policy, {}).get(metric) for policy in policies]
             cells = [Cell(value_text(row).partition(" (")[0]) for row in values]
             if differences:  # but not of metrics that score other answers before than after
                 place = next(row.split for row in section[policies[0]].values()), "all"
-                cells.insert(2, _difference(None if metric in COUNTED else differences[key].get((place, metric))))
-            if any(row is not None and not math.isnan(row.value) for row in values):
+                paired = None if metric in COUNTED else differences[key].get((place, metric))
+                cells.insert(2, _difference(paired, metric))
+            if any(row and not math.isnan(row.value) and (row.value or metric not in RARE) for row in values):
                 sections[name].append((Cell(METRIC_NAMES[metric]), *cells))
         for policy in policies:
             answered = section.get(policy, {}).get("answered")
@@ -451,7 +454,7 @@ def place_tables(rows: Iterable[Row], metrics: Sequence[str]) -> list[Table]:
             ("failed", "failed and {} in no mean"),
             ("unscored", "had no judgement and {} in no mean reward"),
         ):
-            if counted := index.get(((whole, "all"), metric)):
+            if (counted := index.get(((whole, "all"), metric))) and counted.value:
                 number = round(counted.value * counted.count)
                 note += f" {number:,} of {counted.count:,} episodes {said.format('is' if number == 1 else 'are')}."
         known = any(row.metric == "answered" for row in same)
@@ -485,7 +488,7 @@ def value_text(row: Row | None, interval: bool = True) -> str:
 def unanswered_note(rows: Mapping[str, Row]) -> str:
     """Returns a sentence on why episodes gave no answer, from the rows of a place by metric; empty if all did."""
     reasons = {said: rows.get(f"unanswered/{name}") for name, said in UNANSWERED.items()}
-    said = ", ".join(f"{said} ({round(row.value * row.count):,})" for said, row in reasons.items() if row)
+    said = ", ".join(f"{said} ({round(row.value * row.count):,})" for said, row in reasons.items() if row and row.value)
     return said and f"Not answered: {said}."
 
 

@@ -23,7 +23,7 @@ import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jaxtyping import PyTree
 
-from lcrag.errors import UserError
+from lcrag.errors import UserError, excerpt, exhausted_memory
 from lcrag.files import (
     MANIFEST,
     PATTERN,
@@ -32,6 +32,7 @@ from lcrag.files import (
     full_disk,
     is_remote,
     read_manifest,
+    refused_file,
     remote_path,
     write_manifest,
 )
@@ -54,7 +55,7 @@ class _LatestAndBest:
     best: Callable[[], int | None]
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        steps = [each.step for each in checkpoints]
+        steps = [checkpoint.step for checkpoint in checkpoints]
         return [step in steps[-self.latest :] or step == self.best() for step in steps]
 
 
@@ -234,10 +235,14 @@ class Checkpoints:
             if not difference:
                 with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
                     return reader.restore(folder / ITEM, args=arguments)
+        except UserError:
+            raise
         except Exception as error:  # whatever Orbax raises for a checkpoint in object storage, which has no digests
+            if exhausted_memory(error) or refused_file(error):
+                raise
             raise UserError(
-                f"the checkpoint in {folder} cannot be read ({type(error).__name__}), so it is damaged: restore that"
-                " folder from a copy, or delete it to continue from the checkpoint before it."
+                f"the checkpoint in {folder} cannot be read ({type(error).__name__}: {excerpt(error)}): try again; if"
+                " it is damaged, restore that folder from a copy, or delete it to continue from the one before it."
             ) from error
         raise UserError(
             f"the checkpoint in {folder} is of another model or optimizer ({difference}): resume with the configuration"
@@ -297,6 +302,6 @@ def _difference(saved: PyTree, wanted: PyTree) -> str | None:
     )
     for name in sorted(there.keys() | here.keys()):
         if there.get(name) != here.get(name):
-            shapes = [str(side[name][0]) if name in side else "absent" for side in (there, here)]
-            return f"{name} is {shapes[0]} there and {shapes[1]} here"
+            forms = ["{1}{0}".format(*side[name]) if name in side else "absent" for side in (there, here)]
+            return f"{name} is {forms[0]} there and {forms[1]} here"
     return None

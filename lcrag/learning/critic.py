@@ -169,8 +169,8 @@ def estimate_advantages(batches: Sequence[Batch], critic: Critic) -> tuple[list[
         mean, deviation = float(advantages.mean()), float(np.sqrt(variance + 1e-8))
         whitened = [(batch.advantages - mean) / deviation for batch in batches]
         batches = [
-            batch.replace(advantages=np.where(batch.mask, each, 0).astype(np.float32))
-            for batch, each in zip(batches, whitened, strict=True)
+            batch.replace(advantages=np.where(batch.mask, advantages, 0).astype(np.float32))
+            for batch, advantages in zip(batches, whitened, strict=True)
         ]
     return batches, {name: float(value) for name, value in measured.items()}
 
@@ -186,6 +186,6 @@ def _estimates(batch: Batch, discount: float, trace: float, kl_coefficient: floa
         rewards = rewards - kl_coefficient * jnp.where(mask, kl_k1(log_ratio), 0.0)
     if batch.step_rewards is not None:
         rewards += batch.step_rewards
-    rewards, values, mask = (jnp.reshape(each, (-1, shape[-1])) for each in (rewards, batch.values, mask))
+    rewards, values, mask = (jnp.reshape(array, (-1, shape[-1])) for array in (rewards, batch.values, mask))
     advantages, returns = generalized_advantages(rewards, values, mask, discount, trace)
     return {"advantages": advantages.reshape(shape), "returns": returns.reshape(shape)}

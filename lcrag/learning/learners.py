@@ -208,7 +208,7 @@ class Learner:
           UserError: A trajectory was sampled by another version of the policy, which only an objective with an
             `importance_cap` corrects for, or at another temperature.
         """
-        sampled_by = [each.policy_version for each in trajectories if each.policy_version is not None]
+        sampled_by = [trajectory.policy_version for trajectory in trajectories if trajectory.policy_version is not None]
         versions = set(sampled_by) - {self.policy_version}
         if versions and not self._takes_older:
             raise UserError(
@@ -216,7 +216,7 @@ class Learner:
                 " would learn from it: hand over the parameters after every update (sampler.set_params(learner.params,"
                 " learner.policy_version)), or set PolicyGradient.importance_cap, which corrects for the difference"
             )
-        if temperatures := {t for each in trajectories for t in each.temperatures} - {self._temperature}:
+        if temperatures := {t for trajectory in trajectories for t in trajectory.temperatures} - {self._temperature}:
             raise UserError(
                 f"an episode was sampled at the temperature {min(temperatures):g}, but the loss is computed at"
                 f" {self._temperature:g}: give Runner and Learner one temperature"
@@ -245,11 +245,11 @@ class Learner:
             metrics = self._policy.learn(batch)
             if self._critic is not None:
                 of_critic = {CRITIC_NAMES.get(name, name): value for name, value in self._critic.learn(batch).items()}
-                worse = max(each["update/non_finite_in_a_row"] for each in (metrics, of_critic))
+                worse = max(half["update/non_finite_in_a_row"] for half in (metrics, of_critic))
                 metrics = metrics | of_critic | {"update/non_finite_in_a_row": worse}
             measured.append(metrics)
         self.policy_version += 1
-        means = {name: float(np.mean([each[name] for each in measured])) for name in measured[0]}
+        means = {name: float(np.mean([update[name] for update in measured])) for name in measured[0]}
         counts = {name: value for name, value in measured[-1].items() if name.startswith(COUNTS)}
         gap, filled = measured[0]["sampling_training_gap"], float(np.mean([batch.filled for batch in batches]))
         return means | counts | {"sampling_training_gap": gap, "packing/filled": filled} | estimates

@@ -216,7 +216,7 @@ def constant_mean(values: Values, mask: Mask, normaliser: Float[ArrayLike, ""] |
 
 def token_means(values: dict[str, Array], mask: Mask) -> Metrics:
     """Compute the mean of each metric over the tokens of the mask."""
-    return {name: token_mean(each.astype(jnp.float32), mask) for name, each in values.items()}
+    return {name: token_mean(value.astype(jnp.float32), mask) for name, value in values.items()}
 
 
 RATIOS = {"token": token_ratio, "sequence": sequence_ratio}
@@ -361,13 +361,13 @@ class PolicyGradient:
         if self.rescores_old_policy:  # in the first update on a rollout, the old policy is the current one
             old = batch.old_log_probabilities
             old = jax.lax.stop_gradient(log_probabilities) if old is None else old
-        own = ("constant_length", "entropy_coefficient")
+        not_of_loss = ("constant_length", "entropy_coefficient")
         loss, metrics = policy_gradient_loss(
             log_probabilities,
             batch.sampling_log_probabilities,
             batch.advantages,
             batch.mask,
-            **{name: value for name, value in vars(self).items() if name not in own},
+            **{name: value for name, value in vars(self).items() if name not in not_of_loss},
             reference_log_probabilities=batch.reference_log_probabilities,
             old_log_probabilities=old,
             normaliser=normaliser,
@@ -415,7 +415,7 @@ class ValueRegression:
         self, values: Values, batch: Batch, normaliser: Scalar, entropy: Values | None = None
     ) -> tuple[Scalar, Metrics]:
         mask = jnp.asarray(batch.mask, bool)
-        values, old_values, returns = (jnp.where(mask, each, 0.0) for each in (values, batch.values, batch.returns))
+        values, old_values, returns = (jnp.where(mask, array, 0.0) for array in (values, batch.values, batch.returns))
         errors = bounded = (values - returns) ** 2
         if self.clip is not None:  # constant in V beyond the clip
             bounded = (jnp.clip(values, old_values - self.clip, old_values + self.clip) - returns) ** 2

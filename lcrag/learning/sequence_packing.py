@@ -87,14 +87,14 @@ class Batch(flax.struct.PyTreeNode):
     @property
     def used(self) -> list[int]:
         """Number of non-empty micro-batches of each row length; for batches on the host."""
-        return [int((np.asarray(each.segments) > 0).any(axis=(1, 2)).sum()) for each in self.by_row_length()]
+        return [int((np.asarray(part.segments) > 0).any(axis=(1, 2)).sum()) for part in self.by_row_length()]
 
     @property
     def filled(self) -> float:
         """Share of the computed positions that hold a token; for batches on the host."""
         parts = self.by_row_length()
-        computed = sum(used * each.segments[0].size for used, each in zip(self.used, parts, strict=True))
-        return sum(int((np.asarray(each.segments) > 0).sum()) for each in parts) / computed
+        computed = sum(used * part.segments[0].size for used, part in zip(self.used, parts, strict=True))
+        return sum(int((np.asarray(part.segments) > 0).sum()) for part in parts) / computed
 
 
 @typed
@@ -106,7 +106,7 @@ class Layout:
     row_lengths: tuple[int, ...]  # in tokens: the shortest that holds the longest episode is used
     # Length of rows that need no more tokens, in separate micro-batches; None: all rows of a batch have one length. It
     # pays if episodes of more than half a row leave rows underfilled, and compiles each update for each length.
-    short_row_length: int | None = None
+    short_row_length: Count | None = None
     # Shares of the tokens of a device's rows to which the number of policy tokens is padded. Each is a shape to
     # compile, and every padded position is unembedded.
     policy_shares: tuple[float, ...] = (1 / 8, 3 / 16, 1 / 4, 3 / 8, 1 / 2, 3 / 4, 1)
@@ -277,14 +277,14 @@ def pack(trajectories: Sequence[Trajectory], layout: Layout, shares: int = 1) ->
                         fields["sources"][predicted] = row * row_length + start + chosen - 1
                         fields["targets"][predicted] = member.tokens[chosen]
                         # what losses read of it
-                        own = micro, episode, slice(0, len(chosen))
-                        fields["index"][own] = share * policy + used + np.arange(len(chosen))
-                        fields["mask"][own] = True
-                        fields["sampling_log_probabilities"][own] = member.log_probabilities[chosen]
+                        its_tokens = micro, episode, slice(0, len(chosen))
+                        fields["index"][its_tokens] = share * policy + used + np.arange(len(chosen))
+                        fields["mask"][its_tokens] = True
+                        fields["sampling_log_probabilities"][its_tokens] = member.log_probabilities[chosen]
                         fields["advantages"][micro, episode] = member.advantage
                         fields["rewards"][micro, episode] = member.reward
                         if member.step_rewards is not None:
-                            fields["step_rewards"][own] = member.step_rewards[chosen]
+                            fields["step_rewards"][its_tokens] = member.step_rewards[chosen]
                         start, used, episode = start + len(member.tokens), used + len(chosen), episode + 1
         parts.append(fields)
     if len(parts) == 1:

@@ -64,7 +64,7 @@ def adamw(
       steps: Steps of the whole run, with one update each unless `Optimizer.with_updates` changes it; None: as many as
         the run has.
       warmup_share: Share of the updates in which the rate rises linearly (LcRL: 0.285); that of the first is not 0.
-      decay: After warm-up: "constant", or "cosine" (to 0 at the last update).
+      decay: After warm-up: "constant", or "cosine" (to 0 after the last update).
       weight_decay: Per unit of learning rate; not applied to norms and biases.
     """
     if max(beta1, beta2) == 1:
@@ -219,12 +219,12 @@ def make_score(hidden: Hidden, unembed: Unembed, mesh: Mesh | None = None, tempe
 
             def one(number, scores):
                 micro_batch = take(number)
-                found, _ = _score(hidden, unembed, params, frozen, micro_batch, temperature)
-                return scores.at[number].set(jnp.where(micro_batch.mask, found, 0.0))
+                log_probabilities, _ = _score(hidden, unembed, params, frozen, micro_batch, temperature)
+                return scores.at[number].set(jnp.where(micro_batch.mask, log_probabilities, 0.0))
 
             return jax.lax.fori_loop(0, count, one, jnp.zeros(batch.mask.shape, jnp.float32))
 
-        return jnp.concatenate([scored(each) for each in batch.by_row_length()])
+        return jnp.concatenate([scored(part) for part in batch.by_row_length()])
 
     jitted = jax.jit(score, out_shardings=None if mesh is None else replicated(mesh))
     return lambda params, batch, frozen=None: jitted(params, place_batch(batch, mesh), frozen)
@@ -240,8 +240,8 @@ def make_gradients(
     """
 
     def loss_of_part(params, frozen, part: Batch, normaliser, policy_tokens):
-        found, entropy = _score(hidden, unembed, params, frozen, part, temperature)
-        loss, metrics = objective(found, part, normaliser, entropy)
+        log_probabilities, entropy = _score(hidden, unembed, params, frozen, part, temperature)
+        loss, metrics = objective(log_probabilities, part, normaliser, entropy)
         if entropy is not None:
             metrics = metrics | {"entropy": token_mean(jax.lax.stop_gradient(entropy), part.mask)}
         share = jnp.sum(part.mask) / policy_tokens
@@ -268,8 +268,8 @@ def make_gradients(
         batches = batch.by_row_length()
         shapes = jax.eval_shape(lambda: of_part(_micro_batches(batches[0])[1](0)))
         total = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        for each in batches:
-            count, take = _micro_batches(each)
+        for part in batches:
+            count, take = _micro_batches(part)
             total = jax.lax.fori_loop(0, count, functools.partial(add, take), total)
         return total
 

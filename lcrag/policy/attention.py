@@ -65,7 +65,7 @@ def rotation(
         return both[0], both[1]
 
     angles = positions[..., None].astype(jnp.float32) * frequencies
-    return jax.lax.platform_dependent(angles, cpu=in_a_loop, default=lambda each: (jnp.cos(each), jnp.sin(each)))
+    return jax.lax.platform_dependent(angles, cpu=in_a_loop, default=lambda angle: (jnp.cos(angle), jnp.sin(angle)))
 
 
 def rotate(
@@ -104,13 +104,13 @@ def _attend_places(
     rows = grouped.reshape(slots, kv_heads, -1, width)
     product = "skrd,skdp->skrp" if transposed else "skrd,skpd->skrp"
     scores = jnp.einsum(product, rows, keys, preferred_element_type=jnp.float32) * width**-0.5
-    own, place = positions[..., None], jnp.arange(places)
+    position, place = positions[..., None], jnp.arange(places)
     if wraps:  # a place holds the latest position that falls on it
         assert window is not None
-        ages = own % places - place
-        visible = jnp.where(ages < 0, ages + places, ages) <= jnp.minimum(own, window.size - 1)
+        ages = position % places - place
+        visible = jnp.where(ages < 0, ages + places, ages) <= jnp.minimum(position, window.size - 1)
     else:
-        visible = place <= own if window is None else (place <= own) & ~window.hides(own, place)
+        visible = place <= position if window is None else (place <= position) & ~window.hides(position, place)
     visible = jnp.tile(visible, (1, heads // kv_heads, 1))[:, None]
     weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1).astype(values.dtype)
     out = jnp.einsum("skrp,skpd->skrd", weights, values).reshape(grouped.shape)
@@ -157,7 +157,7 @@ class KeyValueCache(flax.struct.PyTreeNode):
             keys=self.keys.at[keys_at].set(keys, mode="drop", unique_indices=True),
             values=self.values.at[at].set(values, mode="drop", unique_indices=True),
         )
-        held_keys, held_values = (each if layer is None else each[layer] for each in (cache.keys, cache.values))
+        held_keys, held_values = (x if layer is None else x[layer] for x in (cache.keys, cache.values))
         out = _attend_places(queries, positions, held_keys, held_values, window, self.wraps, self.transposed)
         return out, cache
 
@@ -193,7 +193,7 @@ class RowsCache(flax.struct.PyTreeNode):
             def of_share(mine, rows, stored, new):
                 return mine.at[rows[:, None], :, stored].set(new, mode="drop", unique_indices=True)
 
-            parts = (each.reshape(*self.rows.shape, *each.shape[1:]) for each in (stored, new))
+            parts = (array.reshape(*self.rows.shape, *array.shape[1:]) for array in (stored, new))
             return by_share(of_share, x, self.rows, *parts).reshape(x.shape)
 
         def taken(x: Float[Array, "slots kv_heads places width"]):
@@ -280,7 +280,7 @@ def flash_attention(
     def attend(queries, keys, values, segments, applies=None):
         if kernel == "cudnn":  # takes segments as a 16-bit bias [batch, 1, time, time], and only rows of even length
             time = queries.shape[1]
-            queries, keys, values = (_padded(each, time % 2) for each in (queries, keys, values))
+            queries, keys, values = (_padded(array, time % 2) for array in (queries, keys, values))
             mask = None
             if segments is not None:
                 segments = _padded(segments, time % 2)
@@ -362,7 +362,7 @@ def _attend_backward(saved, gradient):
     weights = jnp.exp(_scores(queries, keys, visible) - normalisers)
     mean = jnp.sum(gradient.astype(jnp.float32) * out.astype(jnp.float32), axis=-1, keepdims=True)
     of_scores = weights * (_products(gradient, values) - mean) * queries.shape[-1] ** -0.5
-    weights, of_scores = (_rows(each).astype(values.dtype) for each in (weights, of_scores))
+    weights, of_scores = (_rows(array).astype(values.dtype) for array in (weights, of_scores))
     return (
         jnp.einsum("bkns,bksd->bknd", of_scores, keys).reshape(queries.shape),
         jnp.einsum("bkns,bknd->bksd", of_scores, _rows(queries)),
@@ -409,7 +409,7 @@ def _splash(queries, keys, values, segments, interpret: bool, before: int | None
         interpret=interpret,
     )
     scaled = queries * jnp.asarray(queries.shape[-1] ** -0.5, queries.dtype)
-    heads_first = (_padded(each, extra).swapaxes(1, 2) for each in (scaled, keys, values))
+    heads_first = (_padded(array, extra).swapaxes(1, 2) for array in (scaled, keys, values))
     if segments is None:
         out = jax.vmap(kernel)(*heads_first)
     else:

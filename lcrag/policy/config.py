@@ -187,6 +187,7 @@ AXIS_RULES: tuple[tuple[str, str | tuple[str, ...] | None], ...] = (
 )
 
 
+@typed
 def make_mesh(
     data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[jax.Device | int] | None = None
 ) -> Mesh:
@@ -200,6 +201,8 @@ def make_mesh(
         if isinstance(device, int) and not 0 <= device < len(present):
             raise UserError(f"mesh.devices names device {device}, but there are {len(present)}, from 0: name these")
         devices[place] = present[device] if isinstance(device, int) else device
+    if len(set(devices)) < len(devices):
+        raise UserError(f"mesh.devices is {tuple(map(str, devices))}: name each device once")
     check_mesh_sizes(data, fsdp, tensor)
     if data == -1:
         data = max(1, len(devices) // (fsdp * tensor))
@@ -273,7 +276,7 @@ class Accelerator:
 # TPU memory is what XLA 0.10.2 reports as available when a program does not fit; rates are from Google's data sheets.
 # GPU memory is 95 % of what the driver reports (XLA_PYTHON_CLIENT_MEM_FRACTION=0.95); rates are NVIDIA's, SXM, dense.
 ACCELERATORS = (
-    Accelerator("v4", "TPU v4", 15.25 * GIB, 137.5e12, 614e9),
+    Accelerator("v4", "TPU v4", 30.75 * GIB, 275e12, 1228e9),
     Accelerator("v5e", "TPU v5 lite", 15.75 * GIB, 197e12, 819e9),
     Accelerator("v5p", "TPU v5", 95.74 * GIB, 459e12, 2765e9),
     Accelerator("v6e", "TPU v6 lite", 31.25 * GIB, 918e12, 1640e9),

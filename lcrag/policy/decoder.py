@@ -133,7 +133,7 @@ class Attention(nn.Module):
         if config.sliding_window is not None:
             angles = jax.tree.map(functools.partial(jnp.where, is_local), places.local, angles)
             window = Window(config.sliding_window, is_local)
-        queries, keys = (rotate(each, *angles) for each in (queries, keys))
+        queries, keys = (rotate(vectors, *angles) for vectors in (queries, keys))
         if config.query_pre_attn_scalar not in (None, config.head_width):  # by whose root kernels divide
             queries *= jnp.asarray((config.head_width / config.query_pre_attn_scalar) ** 0.5, queries.dtype)
         if cache is None:
@@ -485,7 +485,7 @@ def _local_gradients(plan: _Plan, table, hidden, targets, temperature, normalise
         chosen = jnp.arange(count) + start == wanted[:, None]
         of_logits = scale[:, None] * (chosen - probabilities)
         if of_entropy:  # dH/dz = -p (log p + H)
-            entropies, scales = (each.reshape(-1, 1) for each in of_entropy)
+            entropies, scales = (array.reshape(-1, 1) for array in of_entropy)
             information = jax.scipy.special.xlogy(probabilities, probabilities) + probabilities * entropies
             of_logits -= scales / temperature * information
         of_logits = (of_logits * slope).astype(plan.compute_dtype)

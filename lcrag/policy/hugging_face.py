@@ -307,7 +307,7 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
     raw, where = decoder_settings(read_json_object(path)), str(path)
     for name in ("architectures", "layer_types"):
         value = raw.get(name)
-        if value is not None and not (isinstance(value, list) and all(isinstance(each, str) for each in value)):
+        if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
             raise UserError(f"{where} has {name} {value!r}: it must be a list of names")
     for name in ("rope_parameters", "rope_scaling"):
         if not isinstance(raw.get(name) or {}, dict):
@@ -356,7 +356,7 @@ def read_config(folder: str | pathlib.Path) -> DecoderConfig:
         ]
         kinds = raw.get("layer_types") or usual
         by_kind = raw.get("rope_parameters") or {}
-        if by_kind.keys() - set(known) or not all(isinstance(each, dict) for each in by_kind.values()):
+        if by_kind.keys() - set(known) or not all(isinstance(settings, dict) for settings in by_kind.values()):
             raise UserError(f"{where} has rotary parameters {by_kind}: expected one set for each of {', '.join(known)}")
         rope = (by_kind.get(known[0]) or {}) | (raw.get("rope_scaling") or {})
         local = by_kind.get(known[1]) or {}
@@ -422,12 +422,12 @@ def decoder_settings(raw: dict[str, Any]) -> dict[str, Any]:
 
 def decoder_tensors(folder: str | pathlib.Path) -> TensorFolder:
     """Opens the tensors of a model; those of a decoder that has other parts at its side get its plain names."""
-    found = TensorFolder(folder)
+    opened = TensorFolder(folder)
     plain = re.compile(r"^(model\.language_model|language_model\.model)\.|^language_model\.(?=lm_head)")
-    found.tensors = {
-        plain.sub(lambda m: "model." if m[1] else "", name): tensor for name, tensor in found.tensors.items()
+    opened.tensors = {
+        plain.sub(lambda m: "model." if m[1] else "", name): tensor for name, tensor in opened.tensors.items()
     }
-    return found
+    return opened
 
 
 def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -468,7 +468,7 @@ def config_to_hugging_face(config: DecoderConfig, dtype: str, original: dict[str
         local = map(config.is_local, range(config.layers))
         fields |= {
             "hidden_activation": "gelu_pytorch_tanh",
-            "layer_types": ["sliding_attention" if each else "full_attention" for each in local],
+            "layer_types": ["sliding_attention" if is_local else "full_attention" for is_local in local],
             "query_pre_attn_scalar": int(scalar) if scalar == int(scalar) else scalar,
             "final_logit_softcapping": config.logit_softcap,
             "rope_local_base_freq": config.local_rope_theta,
@@ -563,7 +563,7 @@ def _read(tensors: TensorFolder, name: str, place: StoredParameter, parameter: N
     parts: dict[tuple, np.ndarray] = {}  # devices that hold the same part share one read
 
     def read(index: tuple[slice, ...]) -> np.ndarray:
-        key = tuple((each.start, each.stop) for each in index)
+        key = tuple((part.start, part.stop) for part in index)
         if key not in parts:
             parts[key] = tensors.read(name, index)
         return parts[key]
@@ -671,7 +671,7 @@ def save_hugging_face(
             for stale in (MANIFEST, SINGLE_FILE, INDEX_FILE, "model-*-of-*.safetensors"):
                 for earlier in folder.glob(stale):
                     earlier.unlink(missing_ok=True)
-            for source in sorted(staging.iterdir(), key=lambda each: each.name in (SINGLE_FILE, INDEX_FILE)):
+            for source in sorted(staging.iterdir(), key=lambda path: path.name in (SINGLE_FILE, INDEX_FILE)):
                 os.replace(source, folder / source.name)
     finally:
         if writes:

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from lcrag.errors import UserError
+from lcrag.errors import UserError, typed
 from lcrag.files import resolved_folder
 from lcrag.policy.config import DEFAULT_COMPUTATION, Computation, ComputeDtype, DecoderConfig, make_mesh
 from lcrag.policy.hugging_face import load_hugging_face, read_config, save_hugging_face, stored_dtype
@@ -16,6 +16,7 @@ from lcrag.policy.parameters import Policy, add_lora
 from lcrag.policy.tokenizer import load_tokenizer
 
 
+@typed
 def load_policy(
     folder: str | os.PathLike[str],
     mesh: Mesh | None = None,

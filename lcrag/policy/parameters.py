@@ -249,7 +249,7 @@ def hand_over(config: DecoderConfig, params: Params, mesh: Mesh, lanes: Sequence
     """
     distinct, merged = list(dict.fromkeys(lanes)), lane_config(config)
     every_lane = Mesh(np.stack([lane.devices for lane in distinct]), ("lane", *MESH_AXES))
-    wide = jax.device_put(_cast(config, mesh)(params), param_shardings(merged, every_lane))
+    wide = moved(_cast(config, mesh)(params), param_shardings(merged, every_lane))
     shardings = param_shardings(merged, lanes[0])
 
     def on_lane(lane: Mesh, array: jax.Array, sharding: NamedSharding) -> jax.Array:
@@ -263,6 +263,27 @@ def hand_over(config: DecoderConfig, params: Params, mesh: Mesh, lanes: Sequence
         if lane.devices.flat[0].process_index == jax.process_index():
             placed[lane] = jax.tree.map(functools.partial(on_lane, lane), wide, shardings)
     return [placed.get(lane) for lane in lanes]
+
+
+def moved(tree: PyTree, shardings: PyTree) -> PyTree:
+    """Puts arrays onto other shardings over the devices' own links, where they keep their devices.
+
+    `jax.device_put` would gather the arrays of a single process in the host's memory.
+    """
+
+    def move(leaf: Any, sharding: NamedSharding) -> jax.Array:
+        here = getattr(leaf, "sharding", None)
+        if isinstance(here, NamedSharding) and here != sharding and leaf.is_fully_addressable:
+            if list(here.mesh.devices.flat) == list(sharding.mesh.devices.flat):
+                return _mover(sharding)(leaf)
+        return jax.device_put(leaf, sharding)
+
+    return jax.tree.map(move, tree, shardings)
+
+
+@functools.cache
+def _mover(sharding: NamedSharding) -> jax.stages.Wrapped:
+    return jax.jit(lambda leaf: leaf, out_shardings=sharding)
 
 
 @functools.lru_cache(8)

@@ -70,7 +70,7 @@ class Conversation(NamedTuple):
 
     def end(self, tokens: Iterable[str]) -> str | None:
         """Returns which of some tokens ends the model's turn, after white space at most."""
-        return max((each for each in tokens if each and self.closes.lstrip().startswith(each)), key=len, default=None)
+        return max((name for name in tokens if name and self.closes.lstrip().startswith(name)), key=len, default=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -340,7 +340,7 @@ class Tokenizer:
             case "Prepend":  # Llama 2
                 normalizer = None
             case "Sequence":
-                kept = [each for each in normalizer["normalizers"] if each["type"] != "Prepend"]
+                kept = [step for step in normalizer["normalizers"] if step["type"] != "Prepend"]
                 normalizer = {**normalizer, "normalizers": kept}
         match (splitter or {}).get("type"):  # words split earlier (T5) keep their space
             case "Metaspace":
@@ -396,7 +396,7 @@ def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
     for name in ("generation_config.json", "config.json"):
         value = read_optional_json(folder / name).get("eos_token_id")
         ids = [value] if isinstance(value, int) else list(value or ())
-        if unknown := [each for each in ids if not (isinstance(each, int) and 0 <= each < vocabulary)]:
+        if unknown := [token for token in ids if not (isinstance(token, int) and 0 <= token < vocabulary)]:
             raise UserError(
                 f"{folder / name} has the eos_token_id {unknown[0]}, but the tokenizer has {vocabulary} tokens: correct"
                 " the id, or use the tokenizer of this model"
@@ -415,7 +415,7 @@ def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
     source: Any = read_optional_json(folder / "chat_template.json").get("chat_template")
     source = template.read_text(encoding="utf-8") if template.is_file() else source or settings.get("chat_template")
     if isinstance(source, list):  # several templates by name
-        by_name = {each["name"]: each["template"] for each in source}
+        by_name = {template["name"]: template["template"] for template in source}
         if "default" not in by_name:
             raise UserError(
                 f'{folder} has chat templates named {", ".join(by_name)}, but no default: rename one to "default", or'
@@ -429,15 +429,15 @@ def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
     # control tokens, and those of them that end a turn
     conversation = chat_template.conversation() if chat_template else Conversation()
     stored = backend.get_added_tokens_decoder().values()
-    end = conversation.end(each.content for each in stored if each.content.startswith(("<", "[")))
+    end = conversation.end(entry.content for entry in stored if entry.content.startswith(("<", "[")))
     declared = {end, *map(named, names[:3])}
     written = "".join((source or "", conversation.opens, conversation.closes, *ENDS))
-    for each in stored:
-        is_control = each.content in declared or (CONTROL.fullmatch(each.content) and each.content in written)
-        if is_control and not each.special:
-            each.special = True
-            backend.add_special_tokens([each])
-    special = {each.content: index for index, each in backend.get_added_tokens_decoder().items() if each.special}
+    for entry in stored:
+        is_control = entry.content in declared or (CONTROL.fullmatch(entry.content) and entry.content in written)
+        if is_control and not entry.special:
+            entry.special = True
+            backend.add_special_tokens([entry])
+    special = {entry.content: index for index, entry in backend.get_added_tokens_decoder().items() if entry.special}
     eos_ids += [special[name] for name in (conversation.end(special), *ENDS) if name in special]
     if not eos_ids and (bare_id := backend.token_to_id("<eos>")) is not None:
         eos_ids.append(bare_id)

@@ -735,8 +735,10 @@ def load_encoder(
         prompts = {}
     # The model's name: its folder's, that of its snapshots in the hub's cache, or the one that transformers wrote.
     place = folder.absolute()
-    names = (place.name, place.parent.parent.name, read_optional_json(body / "config.json").get("_name_or_path"))
-    is_e5 = any(re.search(r"(?<![a-z0-9])e5(?![a-z0-9])", str(name).lower()) for name in names)
+    hub = place.parent.parent.name if place.parent.name == "snapshots" else ""
+    names = (place.name, hub, read_optional_json(body / "config.json").get("_name_or_path"))
+    # Models that take instructions have other prefixes.
+    is_e5 = any(re.search(r"(?<![a-z0-9])e5(?![a-z0-9])(?!.*instruct)", str(name).lower()) for name in names)
     if (folder / MODULES_FILE).is_file() and not is_e5:
         usual = EncoderSettings(query_prefix="", passage_prefix="")
     prefixes = {"query": query_prefix, "passage": passage_prefix}

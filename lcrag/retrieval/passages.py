@@ -36,14 +36,18 @@ def contents_of(passage: Passage) -> str:
     return f'"{passage.title.replace(chr(10), " ")}"\n{passage.text}'
 
 
-def title_and_text(contents: str) -> tuple[str, str]:
-    """Splits contents into title and text; quotes around the title are optional, and a single line is text."""
+def title_and_text(contents: str, title: str = "") -> tuple[str, str]:
+    """Splits contents into title and text; quotes around the title are optional, and a single line is text.
+
+    A `title` beside them counts, and the contents are text, unless they begin with it.
+    """
     head, newline, text = contents.partition("\n")
-    if not newline:
-        return "", contents
     bare = head.strip()
     quoted = len(bare) > 1 and bare.startswith('"') and bare.endswith('"')
-    return bare[1:-1] if quoted else head, text
+    first = bare[1:-1] if quoted else head
+    if not newline or (title.strip() and first.strip().strip('"') != title.strip().strip('"')):
+        return title, contents
+    return first, text
 
 
 @runtime_checkable

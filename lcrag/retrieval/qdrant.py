@@ -8,6 +8,7 @@ https://qdrant.tech/documentation.
 import functools
 import itertools
 import pathlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import gin
 import numpy as np
 
 from lcrag.errors import UserError, excerpt, typed
-from lcrag.files import readable_folder
+from lcrag.files import expanded, readable_folder
 from lcrag.retries import LATER, USUAL_PATIENCE, Patience, ServiceRefusal, TemporaryFailure
 from lcrag.retrieval.collections import VECTORS, Corpus, read_meta
 from lcrag.retrieval.encoder import Encoder, named_encoder
@@ -66,9 +67,11 @@ class Qdrant:
             self._client = http_client(
                 functools.partial(client, url=url), url, api_key=key, timeout=seconds, check_compatibility=False
             )
+        elif re.search(r":\d+$", url):
+            raise UserError(f"Qdrant.url is {url}, neither an address nor a folder: write http://{url}")
         else:
             try:
-                self._client = client(path=url, force_disable_check_same_thread=True)
+                self._client = client(path=str(expanded(url)), force_disable_check_same_thread=True)
             except (RuntimeError, OSError) as error:  # for example, another process has opened the folder
                 raise UserError(f"{self.name} cannot be opened: {excerpt(error)}") from error
 
@@ -163,7 +166,8 @@ class QdrantBackend:
             if noted["encoder"] != encoder.fingerprint():
                 raise UserError(
                     f"{engine.name}: the vectors of {language} are of encoder {noted['encoder']}, not of"
-                    f" {encoder.fingerprint()}: name theirs with qdrant_collections.encoder"
+                    f" {encoder.fingerprint()}: name the folder `encoder` that `lcrag index` wrote with them, as"
+                    " qdrant_collections.encoder"
                 )
             stored = engine.call("count", engine.prefix + language, exact=True).count
             if stored != noted["count"]:

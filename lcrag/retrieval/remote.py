@@ -133,7 +133,7 @@ def hits_of(answer: bytes, languages: Sequence[str], k: int) -> list[list[Hit]]:
             raise ServiceRefusal(f"a passage has the score {score}, which is no finite number")
         title, text = document.title or "", document.text or ""
         if document.contents is not None:
-            title, text = title_and_text(document.contents)
+            title, text = title_and_text(document.contents, title)
         return Hit(
             id=digest({"title": title, "text": text}) if document.id is None else str(document.id),
             title=title,
@@ -437,7 +437,7 @@ class SearchR1Servers:
         if not urls:
             raise UserError("search_r1_collections.urls is empty: give an address for each language")
         self._urls = {
-            language: url if urllib.parse.urlsplit(url).path.strip("/") else f"{url.rstrip('/')}/retrieve"
+            language: url if url.partition("://")[2].partition("/")[2].strip("/") else f"{url.rstrip('/')}/retrieve"
             for language, url in urls.items()
         }
         self._services = {

@@ -92,7 +92,7 @@ _CURRENCY = re.compile(
     rf"(?<![^\W\d_])(?:{'|'.join(sorted(list_currencies()))}"
     r"|(?:Rs|[Kk]r|Rp|RM|Kč|zł|Ft|Fr|Tk|Bs|[KTU][Ss]h|DM)\.?)(?![^\W\d_])"
 )
-_NUMERAL = re.compile(r"(?<=\d)\s*([^\s\d.,;:()$+\-*/^={}\\]+)")
+_NUMERAL = re.compile(r"(?<=\d)\s*(?!千[克米瓦卡焦赫帕伏升牛])([^\s\d.,;:()$+\-*/^={}\\]+)\.?")  # kilo- is no numeral
 _BRACES = re.compile(r"(?<![\^_A-Za-z}\\])\{([^{},\\]*|\s*\d{1,3}(?:,\d{3})+\s*)\}")
 _FRACTION = re.compile(r"\\[cdt]?frac\s*(?:\{([^{}]*)\}|(\d))\s*(?:\{([^{}]*)\}|(\d))")
 _EQUALS = re.compile(r"[=≈≃∼]|(?<=[^\W\d_])\s*:|\\(?:approx|simeq|sim|doteq)(?![A-Za-z])")
@@ -114,7 +114,8 @@ _VARIABLE = (
 _UNIT = re.compile(
     rf"(?<=\d)(?:\s+(?!{_VARIABLE})|(?!{_VARIABLE}))[^\W\d_](?:[^\d+\-*=^<>(){{}}\\]|{_POWER}|(?<=[a-z])[23](?![^\W_]))*$"
 )
-_THOUSANDS = re.compile(r"\d{1,3}([,'’٬ ])\d{3}(?:\1\d{3})*(?:\.\d+)?|\d{1,2}(,)(?:\d\d,)+\d{3}(?:\.\d+)?")
+_THOUSANDS = re.compile(r"[1-9]\d{0,2}([,'’٬ ])\d{3}(?:\1\d{3})*(?:\.\d+)?|[1-9]\d?(,)(?:\d\d,)+\d{3}(?:\.\d+)?")
+_PAIR = re.compile(r"\([^()]*\d\s*,(?!(?<!\b0,)\d{3}\b)")  # or an interval
 _DOTTED = re.compile(r"\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}")
 _DECIMAL = re.compile(r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _MIXED = re.compile(r"(\d+) *[+ ] *(\d+)/(\d+)")
@@ -173,12 +174,12 @@ def mathematics(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -
     r"""Returns 1 where the last `\boxed{}` holds a golden answer, else 0."""
     scores = np.zeros(len(answers))
     formulas: list[tuple[int, tuple[str, str]]] = []  # (place of the answer, (gold, content))
-    for place, (answer, own) in enumerate(zip(answers, golds, strict=True)):
+    for place, (answer, texts) in enumerate(zip(answers, golds, strict=True)):
         content = boxed(answer or "")
-        for gold in own if content is not None else ():
+        for gold in texts if content is not None else ():
             pair = (boxed(gold) or gold, content or "")
             wanted, value = map(number, pair)
-            wanted_text, text = ("".join(_plain(each).split()) for each in pair)
+            wanted_text, text = ("".join(_plain(text).split()) for text in pair)
             if (
                 wanted == value
                 if wanted is not None and value is not None
@@ -205,6 +206,8 @@ def number(text: str) -> Fraction | None:
         lambda match: f"{'' if match[1] else 1}e{match[2] or match[3]}",
         _NUMERAL.sub(_power_of_ten, _unwrapped(_DROPPED.sub(" ", text), _BRACES, lambda match: match[1])),
     )
+    if _PAIR.search(text):
+        return None
     value = _UNIT.sub("", " ".join(re.sub("[()]", "", text).split())).strip().rstrip(" .。;؛۔।")
     sign = -1 if value.startswith("-") else 1
     value = value[1:].strip() if value.startswith(("-", "+")) else value
@@ -278,7 +281,7 @@ def _plain_character(character: str) -> str:
     if form == "<fraction>":
         return f" {unicodedata.normalize('NFKC', character)}".replace("\u2044", "/")
     plain = unicodedata.normalize("NFKC", character)
-    digits = "".join(str(unicodedata.digit(each)) if each.isdigit() else each for each in plain)
+    digits = "".join(str(unicodedata.digit(part)) if part.isdigit() else part for part in plain)
     return f"^{digits}" if form == "<super>" else digits.translate(_SIGNS)
 
 
@@ -295,7 +298,7 @@ def _numerals() -> Mapping[str, str]:
     """Returns CLDR's numerals of all languages with their powers: "e6", or " ?" where languages differ, not English."""
     powers: dict[str, set[int]] = collections.defaultdict(set)
     english: dict[str, set[int]] = collections.defaultdict(set)
-    for identifier in (each for each in locale_identifiers() if "_" not in each):
+    for identifier in (code for code in locale_identifiers() if "_" not in code):
         styles = Locale.parse(identifier).compact_decimal_formats.values()
         sizes = (by_size.items() for style in styles for by_size in style.values())
         for size, form in itertools.chain.from_iterable(sizes):
@@ -304,7 +307,10 @@ def _numerals() -> Mapping[str, str]:
                 for table in (powers, english) if identifier == "en" else (powers,):
                     table[word].add(len(size) - form.pattern.count("0"))
     known = {word: " ?" if len(sizes) > 1 else f"e{min(sizes)}" for word, sizes in (powers | english).items()}
-    return {"百": "e2", "千": "e3"} | known  # CLDR's East Asian forms begin at 10,000
+    # CLDR's East Asian forms begin at 10,000.
+    tens, large = {"百": 2, "千": 3, "백": 2, "천": 3}, {"万": 4, "萬": 4, "만": 4, "亿": 8, "億": 8, "억": 8}
+    joint = {first + second: f"e{m + n}" for first, m in tens.items() for second, n in large.items()}
+    return {word: f"e{power}" for word, power in tens.items()} | joint | known
 
 
 def _decimal(text: str) -> Fraction | None:
@@ -320,7 +326,7 @@ def _decimal(text: str) -> Fraction | None:
 def multiple_choice(answers: Sequence[str | None], golds: Sequence[Sequence[str]]) -> Float[np.ndarray, " answers"]:
     """Returns 1 where the chosen option is a golden letter, else 0. Other golds than `LETTERS` match nothing."""
     chosen = [option(answer or "") for answer in answers]
-    wanted = [{gold.strip().upper() for gold in own} for own in golds]
+    wanted = [{gold.strip().upper() for gold in texts} for texts in golds]
     return np.array([letter in own for letter, own in zip(chosen, wanted, strict=True)], float)
 
 
@@ -341,8 +347,8 @@ def option(text: str, letters: str = LETTERS) -> str | None:
         return whole[1].upper()
     several = rf"{_PRONOUN}[{letters}]\b(?:[.:)]?{another})*"
     named = re.findall(rf"\(({several})|\b(?i:answer|option|choice)\b\W*(?:is\b\W*)?({several})", plain)
-    found = {letter.upper() for pair in named for letter in re.findall(rf"\b{either}\b", " ".join(pair))}
-    return found.pop() if len(found) == 1 else None
+    chosen = {letter.upper() for pair in named for letter in re.findall(rf"\b{either}\b", " ".join(pair))}
+    return chosen.pop() if len(chosen) == 1 else None
 
 
 @functools.cache
@@ -559,9 +565,9 @@ def judged(judge: Judge, prompts: Sequence[str], retries: int = RETRIES) -> Floa
         if not places:
             break
         for place, text in zip(places, judge([prompts[place] for place in places], attempt), strict=True):
-            found = _SCORE_TAG.findall(text or "")
-            if found and float(found[-1]) <= MAX_SCORE:
-                scores[place] = float(found[-1]) / MAX_SCORE
+            tags = _SCORE_TAG.findall(text or "")
+            if tags and float(tags[-1]) <= MAX_SCORE:
+                scores[place] = float(tags[-1]) / MAX_SCORE
     return scores
 
 

@@ -1,10 +1,10 @@
 """Compares answers with golds: one score in [0, 1] per answer.
 
 Every function takes answers (None, for an episode without one, counts as the empty string) and a list of golds per
-answer, and returns the best score over the golds. An empty list of golds scores 0, and so does a gold without a
-visible character: an empty answer never scores. A gold of which normalisation leaves nothing ("A+", "---") matches the
-answers of which it leaves nothing. Scores are ratios of exact integer counts in float64, equal to plain Python's to the
-last bit.
+answer, and returns the best score over the golds. An empty list of golds scores 0, and so does a gold without a visible
+character: an empty answer never scores. A gold of which normalisation leaves nothing ("A+", "---") matches the answers
+of which it leaves nothing, but has no trigrams for c3. Scores are ratios of exact integer counts in float64, equal to
+plain Python's to the last bit.
 """
 
 import functools
@@ -203,8 +203,8 @@ def _match(
     def scores(texts: list[str], sizes: Int[np.ndarray, " answers"]) -> Float[np.ndarray, " texts"]:
         normal, answers = normaliser(texts), _answers(sizes)
         pairs = zip(answers.tolist(), normal, strict=True)
-        found = [text != "" and matches(normal[answer], text) for answer, text in pairs]
-        return np.array(found, bool) | _both_vanish(texts, normal, answers)
+        matched = [text != "" and matches(normal[answer], text) for answer, text in pairs]
+        return np.array(matched, bool) | _both_vanish(texts, normal, answers)
 
     return _best(scores, predictions, golds)
 
@@ -222,7 +222,7 @@ def _best(scores: Scores, predictions: Answers, golds: Golds) -> Float[np.ndarra
     """
     if len(predictions) != len(golds):
         raise ValueError(f"{len(predictions)} answers but {len(golds)} lists of golds")
-    if any(isinstance(own, str) for own in golds):
+    if any(isinstance(texts, str) for texts in golds):
         raise ValueError("golds must be a list of golds for each answer, not one string")
     best = np.zeros(len(predictions))
     for begin in range(0, len(predictions), _ANSWERS):

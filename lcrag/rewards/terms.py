@@ -44,7 +44,7 @@ class Episodes:
         """Returns some of the episodes."""
         columns = ("answers", "golds", "languages", "questions", "extra", "known")
         chosen: dict[str, Any] = {
-            name: [each[place] for place in places] for name in columns if (each := getattr(self, name))
+            name: [column[place] for place in places] for name in columns if (column := getattr(self, name))
         }
         return dataclasses.replace(self, **chosen, group_ids=self.group_ids[places])
 
@@ -155,17 +155,17 @@ def checked_values(name: str, values: Any, episodes: Episodes) -> Values:
     A score is a finite number of float32, or NaN for an episode that cannot be scored. Without this check, an infinite
     one would only show as updates that are skipped.
     """
-    each: Any = None if isinstance(values, (str, bytes, Mapping)) else getattr(values, "tolist", lambda: values)()
-    if not isinstance(each, Sequence) or len(each) != len(episodes.answers):
-        returned = f"{len(each)} values" if isinstance(each, Sequence) else excerpt(repr(values))
+    items: Any = None if isinstance(values, (str, bytes, Mapping)) else getattr(values, "tolist", lambda: values)()
+    if not isinstance(items, Sequence) or len(items) != len(episodes.answers):
+        returned = f"{len(items)} values" if isinstance(items, Sequence) else excerpt(repr(values))
         raise UserError(
             f"the reward term {name} returned {returned} for {len(episodes.answers)} episodes: return one number for"
             " each"
         )
-    numbers = list(map(_finite, each))
+    numbers = list(map(_finite, items))
     if None in numbers:
         place = numbers.index(None)
-        value = each[place] if isinstance(each[place], (int, float)) else repr(each[place])
+        value = items[place] if isinstance(items[place], (int, float)) else repr(items[place])
         question = f" {episodes.questions[place][:60]!r}" if episodes.questions else f" {place}"
         raise UserError(
             f"the reward term {name} returned {excerpt(value)} for question{question}: return a finite number, or NaN"
@@ -204,7 +204,7 @@ def answer_term(name: str, **options: Any) -> Term:
     Of its `options`, those that the function does not have are left out.
     """
     compare = lookup(ANSWER_TERMS, name, "answer reward")
-    taken = {each: options[each] for each in inspect.signature(compare).parameters if each in options}
+    taken = {option: options[option] for option in inspect.signature(compare).parameters if option in options}
     by_language = "languages" in inspect.signature(compare).parameters
 
     def score(episodes: Episodes) -> Values:

@@ -163,7 +163,7 @@ def segmented(text: str) -> str:
     """
     if text.isascii():
         return text
-    kept = [each for each in folded(text) if each.isascii() or not unicodedata.category(each).startswith("P")]
+    kept = [char for char in folded(text) if char.isascii() or not unicodedata.category(char).startswith("P")]
     return UNSPACED.sub(r" \1 ", "".join(kept))
 
 
@@ -317,7 +317,7 @@ def _tables(normalisation: str) -> _Tables:
         max(map(len, phrases)),
         np.unique(np.array([ord(old[0]) << 16 | ord(old[1]) for old in phrases if ord(max(old[:2])) < _LIMIT], "u4")),
         np.array([*invisible, False]),
-        np.array([*(spaceless.search(f"{each} {each}") is not None for each in characters), False]),
+        np.array([*(spaceless.search(f"{character} {character}") is not None for character in characters), False]),
     )
 
 
@@ -378,7 +378,7 @@ def repeats(units: Units) -> Iterator[Repeats]:
         rows = places // max(1, width - 1)
         flat, texts, places = numbers.ravel(), firsts[groups][rows], places + rows
         one, other = flat[places], flat[places + 1]
-        text, before = (texts + (each & mask).astype(np.int64) for each in (other, one))
+        text, before = (texts + (hashes & mask).astype(np.int64) for hashes in (other, one))
         yield Repeats(groups, rows, text, before, np.diff(places, prepend=-2) > 1, one == other)
 
 
@@ -446,19 +446,19 @@ def shared(units: Units, multisets: bool = False) -> tuple[Int[np.ndarray, " tex
       (number of the text's units that the first text has, 0 for the first itself; number of the text's units).
     """
     found, wanted, firsts = np.zeros_like(units.counts), units.counts.copy(), units.firsts
-    for each in repeats(units):
-        first, number = firsts[each.groups][each.rows], np.arange(len(each.rows))
-        begin = np.where(each.begins, number, 0)
+    for repeat in repeats(units):
+        first, number = firsts[repeat.groups][repeat.rows], np.arange(len(repeat.rows))
+        begin = np.where(repeat.begins, number, 0)
         # One after the last copy of the first text, or where the unit begins if the first text lacks it.
-        end = np.maximum.accumulate(np.where(~each.equal & (each.texts_before == first), number + 1, begin))
+        end = np.maximum.accumulate(np.where(~repeat.equal & (repeat.texts_before == first), number + 1, begin))
         copies_of_first = end - np.maximum.accumulate(begin)
         if multisets:
-            copies_before = number + 1 - np.maximum.accumulate(np.where(each.equal, begin, number + 1))
-            hits = (each.texts != first) & (copies_before < copies_of_first)
+            copies_before = number + 1 - np.maximum.accumulate(np.where(repeat.equal, begin, number + 1))
+            hits = (repeat.texts != first) & (copies_before < copies_of_first)
         else:
-            hits = ~each.equal & (copies_of_first > 0)
-            wanted -= np.bincount(each.texts[each.equal], minlength=len(wanted))
-        found += np.bincount(each.texts[hits], minlength=len(found))
+            hits = ~repeat.equal & (copies_of_first > 0)
+            wanted -= np.bincount(repeat.texts[repeat.equal], minlength=len(wanted))
+        found += np.bincount(repeat.texts[hits], minlength=len(found))
     return found, wanted
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import math
+import os
 import shutil
 import sys
 import threading
@@ -16,6 +17,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from lcrag.runs import processes
+
 SECONDS_PER_LINE = 10.0  # if the output is not a terminal
 SECONDS_UNTIL_COMPILING_SHOWS = 1.0
 MIN_STEPS, MIN_SHARE = 3, 0.1  # after which the time left is estimated
@@ -28,7 +31,8 @@ class _Console(Console):
     """Rich's console, which by itself ends the process with status 1 and no word once nobody reads its output."""
 
     def on_broken_pipe(self) -> None:
-        raise  # noqa: PLE0704, called while the BrokenPipeError is handled
+        if not processes.is_stopping():  # after a signal, which also ends what reads, the command saves and ends
+            raise  # noqa: PLE0704, called while the BrokenPipeError is handled
 
 
 def make_console() -> Console:
@@ -103,7 +107,7 @@ class CompilationWatch:
     def current(self) -> str:
         """Names the longest running compilation, if it has taken a second."""
         running = list(self._running.values())  # a copy: other threads begin and end compilations
-        program, began = min(running, key=lambda each: each[1], default=("", math.inf))
+        program, began = min(running, key=lambda row: row[1], default=("", math.inf))
         taken = time.monotonic() - began
         return f"compiling {program} for {hours_and_minutes(taken)}" if taken >= SECONDS_UNTIL_COMPILING_SHOWS else ""
 
@@ -154,7 +158,7 @@ class Activity(logging.Handler):
         if _displays:
             self.clear()
             self._printed = now
-        elif text and self._text and sys.stderr.isatty():
+        elif text and self._text and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
             with self.lock or contextlib.nullcontext():
                 width = shutil.get_terminal_size().columns - 1
                 print(f"\r\x1b[K{text[:width]}", end="", file=sys.stderr, flush=True)
@@ -221,7 +225,7 @@ class ProgressDisplay:
             first = {"reward/first": metrics["reward/total"]} if "reward/total" in metrics else {}
             self._first_reward = self._first_reward or first
             self._metrics = {**metrics, **self._first_reward}
-            if not self._console.is_terminal:
+            if not self._console.is_interactive:
                 parts = [f"{label} {text}" for label, text in _summary(self._metrics).items()]
                 self.say("; ".join(filter(None, [self._count(), *parts, self._left()])))
 
@@ -305,7 +309,7 @@ def progress_display(
         _displays.append(display)
         entered.callback(_displays.remove, display)
         logging.getLogger("lcrag.activity").info("")  # what follows prints itself
-        if console.is_terminal:
+        if console.is_interactive:
             with Live(display, console=console, refresh_per_second=4, transient=transient):
                 yield display
             return

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tokenize
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -271,7 +272,8 @@ def provenance(*, seed: int, hashes: Mapping[str, str] | None = None) -> dict[st
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    commit = git("rev-parse", "HEAD") or None
+    # Not that of a repository in whose virtual environment lcrag is installed.
+    commit = (git("ls-files", "--error-unmatch", Path(__file__).name) and git("rev-parse", "HEAD")) or None
     if commit and git("status", "--porcelain", "--untracked-files=no"):
         commit += "+changes"
     affinity = getattr(os, "sched_getaffinity", None)
@@ -292,6 +294,9 @@ def provenance(*, seed: int, hashes: Mapping[str, str] | None = None) -> dict[st
 
 
 METRICS = "metrics.jsonl"
+WANDB_RUN = "wandb_run.txt"
+# What a continued run in object storage reads; checkpoints and episodes stay where they are.
+CONTINUED = ("answers", CONFIG, RUN, METRICS, "evaluation.json", "report.md", WANDB_RUN)
 TENSORBOARD, WANDB = "tensorboard", "wandb"
 
 
@@ -399,7 +404,7 @@ class WandbRun:
     def __init__(self, folder: Path, settings: Trackers):
         import wandb
 
-        kept = folder / "wandb_run.txt"
+        kept = folder / WANDB_RUN
         known = kept.read_text(encoding="utf-8").strip() if kept.exists() else None
         quiet = wandb.Settings(silent=True, console="off")
         mode = "offline" if settings.offline else None
@@ -473,7 +478,7 @@ def parse_statements(config: str, place: str = "config.gin") -> dict[str, Any]:
             if isinstance(statement, config_parser.BindingStatement):
                 key = "/".join(filter(None, (statement.scope, statement.selector)))
                 statements[f"{key}.{statement.arg_name}" if statement.arg_name else key] = statement.value
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, tokenize.TokenError) as error:
         raise UserError(f"{place} cannot be read: {' '.join(str(error).split())}") from error
     return statements
 
@@ -491,7 +496,10 @@ def _values(config: str, place: str, of_reference: Callable[[Reference], Any] = 
             return {resolve(key): resolve(item) for key, item in value.items()}
         return tuple(map(resolve, value)) if isinstance(value, list | tuple) else value
 
-    return {key: resolve(value) for key, value in statements.items() if "." in key}
+    try:
+        return {key: resolve(value) for key, value in statements.items() if "." in key}
+    except RecursionError:
+        raise UserError(f"{place}: a macro is set to itself") from None
 
 
 @functools.lru_cache(maxsize=256)
@@ -657,15 +665,15 @@ def local_copy(place: Path) -> Iterator[Path]:
         local = Path(folder)
         try:
             writer_does(try_it)
-            # What a continued run reads; checkpoints and episodes stay where they are.
             for path in remote.iterdir() if remote.exists() else ():
-                if path.name in ("answers", "config.gin", "run.json", "metrics.jsonl", "evaluation.json"):
+                if path.name in CONTINUED:
                     path.copytree(epath.Path(local) / path.name) if path.is_dir() else path.copy(local / path.name)
         except Exception as error:  # whatever the store's client raises
             raise UserError(f"cannot read or write {remote}: {' '.join(str(error).split())[:300]}") from error
         _OPEN[local] = remote
         try:
             yield local
+            writer_does(upload_copies)  # the others wait: JAX ends every process if one is gone for five minutes
         except UserError as error:
             raise UserError(str(error).replace(str(local), str(remote))) from error
         finally:
@@ -674,9 +682,10 @@ def local_copy(place: Path) -> Iterator[Path]:
 
 
 def upload_copies() -> None:
-    """Uploads new and changed files of every open local copy, in process 0 only."""
-    for local, remote in _OPEN.items() if is_writer() else ():
-        for path in local.rglob("*"):
+    """Uploads new and changed files of every open local copy; of other processes than 0 the answers that they saved."""
+    pattern = "*" if is_writer() else f"*_saved_{sys.modules['jax'].process_index()}.jsonl"
+    for local, remote in _OPEN.items():
+        for path in local.rglob(pattern):
             if path.is_file() and not path.name.endswith((".tmp", ".lock")):
                 status = path.stat()
                 version = status.st_mtime_ns, status.st_size
@@ -687,6 +696,12 @@ def upload_copies() -> None:
                     except Exception as error:  # whatever the store's client raises
                         raise UserError(f"cannot write {target}: {' '.join(str(error).split())[:300]}") from error
                     _UPLOADED[path] = version
+
+
+def remove_stored(path: Path) -> None:
+    """Removes what is stored of a file in a local copy, which `upload_copies` would leave."""
+    if is_remote(place := stored(path)):
+        remote_path(place).unlink(missing_ok=True)
 
 
 def stored(path: Path) -> Path:

@@ -28,6 +28,7 @@ OPTIONS = {
     "--process": "index of this process, from 0",
     "--heartbeat_seconds": "silence after which a process counts as lost, and the others end; 100",
 }
+GOOGLE, TPUS = "0x1ae0", {"0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076"}  # as JAX has them
 LEAVE_SECONDS = 10.0  # how long a process that ends early waits for the others, before it leaves them
 
 
@@ -49,9 +50,13 @@ def find_processes(options: Mapping[str, str]) -> dict[str, Any] | None:
     if count is None and index is None and coordinator is None:
         counted = (os.environ.get(name, "1") for name in ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE"))
         hosts = os.environ.get("TPU_PROCESS_ADDRESSES") or os.environ.get("TPU_WORKER_HOSTNAMES") or ""
-        on_tpu = "TPU_SKIP_MDS_QUERY" not in os.environ and bool(glob.glob("/dev/accel*"))  # JAX asks the VM for more
-        several = any(number.isdecimal() and int(number) > 1 for number in counted) or "," in hosts or on_tpu
-        return settings if several else None
+        on_tpu = "TPU_SKIP_MDS_QUERY" not in os.environ and _has_tpu()  # JAX asks the VM for more
+        if not (any(number.isdecimal() and int(number) > 1 for number in counted) or "," in hosts or on_tpu):
+            return None
+        # JAX would show a process of SLURM or Open MPI one GPU only, also if it is alone on its node; [] shows it all.
+        tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") or ""
+        alone = re.fullmatch(r"1(\(x\d+\))?", tasks) and "JAX_LOCAL_DEVICE_IDS" not in os.environ
+        return settings | ({"local_device_ids": []} if alone else {})
     if count is None or index is None or index >= count or not re.fullmatch(r".+:\d{1,5}", coordinator or ""):
         raise UserError(
             "several processes need --coordinator=HOST:PORT --processes=N --process=I, the address of the first one,"
@@ -59,6 +64,15 @@ def find_processes(options: Mapping[str, str]) -> dict[str, Any] | None:
         )
     known = {"coordinator_address": coordinator, "num_processes": count, "process_id": index}
     return settings | known | {"cluster_detection_method": "deactivate"}
+
+
+def _has_tpu() -> bool:
+    """Whether this machine has TPU chips, by their numbers on the PCI bus: v5e and later have no /dev/accel*."""
+    for vendor in Path("/sys/bus/pci/devices").glob("*/vendor"):
+        with contextlib.suppress(OSError):
+            if vendor.read_text().strip() == GOOGLE and vendor.with_name("device").read_text().strip() in TPUS:
+                return True
+    return False
 
 
 def join(found: Mapping[str, Any], configuration: str) -> None:
@@ -75,6 +89,10 @@ def join(found: Mapping[str, Any], configuration: str) -> None:
         os.environ["no_grpc_proxy"] = f"{coordinator},{others}".rstrip(",")
     try:
         jax.config.update("jax_enable_preemption_service", False)  # it takes SIGTERM from Python
+        if glob.glob("/dev/nvidia[0-9]*"):
+            # XLA divides the tuning of a program among processes, which must all compile it; but JAX fills only the
+            # first one's cache, which would then leave the others waiting.
+            jax.config.update("jax_enable_compilation_cache", False)
         jax.distributed.initialize(**found)
         count = len(jax.devices())
     except Exception as error:  # whatever a kind of cluster raises
@@ -237,6 +255,11 @@ class NotedSignals:
 
 _noting: list[NotedSignals] = []  # of the main thread, innermost last
 _ending = threading.Event()  # a signal was raised, and the command ends by itself
+
+
+def is_stopping() -> bool:
+    """Whether a signal came."""
+    return bool(_noting and _noting[-1].number)
 
 
 def raise_stopped() -> None:

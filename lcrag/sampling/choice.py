@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt
 
+from lcrag.errors import UserError
+
 WEIGHT_BITS = 30  # of float32 numbers in [0, 1]; the two highest bits are 0
 BITS_PER_PASS = 3  # 7 sums in each of 10 passes over the vocabulary
 SHARES = 16  # largest number of shards of the vocabulary (mesh axis "tensor") that stay separate while sampling
@@ -76,7 +78,7 @@ def nucleus(
         """Adds the next bits of the largest threshold above which the weights still reach the share."""
         shift = WEIGHT_BITS - (step + 1) * BITS_PER_PASS
         candidates = [found + (digit << shift) for digit in range(1, 2**BITS_PER_PASS)]
-        heavier = (jnp.sum(jnp.where(bits > each[:, None], weights, 0.0), axis=-1) for each in candidates)
+        heavier = (jnp.sum(jnp.where(bits > candidate[:, None], weights, 0.0), axis=-1) for candidate in candidates)
         return found + (sum((sums >= wanted).astype(jnp.int32) for sums in heavier) << shift)
 
     found = jax.lax.fori_loop(0, WEIGHT_BITS // BITS_PER_PASS, extended, jnp.zeros(len(top_ps), jnp.int32))
@@ -205,11 +207,14 @@ class StopTable:
         """Returns the automaton's state at the beginning of a generation with these stop strings."""
         stop = tuple(sorted(set(stop)))
         if "" in stop:
-            raise ValueError("a stop string is empty")
+            raise UserError("a stop string is empty: leave it out")
         if stop not in self._starts:
             first, rows = len(self._rows), token_table(stop, self._tokens)
             if first + len(rows) > LARGEST_STATE:
-                raise ValueError(f"stop strings need {first + len(rows)} automaton states, at most {LARGEST_STATE}")
+                raise UserError(
+                    f"stop strings need {first + len(rows)} automaton states, at most {LARGEST_STATE}: give fewer or"
+                    " shorter ones"
+                )
             numbered = np.where(rows < 0, FOUND, rows + first).astype(np.uint8)
             self._rows = np.vstack([self._rows, numbered])
             self._starts[stop] = first
@@ -229,5 +234,5 @@ class StopTable:
 
 def text_until_stop(content: bytes, stop: Sequence[str]) -> str:
     """Decodes up to and including the stop string that is completed first; without one, decodes everything."""
-    ends = [content.find(each.encode()) + len(each.encode()) for each in stop if each.encode() in content]
+    ends = [content.find(text.encode()) + len(text.encode()) for text in stop if text.encode() in content]
     return content[: min(ends, default=len(content))].decode("utf-8", errors="replace")

@@ -83,7 +83,7 @@ class Sampler:
     Attributes:
       slots: Number of contexts held at once.
       context: Maximum length of a context, in tokens.
-      block: Maximum number of tokens sampled per slot in one `decode`.
+      block: Maximum number of tokens sampled per slot in one `decode`, which may run twice where fewer rows remain.
       min_finished_share: A block ends before its last token once this share of the slots that began it has finished;
         fewer are not worth the call that refills them.
       windows: Cache lengths to compile, in addition to `context`: a block reads the shortest that covers the contexts
@@ -116,6 +116,8 @@ class Sampler:
     def __post_init__(self):
         for name in ("slots", "context", "block", "windows", "decode_rows", "append_rows", "append_tokens"):
             value = getattr(self, name)
+            if name == "append_tokens" and not value:
+                raise UserError("Sampler.append_tokens is empty: give one length or more")
             if min(value if isinstance(value, Sequence) else (value,), default=1) < 1:
                 raise UserError(f"Sampler.{name} is {value}: set it to at least 1")
 
@@ -176,7 +178,7 @@ class SlotSampler:
         self.slots, self.context, self.statistics = slots, context, SamplerStatistics()
         self._config, self._tokenizer, self._mesh = config, tokenizer, mesh
         self._block = settings.block
-        self._windows = sorted({min(each, context) for each in settings.windows} | {context})
+        self._windows = sorted({min(window, context) for window in settings.windows} | {context})
         self._append_rows = self._per_share(settings.append_rows or (8, slots))
         self._decode_rows = self._per_share([*settings.decode_rows, slots])
         self._append_tokens = sorted(set(settings.append_tokens))
@@ -201,7 +203,7 @@ class SlotSampler:
         self._tokens_per_call = one.flops_per_second / one.bytes_per_second if one else CPU_TOKENS_PER_READ
 
     def _per_share(self, rows: Iterable[int]) -> list[int]:
-        return sorted({-(-min(each, self.slots) // self._shares) for each in rows})
+        return sorted({-(-min(count, self.slots) // self._shares) for count in rows})
 
     def _put(self, arrays, *axes: str):
         """Copies small control arrays from host to device, the only such transfer."""
@@ -254,7 +256,7 @@ class SlotSampler:
             )
             pieces[slot] = [ids[begin:end] for begin, end in itertools.pairwise([0, *ends])]
         for index in range(max(map(len, pieces.values()), default=0)):
-            now = {slot: each[index] for slot, each in pieces.items() if index < len(each)}
+            now = {slot: chunks[index] for slot, chunks in pieces.items() if index < len(chunks)}
             for size in self._append_tokens:  # long and short pieces separately, to keep padding small
                 slots = [slot for slot, ids in now.items() if _bucket(self._append_tokens, len(ids)) == size]
                 shares = self._by_share(slots)
@@ -349,7 +351,7 @@ class SlotSampler:
         if rows is not None:
             for row, slots in zip(rows, shares, strict=True):
                 row[: len(slots)] = np.array(slots, np.int32) % self._share
-        fewer = self._shares * max((each for each in self._decode_rows if each < size), default=0)
+        fewer = self._shares * max((count for count in self._decode_rows if count < size), default=0)
         min_finished = min(min_finished, max(1, len(self._unfinished) - fewer))
         self._state, on_device = self._compiled("decode", window, *self._decode_arguments(rows, min_finished))
         report: DecodeReport = jax.device_get(on_device)
@@ -413,21 +415,29 @@ def _bucket(sizes: Sequence[int], needed: int) -> int:
     return next(size for size in sizes if size >= needed)
 
 
-@functools.cache
 def _split(count: int, sizes: tuple[int, ...], part_cost: float) -> tuple[int, ...]:
     """Splits a number of rows or tokens into compiled sizes, the largest first, at the least cost.
 
     The cost is the sum of the parts, and `part_cost` for each of them, in rows or tokens.
     """
-    if count <= 0:
-        return ()
-    if count > sizes[-1]:
-        full = count // sizes[-1]
-        return (sizes[-1],) * full + _split(count - full * sizes[-1], sizes, part_cost)
-    enough = next(size for size in sizes if size >= count)
-    choices = [(size, *_split(count - size, sizes, part_cost)) for size in sizes if size <= enough]
-    best = min(choices, key=lambda parts: (sum(parts) + len(parts) * part_cost, len(parts)))
-    return tuple(sorted(best, reverse=True))
+    firsts, parts = _first_parts(sizes, part_cost), list[int]()
+    while count > 0:
+        parts.append(firsts[min(count, sizes[-1])])
+        count -= parts[-1]
+    return tuple(sorted(parts, reverse=True))
+
+
+@functools.cache
+def _first_parts(sizes: tuple[int, ...], part_cost: float) -> list[int]:
+    """Returns a part of the cheapest split of each number up to the largest size."""
+    sums, firsts = [(0, 0)], [0]  # sum and number of the parts
+    for count in range(1, sizes[-1] + 1):
+        enough = next(size for size in sizes if size >= count)
+        left = {size: sums[max(0, count - size)] for size in sizes if size <= enough}
+        totals = {size: (size + rest, 1 + parts) for size, (rest, parts) in left.items()}
+        firsts.append(min(totals, key=lambda size: (totals[size][0] + totals[size][1] * part_cost, totals[size][1])))
+        sums.append(totals[firsts[-1]])
+    return firsts
 
 
 # --- Many contexts ---

@@ -38,6 +38,7 @@ from lcrag.policy import (
     unembed,
 )
 from lcrag.policy.attention import ChunkCache, RowsCache, by_share, has_chunk_kernel
+from lcrag.policy.parameters import moved
 from lcrag.sampling.choice import FOUND, sample_token, streams, uniforms
 
 # --- The form of parameters and cache ---
@@ -91,7 +92,7 @@ class SamplerForm:
     def parameter_shardings(self) -> Any:
         shardings = param_shardings(self.decoder, self.mesh)
         shardings = gathered(shardings) if self.gather else shardings
-        without_first = lambda each, layer: NamedSharding(each.mesh, PartitionSpec(*each.spec[1:]))  # noqa: E731
+        without_first = lambda sharding, layer: NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[1:]))  # noqa: E731
         return self._separated(shardings, without_first) if self.apart else shardings
 
     def empty_cache(self, slots: int, positions: int) -> Cache:
@@ -112,15 +113,15 @@ class SamplerForm:
     def parameters(self, params: Any) -> Any:
         """Converts parameters to this form, without copying arrays that have it; also under `jax.eval_shape`."""
         merged = merge_lora(self.policy, params, self.policy.dtype)[1] if self.merge else params
-        own = compute_parameters(self.decoder, merged)
-        return self._separated(own, lambda stack, layer: stack[layer]) if self.apart else own
+        computed = compute_parameters(self.decoder, merged)
+        return self._separated(computed, lambda stack, layer: stack[layer]) if self.apart else computed
 
     def placed(self, params: Any) -> Any:
         """Converts parameters and places them on the mesh; arrays already in place are not copied."""
-        given = jax.device_put(params, param_shardings(self.policy, self.mesh))
+        given = moved(params, param_shardings(self.policy, self.mesh))
         if self.apart:
             return _separation(self)(given)
-        return jax.device_put(self.parameters(given), self.parameter_shardings)
+        return moved(self.parameters(given), self.parameter_shardings)
 
     def own_leaves(self, given: Any, own: Any) -> list[Any]:
         """Returns the leaves of `own` that are not shared with `given`: the additional memory of this form."""
@@ -244,9 +245,9 @@ def append(
     first, chunk = present - ~complete, fed.shape[1]
     positions = first[:, None] + jnp.arange(chunk)
     if not isinstance(slots.cache, KeyValueCache):
-        parts = tuple(RowsCache(each.keys, each.values, rows, window, each.wraps) for each in slots.cache)
+        parts = tuple(RowsCache(layer.keys, layer.values, rows, window, layer.wraps) for layer in slots.cache)
         _, parts = forward(config, params, fed, positions, parts)
-        cache: Cache = tuple(KeyValueCache(each.keys, each.values, each.wraps) for each in parts)
+        cache: Cache = tuple(KeyValueCache(layer.keys, layer.values, layer.wraps) for layer in parts)
     elif mesh is not None and has_chunk_kernel(config, mesh, chunk, window):
         held = windows_of(slots.cache, rows, window)
         assert isinstance(held, KeyValueCache)
@@ -254,7 +255,7 @@ def append(
         _, grown = forward(config, params, fed, positions, ChunkCache(held.keys, held.values, empty, empty, mesh))
         starts, _ = starts_within(window, first, chunk, wraps=False)
         columns = zip((slots.cache.keys, slots.cache.values), grown.columns(first, starts), strict=True)
-        cache = KeyValueCache(*(with_columns(each, rows, starts, new) for each, new in columns))
+        cache = KeyValueCache(*(with_columns(column, rows, starts, new) for column, new in columns))
     else:
         _, seen = forward(config, params, fed, positions, windows_of(slots.cache, rows, window))
         cache = with_new_columns(slots.cache, seen, rows, first, chunk)
@@ -336,7 +337,8 @@ def decode(
         # an empty slot must attend to something, or its softmax is 0 / 0
         places = jnp.maximum(slots.lengths - 1, 0)
         hidden, fed = forward(config, params, slots.pending[:, None], places[:, None], slots.cache)
-        scaling = parameters.temperature, parameters.top_p, parameters.unscaled_scores
+        top_ps = jnp.where(running, parameters.top_p, 1.0)  # one idle slot below 1 would cost all of them the nucleus
+        scaling = parameters.temperature, top_ps, parameters.unscaled_scores
         draws = uniforms(keys, slots.lengths)
         tokens, scores = sample_token(unembed(config, params, hidden[:, 0]), draws, *scaling)
 

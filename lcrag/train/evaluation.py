@@ -43,7 +43,7 @@ from lcrag.rewards import Reward
 from lcrag.rewards.text import is_visible
 from lcrag.runs import is_writer, read_configured, write_json_lines
 from lcrag.runs.display import progress_display
-from lcrag.runs.folder import CONFIG, RUN, read_provenance, stored
+from lcrag.runs.folder import CONFIG, RUN, read_provenance, remove_stored, stored
 from lcrag.runs.folder import METRICS as LOG
 from lcrag.train.method import ProgramOf, check_scored, reward_values
 from lcrag.train.rollout import Rollouts
@@ -105,6 +105,10 @@ class Evaluation:
             raise UserError(f"Evaluation.top_p is {self.top_p}: set it above 0 and to at most 1, or to None")
         if any(temperature < 0 for temperature in self.temperatures.values()):
             raise UserError(f"Evaluation.temperatures are {dict(self.temperatures)}: none may be below 0")
+        if taken := sorted({BEFORE, AFTER} & self.references.keys()):
+            raise UserError(
+                f"Evaluation.references names {taken[0]!r}, as the trained policy is called: choose another"
+            )
 
     @property
     def decodings(self) -> dict[str, int]:
@@ -195,8 +199,8 @@ class Evaluation:
             method, samples = f"{label}, {decoding}", []
             for number in range(1, self.decodings[decoding] + 1):
                 path = answers_path(folder, label, decoding, number)
-                own = f"_{process}" if (process := jax.process_index()) else ""
-                saved.append(path.with_name(f"{path.stem}_saved{own}.jsonl"))
+                suffix = f"_{process}" if (process := jax.process_index()) else ""
+                saved.append(path.with_name(f"{path.stem}_saved{suffix}.jsonl"))
                 answered, episodes, seconds = self._ask(
                     rollouts,
                     method,
@@ -235,6 +239,7 @@ class Evaluation:
             add_rows(folder, rows)
         for path in saved:
             path.unlink(missing_ok=True)
+            remove_stored(path)
         return rows
 
     def _ask(
@@ -266,9 +271,10 @@ class Evaluation:
             known = {
                 row["number"]: record_of(row["episode"], self.questions[row["number"]])
                 for row in itertools.chain(*earlier)
+                if not row["episode"].get("failure")  # asked again: what failed may have been repaired
             }
             seconds = max(sum(float(row["seconds"]) for row in rows) for rows in earlier)
-        except (ValueError, TypeError, KeyError, IndexError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
             raise UserError(f"{path} has a line that is no saved answer ({error!r}): delete the file") from error
         if known:
             done = f"{len(known)} of {len(self.questions)} answers are saved"
@@ -313,9 +319,9 @@ def _answered(record: EpisodeRecord, rewards: Mapping[str, float]) -> Answered:
     subsets = ["native_holds" if extra["native_holds"] else "native_missing"] if "native_holds" in extra else []
     if "copyable" in extra:
         subsets.append("copyable" if extra["copyable"] else "translated")
-    if extra.get("hops", 1) > 1:
-        subsets.append({2: "two_hops", 3: "three_hops", 4: "four_hops"}[extra["hops"]])
-    if "type" in extra:  # comparison, bridge, 3hop1, a relation, ...
+    if isinstance(hops := extra.get("hops"), int) and hops > 1:
+        subsets.append({2: "two_hops", 3: "three_hops", 4: "four_hops"}.get(hops, f"{hops}_hops"))
+    if extra.get("type"):  # comparison, bridge, 3hop1, a relation, ...
         subsets.append(extra["type"])
     subsets += filter(None, (question.domain, question.tier))
     if question.domain and question.tier:
@@ -435,10 +441,11 @@ def was_finished(folder: pathlib.Path, first: int, is_over: bool) -> bool:
     A run that goes on after step `first` keeps an earlier report under another name.
     """
     report = folder / REPORT
-    found = _writer_finds([report])
-    if found and not is_over and is_writer():
+    is_written = _writer_finds([report])
+    if is_written and not is_over and is_writer():
         report.rename(folder / f"report_after_step_{first}.md")
-    return found and is_over
+        remove_stored(report)
+    return is_written and is_over
 
 
 def _writer_finds(paths: Iterable[pathlib.Path]) -> bool:
@@ -483,7 +490,7 @@ def report_run(folder: pathlib.Path, evaluation: Evaluation | None, console: Con
         evaluation.reading if evaluation else "Nothing was evaluated.",
         *([f"**{about[OVERLAP]}.**"] if OVERLAP in about else []),
         "## What was run",
-        f"```\n{' '.join(about['command'])}\n```",
+        f"```\n{shlex.join(about['command'])}\n```",
         "\n".join(f"- {name}: {value}" for name, value in versions.items()),
     ]
     path = folder / REPORT

@@ -11,7 +11,7 @@ import gin
 import numpy as np
 from jaxtyping import Float, Int
 
-from lcrag.collectives import compare_across_processes
+from lcrag.collectives import allgather_bytes, compare_across_processes
 from lcrag.data.questions import LANGUAGES, Coupled, Question, coupled
 from lcrag.episodes import EpisodeRecord, Program, episode_json
 from lcrag.episodes.programs import answer_language, check_settings, program_name, program_settings, with_settings
@@ -278,7 +278,9 @@ class Method:
         totals, groups = values_of(episodes).astype(np.float32), numbered([episode.group for episode in episodes])
         check_scored([episode.record for episode in episodes], totals)
         advantages = group_advantages(totals, groups, normalise_std=self.normalise_std, min_std=self.min_std)
-        for episode, advantage in zip(episodes, np.asarray(advantages), strict=True):
+        # Sums on GPUs have no fixed order, and all processes must learn the same.
+        agreed = allgather_bytes("the advantages", np.asarray(advantages, np.float32).tobytes())[0]
+        for episode, advantage in zip(episodes, np.frombuffer(agreed, np.float32), strict=True):
             episode.advantage = float(advantage)
 
 

@@ -53,10 +53,14 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         self._learner.state, self._learner.policy_version = type(self._learner.state)(**restored), step
         return step
 
-    def begin(self, step: int, sampler: StepSampler) -> None:
-        """Begins to sample a step with the present parameters; the first of a call with those of its start."""
+    def begin(self, step: int, sampler: StepSampler | None) -> None:
+        """Begins to sample a step with the present parameters; the first of a call with those of its start.
+
+        Without a sampler it only keeps these parameters, for a run that goes on with more steps.
+        """
 
         def work() -> Any:  # a sampled step or, of several processes, this one's share of it
+            assert sampler is not None
             self._waited["sampler"] += time.monotonic() - self._idle_since
             try:
                 return sampler.sample(step) if jax.process_count() == 1 else sampler.begin(step)
@@ -68,7 +72,8 @@ class OneAhead(contextlib.AbstractContextManager["OneAhead"]):
         else:
             self._behaviour = self._copied()
         self._rollouts.set_params(join(self._behaviour, self._frozen), max(0, step - 1))
-        self._sampling = self._thread.submit(work)
+        if sampler is not None:
+            self._sampling = self._thread.submit(work)
 
     def take(self, step: int, sampler: StepSampler) -> tuple[list[Episode], list[dict[str, float]]]:
         """Waits for the step that was begun; returns what `StepSampler.sample` does, or raises what ended sampling."""

@@ -21,7 +21,7 @@ import gin
 import jax
 
 from lcrag.data.questions import Question, groups_of_step, share_of
-from lcrag.errors import Count, Share, UserError, check_arguments, typed
+from lcrag.errors import Count, Seed, Share, UserError, check_arguments, typed
 from lcrag.learning import Critic, Layout, Optimizer, PolicyGradient
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import Learner, frozen_fingerprint
@@ -76,7 +76,7 @@ def training_step(
 def train(
     output_dir: pathlib.Path,
     *,
-    seed: int,  # of the order of the questions and of sampling
+    seed: Seed,  # of the order of the questions and of sampling
     steps: Count,  # each is a rollout and its updates
     policy: Policy,  # the initial one; its parameters are donated
     questions: Sequence[Question],
@@ -151,6 +151,8 @@ def train(
         ahead = OneAhead(rollouts, learner) if staleness else None
         trained = ahead or learner  # whose state a checkpoint holds
         first = trained.restore(checkpoints)
+        if first > steps:
+            raise UserError(f"{run.path} has done {first} steps, but train.steps is {steps}: set it to {first} or more")
         if was_finished(run.path, first, first == steps):
             report_run(run.path, evaluation, console)
             return
@@ -229,8 +231,7 @@ def sample_ahead(sampler: StepSampler, ahead: OneAhead, saved: StepCheckpoints, 
     """Returns a step that was sampled during the update before it, and begins the next, before this step's update."""
     with saved.interruptible():
         sampled = ahead.take(step, sampler)
-    if step + 1 < steps:
-        ahead.begin(step + 1, sampler)
+    ahead.begin(step + 1, sampler if step + 1 < steps else None)
     return sampled
 
 

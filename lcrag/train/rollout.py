@@ -60,6 +60,10 @@ class Lanes:
                 f" {self.count} and the processes are {jax.process_count()}: set Lanes.mesh to None"
             )
 
+    def single(self) -> "Lanes":
+        """Returns one lane on all devices, for commands that run few episodes."""
+        return dataclasses.replace(self, count=1, tensor=1)
+
     def lane_sampler(self) -> Sampler:
         """Returns the sampler settings of one lane: its share of the slots and of the compiled row counts."""
         if self.sampler.slots % self.count:
@@ -360,9 +364,12 @@ class StepSampler:
             begun, place = None, place + missing
             sampled, taken = self.rollouts.join(lanes)
             # Advantages, and how many groups still lack them.
-            self.rollouts.method.set_advantages(sampled)
-            scored = (group for group in grouped(sampled) if any(episode.scored for episode in group))
-            missing -= sum(not without_variance(group) for group in scored)
+            if not episodes or any(episode.scored for episode in sampled):  # a later rollout may be one group
+                self.rollouts.method.set_advantages(sampled)
+            every = grouped(sampled)
+            scored = (group for group in every if any(episode.scored for episode in group))
+            # A drawn question has a group for each of its prompts where these have baselines of their own.
+            missing -= sum(not without_variance(group) for group in scored) * len(drawn) // len(every)
             episodes += sampled
             measured.append(taken)
         flat = {group[0].group for group in grouped(episodes) if without_variance(group)}

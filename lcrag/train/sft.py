@@ -11,7 +11,7 @@ import gin
 from lcrag.curation.rows import RowContext, RowSource, rows_fingerprint, spans_of
 from lcrag.data.questions import rows_of_step
 from lcrag.episodes import Chat
-from lcrag.errors import Count, Positive, UserError, typed
+from lcrag.errors import Count, Positive, Seed, UserError, typed
 from lcrag.learning import Layout, Optimizer, Supervised
 from lcrag.learning.checkpoints import Checkpoints
 from lcrag.learning.learners import SupervisedLearner, frozen_fingerprint
@@ -37,7 +37,7 @@ from lcrag.train.steps import (
 
 MAY_CHANGE = (
     *HARDWARE,
-    *("sft.steps", "sft.epochs", "sft.patience", "adamw.steps", "sft/adamw.steps"),
+    *("sft.steps", "sft.epochs", "sft.patience", "sft.validate_every", "adamw.steps", "sft/adamw.steps"),
     *("remote_collections.url", "Evaluation.reading"),
     *("Trackers.names", "Trackers.project", "Trackers.offline"),
 )
@@ -48,7 +48,7 @@ MAY_CHANGE = (
 def sft(
     output_dir: pathlib.Path,
     *,
-    seed: int,  # of the order of the rows
+    seed: Seed,  # of the order of the rows
     rows_per_step: Count,  # an epoch is the number of rows / rows_per_step
     steps: Count | None = None,  # maximum number of updates
     epochs: Positive | None = None,  # instead of `steps`: how often each row is learned
@@ -125,6 +125,9 @@ def sft(
         console = make_console()
         learner = SupervisedLearner(policy, objective, optimizer, layout)
         first = learner.restore(checkpoints)
+        if first > steps or (first == steps and checkpoints.best_step() is None):  # interrupted before a validation
+            lack = "fewer" if first > steps else "no more, and none was validated"
+            raise UserError(f"{run.path} has done {first} steps; sft.steps or .epochs ask for {lack}: raise them")
 
         def stops(step: int) -> bool:
             best = checkpoints.best_step() or 0

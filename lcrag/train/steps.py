@@ -152,7 +152,7 @@ class StepCheckpoints:
 REPEATED_TOKENS = 4
 CALLS = "tool_calls"  # count of an episode whose program has a tool
 # Shares of the groups of a step whose episodes have no advantage.
-WITHOUT_ADVANTAGE = ("groups/without_variance", "groups/of_one", "groups/below_floor")
+WITHOUT_ADVANTAGE = ("groups/without_variance", "groups/of_one")
 
 
 def step_metrics(
@@ -259,7 +259,9 @@ def episode_metrics(
         "episode/scored": len(scored),
         "episode/failed": sum(episode.record.failure is not None for episode in episodes),
         "episode/unscored": len(episodes) - len(scored),
-        "groups/without_variance": mean(map(without_variance, groups)),
+        "groups/without_variance": mean(
+            without_variance(group) and len(scores) != 1 for group, scores in zip(groups, totals, strict=True)
+        ),
         "groups/of_one": mean(len(group) == 1 for group in totals),
         "groups/below_floor": mean(low),
         **{f"episode/searches_{subset}": mean(made) for subset, made in searches.items()},

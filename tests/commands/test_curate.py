@@ -54,6 +54,7 @@ class Scripted:
     script: object
     name: str = "scripted"
     batches: int | None = None
+    failure: str | None = None
     played: list = dataclasses.field(default_factory=list)
 
     @property
@@ -67,7 +68,8 @@ class Scripted:
         self.played.append((temperature, attempt))
         programs = [(question, program) for question, program, _ in jobs]
         write = lambda question, turns, request: self.script(question, request, attempt)  # noqa: E731
-        return play(programs, write, search, TOKENIZER, context=3000)
+        records = play(programs, write, search, TOKENIZER, context=3000)
+        return [dataclasses.replace(record, failure=self.failure) for record in records]
 
 
 def guess(question, request, attempt):
@@ -198,6 +200,15 @@ def test_rejection_sampling_keeps_what_earned_enough(tmp_path):
         assert tried[-1][1] or len(tried) == 3
     assert {len(tried) for tried in attempts.values() if tried[-1][1]} > {1}
     assert [row["kind"] for row in rows] == ["episode"] * sum(tried[-1][1] for tried in attempts.values())
+
+
+def test_episodes_with_tool_calls_are_not_cut(tmp_path):
+    options = {"teacher": Scripted(lambda *_: '<tool_call>{"name": "search"}</tool_call>'), "questions": QUESTIONS[:1]}
+    for _ in range(2):
+        with pytest.raises(UserError, match="segmented"):
+            demonstrate(tmp_path / "run", **options)
+    demonstrate(tmp_path / "run", **options, segmented=False)
+    assert report_of(tmp_path / "run")["episodes"] == 1
 
 
 def test_what_a_selection_is(finished):
@@ -347,6 +358,7 @@ def test_a_selection_goes_on_after_a_kill(batches, finished, tmp_path):
         (demonstrate, {"questions": []}, "no question"),
         (plan, {"questions": QUESTIONS[:1] * 2}, "2 times"),
         (demonstrate, {"batch": 0}, "batch"),
+        (demonstrate, {"teacher": guessing(failure="no route")}, "no route"),
     ],
 )
 def test_what_cannot_be_is_refused(call, options, clue, finished, tmp_path):

@@ -82,6 +82,26 @@ def test_builds_once_and_goes_on(tiny, tmp_path, passages, capsys, monkeypatch):
     assert "a collection of another source" in capsys.readouterr().err
 
 
+def test_a_tree_of_another_precision_is_refused(tiny, tmp_path, passages, monkeypatch, capsys):
+    monkeypatch.setattr("lcrag.retrieval.collections.LARGEST_EXACT", PASSAGES - 1)
+    precision = "index.settings=@IndexSettings()", "IndexSettings.quantize='int8'"
+    for bindings, status in (((), 0), ((), 0), (precision, 2)):
+        assert index(tiny, tmp_path / "out", {"fi": passages}, *bindings) == status
+    assert_mistake(capsys, "quantize 'none', not 'int8'")
+
+
+def test_languages_that_are_judged_one_after_the_other_are_all_kept(tiny, tmp_path, passages):
+    write_rows(tmp_path / "topics", "7\tnumber 4")
+    write_rows(tmp_path / "qrels", "7\tQ0\t0#2\t1")
+    named = dict(dataset="d", split="s", folder=str(tmp_path), topics="topics", qrels="qrels", source="x")
+    own = [f"trec_judgements.{name}={value!r}" for name, value in named.items()]
+    for code in ("en", "fi", "fi"):
+        asked = ("index.judgements=(@trec_judgements(),)", f"trec_judgements.languages=('{code}',)")
+        assert index(tiny, tmp_path / "out", {"en": passages, "fi": passages}, *own, *asked) == 0
+    languages = [row.language for row in read_rows(tmp_path / "out" / "evaluation.json") if row.metric == "mrr@10"]
+    assert languages == ["en", "fi"]
+
+
 def test_collections_are_stored_in_an_engine(tiny, tmp_path, passages, capsys):
     pytest.importorskip("qdrant_client")
     engine = ("index.engine=@Qdrant()", f"Qdrant.url='{tmp_path / 'engine'}'")

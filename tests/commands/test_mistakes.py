@@ -9,7 +9,7 @@ from unittest import mock
 
 import gin
 import pytest
-from experiment_parts import contents
+from experiment_parts import assert_mistake, contents
 
 from lcrag import config, main
 from lcrag.errors import UserError
@@ -38,6 +38,7 @@ FILES = {
     "unquoted.gin": "include 'quickstart.gin'\n\nSEED = 1\nMethod.name = (1,\n    hello)\nSTEPS = 3\n",
     "includes.gin": "SEED = 2\ninclude 'unquoted.gin'\n",
     "loop.gin": "include 'loop.gin'\n",
+    "bracket.gin": "include 'quickstart.gin'\nEvaluation.languages = ('en',\n",
     "macro.gin": "include 'quickstart.gin'\nUNUSED = 1\n",
     "mark.gin": "\ufeffinclude 'quickstart.gin'\n",
     "marked.gin": "include 'mark.gin'\n",
@@ -63,6 +64,10 @@ MISTAKES = [
     ("train --gin_file=module.gin --output_dir=out", "broken_module.py:1: Python does not read this line"),
     ("train --gin_file=macro.gin --output_dir=out", "UNUSED"),
     ("train --gin_file=marked.gin --output_dir=out", "mark.gin begins with a byte order mark"),
+    ("train --gin_file=bracket.gin --output_dir=out", "bracket.gin: a bracket, or"),
+    (f"train {QUICKSTART} --gin.STEPS=%STEPS {OUTPUT}", "a macro is set to itself"),
+    (f"train {QUICKSTART} --gin.train.steps=[1,2 {OUTPUT}", "--gin.train.steps=[1,2: a bracket, or"),
+    (f"train {QUICKSTART} --output_dir=", "a variable of the shell"),
     (f"train {QUICKSTART}", "--output_dir"),
     (f"train {QUICKSTART} --output_dir=good.jsonl", "good.jsonl"),
     (f"train {QUICKSTART} --gin.tain.steps=3 {OUTPUT}", "tain"),
@@ -235,6 +240,15 @@ def test_a_mistake_is_one_line_and_writes_nothing(line, named, folder, monkeypat
     assert any(part in error for part in named.split("|")), error
     assert contents(finished) == before
     assert not (folder / "out").exists()
+
+
+def test_a_file_of_a_python_package_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gin_package").mkdir()
+    for name in ("__init__.py", "own.gin"):
+        (tmp_path / "gin_package" / name).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main.run(["train", "--gin_file=gin_package/own.gin", "--output_dir=out"]) == 2
+    assert_mistake(capsys, "gin_package/own.gin is in a Python package")
 
 
 @pytest.mark.parametrize("name", ["adamw", "policy", "question_judgements", "jsonl_questions"])

@@ -188,6 +188,20 @@ def test_files_made_for_the_seed_of_a_run_are_no_difference(tmp_path, capsys):
     assert_refused(capsys, "train/jsonl_questions.files", first, other, output_dir=tmp_path / "other")
 
 
+@pytest.mark.parametrize(
+    "lines", [["Chat.name = 'gpt-1'"] * 2, ["Trackers.names = ('wandb',)\ntrain.evaluate_every = 5", ""]]
+)
+def test_seeds_that_differ_in_nothing_that_matters_are_one_system(lines, tmp_path, monkeypatch):
+    for seed, line in enumerate(lines):
+        config = training_run(tmp_path / "runs" / f"LcRL-{seed}", "LcRL", 0.5, seed=seed) / "config.gin"
+        config.write_text(f"{config.read_text()}{line}\n")
+        monkeypatch.chdir(config.parent)
+        assert report(".", records=tmp_path / "records") == 0
+        assert (tmp_path / "records" / f"LcRL-{seed}.json").exists()
+    for folder in ("runs", "records"):
+        assert "| LcRL | 2 / 2 |" in reported(tmp_path / folder, output=tmp_path / f"{folder}_report")
+
+
 def rewritten(path, change):
     """Returns a function that changes a file of a folder, as text."""
 
@@ -235,6 +249,10 @@ RECORD = "LcRL-0.json"
         ("runs", None, ["--gin.compare_runs.only=('GRPO',)"], "compare_runs.only names 'GRPO'"),
         ("runs", None, ["--gin.compare_runs.metrics=('bleu',)"], "no metric 'bleu'"),
         ("records", None, ["--gin.compare_runs.metrics=('squad_f1',)"], "hold no squad_f1"),
+        *(
+            ("runs", None, [f"--gin.compare_runs.metrics=('{metric}',)", OPTIONS[2]], f"hold no {metric}")
+            for metric in ("answer_retrieved", "score_per_log_token")
+        ),
         ("records", rewritten(RECORD, lambda text: text[:-100]), (), RECORD),
         ("records", changed(RECORD, lambda own: own.pop("model")), (), RECORD),
         ("records", changed(RECORD, lambda own: own["answers"][0].update(questions="x")), (), "other questions of toy"),
@@ -263,6 +281,8 @@ def test_folders_that_cannot_be_reported(runs, finished, tmp_path, capsys):
     assert_refused(capsys, "nothing in", tmp_path / "empty", output_dir=tmp_path / "other")
     assert_refused(capsys, "is a run itself", runs, output_dir=runs / "LcRL-0")
     assert_refused(capsys, "--output_dir=FOLDER", runs)
+    assert_refused(capsys, "has not finished", runs / "LcRL-0")
+    assert not (runs / "LcRL-0" / "report.md").exists()
     before = contents(finished)
     text = reported(
         finished, runs / "prompted", output=tmp_path / "real", options=["--gin.compare_runs.only=('LcRL',)"]
@@ -289,7 +309,9 @@ def test_records_give_the_report_of_the_runs(runs, records, tmp_path):
     assert "| LcRL | 2 / 4 |" in text, "one run and the record of another"
 
 
-def test_what_cannot_be_recorded_or_made_of_records(runs, records, tmp_path, capsys):
+def test_what_cannot_be_recorded_or_made_of_records(runs, records, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert_refused(capsys, "in object storage", runs, records="gs://bucket/records")
     other = evaluation(tmp_path / "other" / "RAG", "RAG")
     rewritten("answers/RAG_greedy.jsonl", lambda text: "".join(text.splitlines(True)[:36]))(other)
     assert_refused(capsys, "other questions of toy, held_out", other, records=records)

@@ -126,8 +126,10 @@ def test_options_choose_what_is_run():
     assert before.gin_files == trained.gin_files == ("mine.gin", "model/lora.gin")
     assert bound(trained)["STEPS"] == 3
     assert bound(trained)["SEED"] == 4
-    [platform] = points_of("lcrl_curves", "--only=lcrl", "--seeds=0", "--gin_file=platform/h200.gin")
-    assert platform.gin_files == ("platform/h200.gin", "lcrl/atlas_study.gin")
+    for file in ("platform/h200.gin", "gin/platform/laptop.gin"):
+        [platform] = points_of("lcrl_curves", "--only=lcrl", "--seeds=0", f"--gin_file={file}")
+        assert platform.gin_files == (file, "lcrl/atlas_study.gin")
+    assert len(points_of("lcrl_curves", "--only=lcrl", "--seeds=0,0")) == 1
 
 
 @pytest.mark.parametrize("experiment", ["lcrl/atlas_study", "lcrl/paper"])

@@ -97,6 +97,7 @@ def test_only_the_golden_passage_counts_where_it_is_known():
         ("Doc 12: Sea. Labor won.", "Doc 12"),
         ('(Title: "Victoria (Australia)") Sea. Labor won.', "a passage"),
         ('{"query": ["q"], "documents": ["Doc 1: Sea.\\nDoc 2: Sea. Labor won."]}', "Doc 2"),
+        ('{\n  "query": ["q"],\n  "documents": ["Doc 1: Sea.\\nDoc 2: Sea. Labor won."]\n}', "Doc 2"),
     ],
 )
 @pytest.mark.parametrize("tag", ["information", "observation"])
@@ -181,6 +182,11 @@ def test_nothing_is_answered_that_no_passage_holds(name, texts, budget):
     assert (judged(record), record.outcome.answer, record.outcome.invalid_actions) == (ADMITTED, "unknown", 0)
     if name == "globalrag":
         assert record.outcome.extra["well_formed"]
+
+
+def test_a_query_within_an_earlier_one_is_asked_as_well():
+    record, asked = library(PROGRAMS["rag_r1"][1](FACTS), rag_r1, FACTS, {})
+    assert (asked, judged(record)) == ([["Peru capital"], ["Peru"], [FACTS.text]], ADMITTED)
 
 
 def test_a_question_that_does_not_name_its_facts_is_searched_for_itself():

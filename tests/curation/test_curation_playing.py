@@ -5,12 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 from support import tiny_tokenizer
+from support.local_server import scripted
 from support.scripted_sampler import ScriptedSampler
 
-from lcrag.curation.playing import GoldenAnswers, messages, misread, play, with_stop
+from lcrag.curation.playing import GoldenAnswers, endpoint_teacher, messages, misread, play, right, with_stop
 from lcrag.curation.rows import RowEncoder
 from lcrag.data.questions import Question
-from lcrag.episodes import Chat, Complete, Runner, Turn
+from lcrag.episodes import Chat, Complete, Generate, Runner, Translate, Turn
 from lcrag.episodes.chat import ContextTokenizer
 from lcrag.errors import UserError
 from lcrag.methods.baselines import adaptive_rag, d_rag, direct_inference
@@ -144,8 +145,12 @@ def test_completions_of_the_policy_are_written_too():
         assert CHATTING.decode(row.tokens[row.by_policy]) == "<information> Lima. </information><eos>"
 
 
-def broken(queries, languages, k):
+def broken(*_):
     raise OSError("no route")
+
+
+def translating(asked):
+    yield Translate(asked.text, "fi", "en")
 
 
 @pytest.mark.parametrize(
@@ -155,6 +160,7 @@ def broken(queries, languages, k):
         (lambda asked: ircot(asked, LANGUAGES), ("Lima",), {}),  # completes prompts outside its dialogue
         (lambda asked: adaptive_rag(asked, LANGUAGES, classifier="judge"), ("Lima",), {}),  # asks another model
         (reading, ("Lima",), {"searches": broken, "retries": Patience(attempts=1)}),
+        (translating, ("Lima",), {"translator": broken, "retries": Patience(attempts=1)}),
         (searching, ("Lima",), {"context": 18}),
     ],
 )
@@ -162,6 +168,27 @@ def test_mistakes_name_the_question(program, answers, options):
     asked = question(answers=answers)
     with pytest.raises(UserError, match=r"question test/0 \(fi\)"):
         played([(asked, program(asked))], GoldenAnswers(), **options)
+
+
+@pytest.mark.parametrize(
+    ("reward", "answer", "gold", "expected"),
+    [
+        ("mathematics", r"\boxed{20 °C}", "20", True),
+        ("mathematics", r"\boxed{1½}", "5.5", False),
+        ("multiple_choice", "The answer is B", "B", True),
+    ],
+)
+def test_an_answer_is_read_as_its_reward_reads_it(reward, answer, gold, expected):
+    asked = question(answers=(gold,))
+    records = played([(asked, direct_inference(asked, LANGUAGES))], lambda *_: f"<answer> {answer} </answer>")
+    assert right(records, reward) == [expected]
+
+
+def test_a_turn_that_an_endpoint_cuts_off_stays_open():
+    choice = {"index": 0, "message": {"role": "assistant", "content": "<answer> Li"}, "finish_reason": "length"}
+    with scripted((200, {}, {"choices": [choice]})) as (url, _):
+        write = endpoint_teacher("atlas/cold_start", Chat(), 600, "m", url).writer(0.0)
+        assert write(question(), [Turn("environment", "Q")], Generate(stop=("</answer>",))) == "<answer> Li"
 
 
 def test_a_chat_model_is_the_assistant():

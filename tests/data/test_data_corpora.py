@@ -69,6 +69,9 @@ def test_published_passages(tmp_path):
         {"id": "0", "contents": '"Evan Morris"\nwas a lobbyist.\nmore'},
         {"id": 7, "contents": "Belize\n\nis a country"},
         {"id": "1", "contents": "no title"},
+        {"id": "2", "title": "Belize", "contents": "a country"},
+        {"id": "3", "title": "Belize", "contents": "Belize\na country"},
+        {"id": "4", "title": "Belize", "contents": "a country\nin America"},
     ]
     passages = [(each.id, each.title, each.text) for each in documents(write_rows(tmp_path / "docs-0.jsonl.gz", *rows))]
     assert passages == [
@@ -77,6 +80,9 @@ def test_published_passages(tmp_path):
         ("0", "Evan Morris", "was a lobbyist.\nmore"),
         ("7", "Belize", "is a country"),
         ("1", "", "no title"),
+        ("2", "Belize", "a country"),
+        ("3", "Belize", "a country"),
+        ("4", "Belize", "a country\nin America"),
     ]
     path = tmp_path / "psgs_w100.tsv"  # DPR's
     path.write_text('id\ttext\ttitle\n1\t"Aaron is ""the"" prophet, Moses\'s"\tAaron\n2\t"Two" is\tA"B\n')
@@ -110,9 +116,14 @@ def test_each_text_file_is_an_article(tmp_path):
     (folder / "Turku_Castle.txt").write_text("A castle.\nIn Turku.\n", encoding="utf-8-sig")
     (folder / "more" / "aura.md").write_text("# The river Aura\n\nIt flows.")
     (folder / "empty.txt").write_text("\n")
+    for name in ("more/aura/aura.md", "report.2023.txt", "report.2024.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("Dry.")
     assert documents(folder) == [
         Passage(id="notes/Turku_Castle", title="Turku Castle", text="A castle.\nIn Turku."),
-        Passage(id="more/aura", title="The river Aura", text="It flows."),
+        Passage(id="notes/more/aura", title="The river Aura", text="It flows."),
+        Passage(id="notes/more/aura/aura", title="aura", text="Dry."),
+        *(Passage(id=f"notes/report.{year}", title=f"report.{year}", text="Dry.") for year in (2023, 2024)),
     ]
 
 

@@ -1,6 +1,7 @@
 """Languages and tiers; seeded orders, splits and shares; the batch of step n is a function of (seed, n)."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -82,6 +83,14 @@ def test_a_limit_holds_for_each_language():
     languages = [question.language for question in data.limited(fewer, 5, seed=0)]
     assert [languages.count(code) for code in CODES] == [5, 5, 2]
     assert data.limited(fewer, None, seed=0) == fewer
+
+
+def test_a_limit_counts_the_questions_of_data_sets_that_share_ids():
+    kept = data.limited(QUESTIONS, 5, seed=1)
+    assert {question.id for question in kept} == set(data.seeded_order(map(str, range(40)), 1)[:5])
+    both = [*QUESTIONS, *(dataclasses.replace(question, dataset="e") for question in QUESTIONS)]
+    languages = [question.language for question in data.limited(both, 5, seed=1)]
+    assert [languages.count(code) for code in CODES] == [5, 5, 5]
 
 
 @given(sizes, st.integers(0, 3), st.integers(0, 3))

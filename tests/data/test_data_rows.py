@@ -432,6 +432,8 @@ CASES = [
     ("questions", OWN | {"id": "2", "answers": []}, "line 2, field answers"),
     ("questions", OWN | {"language": "xx"}, "line 2, field language"),
     ("questions", OWN, "line 2, field id: 1 in en is also at"),
+    ("questions", OWN | {"id": "2", "extra": {"type": 3}}, "line 2, field extra: "),
+    ("questions", OWN | {"id": "2", "extra": {"domain": ["a"]}}, "line 2, field extra: "),
     ("demonstrations", {"messages": [ASSISTANT, USER]}, "line 2:"),
     ("demonstrations", {"messages": [USER]}, "line 2, field turns:"),
     ("demonstrations", {"messages": [USER, ASSISTANT | {"weight": 0.5}]}, "line 2, field messages.1.weight:"),

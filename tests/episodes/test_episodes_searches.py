@@ -79,6 +79,9 @@ def test_more_collections_contain_fewer_and_the_native_one_is_first(language, la
 def test_the_largest_collections_go_first_and_unknown_sizes_last():
     chosen = searches.largest_collections(asked("fi"), ("qki", "th", "fi", "es", "en"), count=5)
     assert chosen == ("fi", "en", "es", "th", "qki")
+    for count in ("2", 0):
+        with pytest.raises(UserError, match="largest_collections.count"):
+            searches.largest_collections(asked("fi"), ("fi", "en"), count=count)
 
 
 # --- Blocks of passages ---

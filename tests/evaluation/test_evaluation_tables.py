@@ -126,6 +126,29 @@ def training_summary(datasets=("nq",), references=("long SFT", "other"), **optio
     return summary_table(found, "Summary", metrics, differences=differences, **options)
 
 
+def test_what_only_some_runs_have_is_counted_over_all_of_them():
+    some = [year(0, failed=True), year(1, answer=None, unanswered="no_tag"), year(2)]
+    both = [*rows(some), *rows([year(number) for number in range(3)], seed=1)]
+    [table] = place_tables(both, ["exact_match"])
+    assert "1 of 6 episodes failed" in table.note
+    assert table.note.count("(1)") == 1, "other reasons are not named"
+    [lines] = summary_table(both, "", ["exact_match", "failed", "unscored"]).sections
+    assert len(lines) == 2, "nothing is unscored"
+
+
+@pytest.mark.parametrize("metric", ["c3_recall", "answer_length", "searches", "failed"])
+def test_what_is_neither_better_nor_worse_has_no_tone(metric):
+    paired = {(("held_out", "all"), metric): paired_difference([0.0, 0.1, 0.2], [1.0, 1.0, 1.0])}
+    both = [row(f"{name}, greedy", 0.5, metric=metric) for name in ("before", "after")]
+    [[line]] = summary_table(both, "", [metric], differences={("atlas", "greedy"): paired}).sections
+    assert line[3].tone == ("worse" if metric == "c3_recall" else "")
+
+
+def test_lengths_are_no_percentages_and_failures_have_no_ranks():
+    [lines] = overall_table([BOARD], "", ["answer_length", "failed", "unscored"], Marking()).sections
+    assert [(cell.text, cell.rank) for cell in lines[0][1:]] == [("8.00", ""), ("0.0", ""), ("0.0", "")]
+
+
 @pytest.mark.parametrize("datasets", [("nq",), tuple(map(str, range(9)))])
 def test_a_brief_summary_fits_a_screen_of_80_columns(datasets):
     table = training_summary(datasets, references=("the policy of a very long name", "other"), brief=True)

@@ -69,7 +69,8 @@ def test_wrong_folders(tmp_path):
         checkpoints.wait()
         for params, step, message in (
             (state.params, 1, r"step 1 .*\[2\]"),
-            (smaller, None, r"params/layer/kernel is \(8, 8\) there and \(4, 8\) here"),
+            (smaller, None, r"params/layer/kernel is float32\(8, 8\) there and float32\(4, 8\) here"),
+            (jax.tree.map(lambda leaf: leaf.astype("bfloat16"), state.params), None, "float32.* there and bfloat16"),
         ):
             with pytest.raises(UserError, match=message):
                 checkpoints.restore_params(abstract_state(params), step)
@@ -142,6 +143,15 @@ def test_the_newest_intact_checkpoint_is_restored(copy, capsys, where, change):
     assert_latest(copy, 7)
     assert (copy / "damaged_4_1").is_dir()
     assert not capsys.readouterr().err
+
+
+def test_too_little_memory_is_no_damage(copy, monkeypatch):
+    def exhausted(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr("orbax.checkpoint.Checkpointer.restore", exhausted)
+    with Checkpoints(copy) as checkpoints, pytest.raises(MemoryError):
+        checkpoints.continue_from(new_state())
 
 
 def test_the_next_best_intact_checkpoint_is_restored(copy, capsys):

@@ -140,6 +140,8 @@ def test_user_errors():
     ):
         with pytest.raises(UserError, match="4"):
             build()
+    with pytest.raises(UserError, match="short_row_length is 0"):
+        Layout(rows=1, row_lengths=(8,), short_row_length=0)
 
 
 # --- Updates ---

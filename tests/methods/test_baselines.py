@@ -171,6 +171,7 @@ def test_ircot_searches_for_each_sentence_of_its_thought():
         *("fr: Its capital is Lima.", "complete 3", "observe 3", "generate"),
     ]
     assert "Reasoning so far: Peru lies in South America. Its capital is Lima.\n" in texts_of(log, "complete")[2]
+    assert "No passages were found" in texts_of(drive(ircot, [ANSWER], budget=0)[1], "observe")[0]
 
 
 def test_ircot_keeps_so_many_passages_and_each_search_adds_room_for_its_own():
@@ -273,6 +274,8 @@ def test_adaptive_rag_runs_the_program_of_the_class(said, complexity):
     assert outline(log) == ["complete 0", *retrieving, f"observe {3 * bool(retrieving)}", "generate"]
     asked = next(adaptive_rag(QUESTION, COLLECTIONS, classifier="t5"))
     assert (asked.model, asked.temperature) == ("t5", 0.0)
+    with pytest.raises(UserError, match=f"'{complexity or 'multiple'}'"):
+        drive(adaptive_rag, [said, ANSWER], programs={})
 
 
 NOTES = "Long analysis. <information> Lima is it. </information>"

@@ -178,6 +178,11 @@ def test_the_terms_and_their_sum():
     np.testing.assert_allclose(rewards["total"] - judged["total"], rewards["evidence"])
 
 
+def test_evidence_is_compared_in_the_language_of_its_question():
+    batch = finished(["Alpen"], [("die Alpen",)], languages=["de"], extra=[FORMED | {"evidence": "Alpen"}])
+    assert r_search_reward(Parrot(), answer="mixed_f1")(batch)["evidence"].tolist() == [1]
+
+
 def test_without_evidence_neither_it_nor_its_form_is_rewarded():
     formless = FORMED | {"well_formed_answer": False}
     batch = episodes(("Lima", FORMED), ("Lima", FORMED | {"valid_searches": 0}), (None, formless))

@@ -73,6 +73,7 @@ def test_a_mesh_that_does_not_fit_is_one_clear_sentence():
         ({}, {"data": 3, "tensor": 5}, r"needs 15 devices, but 8.*lcrag\[cuda\]"),
         ({}, {"fsdp": 0}, r"mesh\.fsdp is 0"),
         ({}, {"devices": (0, 8)}, "device 8, but there are 8"),
+        ({}, {"devices": (0, 0)}, "each device once"),
         ({"heads": 4, "kv_heads": 3}, {}, "divide"),
         ({"vocabulary_size": 383}, {"tensor": 2}, "tensor=2, which does not divide .* vocabulary_size of 383"),
         ({}, {"tensor": 8}, "policy's heads of 4: choose tensor among 1, 2, 4"),

@@ -298,6 +298,18 @@ def test_a_body_in_a_folder_of_its_own_is_found(tmp_path, checkpoint):
     assert load_encoder(tmp_path / "e5").settings == EncoderSettings(max_tokens=64)
 
 
+PLACES = {"e5-small": True, "models--intfloat--multilingual-e5-small/snapshots/0a1b": True}
+PLACES |= {"multilingual-e5-large-instruct": False, "e5/models/mine": False}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_e5_is_known_by_the_name_of_the_model(tmp_path, checkpoint, place):
+    folder = shutil.copytree(checkpoint, tmp_path / place)
+    write_json(folder / encoders.MODULES_FILE, MODULES)
+    write_json(folder / encoders.POOLING_FILE, {"pooling_mode_mean_tokens": True})
+    assert load_encoder(folder).settings.query_prefix == "query: " * PLACES[place]
+
+
 def test_the_longest_text_has_positions(folder):
     write_json(folder / encoders.BODY_FILE, {"max_seq_length": 512})
     assert load_encoder(folder).settings.max_tokens == 64  # 66 rows, of which XLM-R's first two belong to no token

@@ -99,7 +99,10 @@ def test_refusals_of_the_engine(status, after, error, sentence):
             Qdrant(url, patience=HASTE).described()
 
 
-def test_an_engine_or_a_client_that_is_not_there(monkeypatch):
+def test_an_engine_or_a_client_that_is_not_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="http://10.0.0.9:6333"):
+        Qdrant("10.0.0.9:6333")
     with pytest.raises(ServiceUnavailable, match="http://127.0.0.1:9 does not answer after 2 attempts"):
         Qdrant("http://127.0.0.1:9", patience=HASTE).described()
     monkeypatch.setitem(sys.modules, "qdrant_client", None)

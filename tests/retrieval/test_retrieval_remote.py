@@ -170,6 +170,12 @@ def test_services_that_are_not_there_or_cannot_describe_themselves(answer, part)
         LcragService(answer if isinstance(answer, str) else url, patience=QUICK)
 
 
+@pytest.mark.parametrize("url", ["localhost:8000", "http://[::1:8000"])
+def test_what_is_no_address_of_search_r1s_server_is_said(url):
+    with pytest.raises(UserError, match="is not an address"):
+        search_r1(url).search(["a"], ["en"], 1)
+
+
 CLIENTS = {
     "retrieval": lambda url: LcragService(url, patience=QUICK),
     "Search-R1": lambda url: search_r1(url).search(["a"], ["en"], 1),
@@ -245,6 +251,9 @@ def test_search_r1s_servers_a_language_each(monkeypatch):
         ({"document": {"id": "3", "title": "T", "text": "x"}}, ("3", "T", "x", 0.5)),
         ({"document": {"id": "3", "title": None, "text": "x"}, "score": None}, ("3", "", "x", 0.5)),
         ({"document": {"contents": "x"}, "score": 1}, (None, "", "x", 1.0)),
+        ({"document": {"id": "3", "title": "T", "contents": "x"}}, ("3", "T", "x", 0.5)),
+        ({"document": {"id": "3", "title": "T", "contents": "x\ny"}}, ("3", "T", "x\ny", 0.5)),
+        ({"document": {"id": "3", "title": "T", "contents": '"T"\ny'}}, ("3", "T", "y", 0.5)),
     ],
 )
 def test_the_dialects_of_search_r1s_servers(found, expected):

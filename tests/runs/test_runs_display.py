@@ -3,6 +3,7 @@
 import errno
 import io
 import logging
+import signal
 import time
 from unittest import mock
 
@@ -13,6 +14,7 @@ from jax import monitoring
 from rich.console import Console
 
 from lcrag.runs import display as displays
+from lcrag.runs.processes import NotedSignals
 
 METRICS = {
     "reward/total": 0.5,
@@ -108,6 +110,15 @@ def test_output_that_cannot_be_written_ends_the_command_and_not_the_thread(error
     with pytest.raises(type(error)):
         displays.make_console().print("The report is in run")
     in_thread.assert_not_called()
+
+
+def test_after_a_signal_what_nobody_reads_ends_nothing(monkeypatch):
+    broken = mock.Mock(wraps=io.StringIO(), **{"write.side_effect": BrokenPipeError})
+    monkeypatch.setattr("sys.stdout", broken)
+    with NotedSignals(held=True):
+        signal.raise_signal(signal.SIGTERM)
+        displays.make_console().print("step 1/2")
+    broken.write.assert_called()
 
 
 def test_a_compilation_is_noticed_while_it_runs(monkeypatch):

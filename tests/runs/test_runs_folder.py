@@ -252,6 +252,15 @@ def test_run_json_holds_no_secret(monkeypatch):
     ]
 
 
+def test_the_commit_is_not_that_of_a_repository_around_an_installation(tmp_path, monkeypatch):
+    for name in ("thesis.tex", "folder.py"):
+        (tmp_path / name).touch()
+    for words in ("init", "add thesis.tex", "-c user.name=a -c user.email=a@b commit --message=a"):
+        subprocess.run(["git", *words.split()], cwd=tmp_path, check=True, capture_output=True)
+    monkeypatch.setattr("lcrag.runs.folder.__file__", str(tmp_path / "folder.py"))
+    assert runs.provenance(seed=0)["commit"] is None
+
+
 def test_processes_join_by_the_command_line_and_end_together(tmp_path):
     words = ["evaluate", "--gin_file=quickstart.gin", f"--output_dir={tmp_path}", "--processes=2"]
     words += [f"--coordinator=localhost:{free_port()}"]
@@ -266,6 +275,15 @@ def test_processes_join_by_the_command_line_and_end_together(tmp_path):
         assert "Traceback" not in error
     with pytest.raises(UserError, match="--coordinator"):
         find_processes({"--processes": "2", "--process": "2", "--coordinator": "a:1"})
+
+
+@pytest.mark.parametrize(("tasks", "devices"), [("1(x2)", []), ("1", []), ("8(x2)", None), ("1(x2),2", None)])
+def test_a_process_alone_on_its_node_has_all_devices_of_it(monkeypatch, tasks, devices):
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", tasks)
+    found = find_processes({})
+    assert found is not None
+    assert found.get("local_device_ids") == devices
 
 
 # --- A full disk: the error names the file, earlier content stays, and no partial file ---

@@ -175,8 +175,11 @@ def test_what_was_written_before_a_checkpoint_is_there_and_continues(bucket):
     assert not local.exists()
     (objects / "run" / "checkpoints" / "1").mkdir(parents=True)
     (objects / "run" / "checkpoints" / "1" / "part").write_text("")
+    for name in ("report.md", "wandb_run.txt"):
+        (objects / "run" / name).write_text("earlier")
     with local_copy(run) as local, open_run(local, config=CONFIG, about=ABOUT) as opened, opened.metrics(0) as log:
         log.write(1, {"reward": 3.0})
+        assert (local / "report.md").read_text() == (local / "wandb_run.txt").read_text() == "earlier"
     assert (objects / "run" / "metrics.jsonl").read_text().count("\n") == 2
     assert "3.0" in (objects / "run" / "metrics.jsonl").read_text()
     with pytest.raises(UserError, match="gs://bucket/run holds another run"), local_copy(run) as local:

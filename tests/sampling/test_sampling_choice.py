@@ -14,6 +14,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from support import tiny_tokenizer
 from support.tokenizer_families import FAMILIES
 
+from lcrag.errors import UserError
 from lcrag.policy import make_mesh, replicated
 from lcrag.sampling import choice
 from lcrag.sampling.choice import (
@@ -182,6 +183,12 @@ def test_sets_share_one_table_and_keep_their_places():
     assert stops.start(("円",)) != first
     assert stops.start(STOP[::-1]) == first
     np.testing.assert_array_equal(stops.table[first], before)
+
+
+@pytest.mark.parametrize(("stop", "clue"), [(("", "a"), "is empty"), (("<" * 300,), "303 automaton states")])
+def test_stop_strings_that_no_table_holds_are_refused(stop, clue):
+    with pytest.raises(UserError, match=clue):
+        StopTable(tiny_tokenizer().token_bytes).start(stop)
 
 
 def test_empty_tokens_do_not_move_the_automaton():

@@ -266,6 +266,25 @@ def test_a_generation_that_was_given_up_does_not_go_on_in_its_slot(model, how):
         assert finished(sampler)[slot].tokens.tolist() == expected.tokens.tolist()
 
 
+def test_idle_slots_do_not_ask_for_a_nucleus(monkeypatch, model):
+    seen, sample = [], slots_module.sample_token
+
+    def noted(logits, draws, temperatures, top_ps, *more):
+        jax.debug.callback(lambda shares: seen.append(float(shares.min())), top_ps)
+        return sample(logits, draws, temperatures, top_ps, *more)
+
+    monkeypatch.setattr(slots_module, "sample_token", noted)
+    compiled_functions.cache_clear()
+    sampler = make(model, **ONE_SHAPE)
+    for slot, top_p in enumerate((0.5, 1.0)):
+        sampler.append({slot: [5, 6]})
+        sampler.begin({slot: SamplingParameters(max_tokens=4, top_p=top_p)})
+        finished(sampler)
+    compiled_functions.cache_clear()
+    jax.effects_barrier()
+    assert (seen[0], seen[-1]) == (0.5, 1.0)
+
+
 def test_nothing_is_compiled_after_warm_up(model):
     sampler = make(model)
     count = sampler.warm_up([STOP])
@@ -287,6 +306,8 @@ def test_limits_and_the_end_of_the_context(model):
     assert sampler.length(1) == 32
     with pytest.raises(UserError, match="exceeds the 256 positions"):
         make(model, context=4096)
+    with pytest.raises(UserError, match="append_tokens is empty"):
+        make(model, append_tokens=())
 
 
 def random_parameters(seed: int):
@@ -338,6 +359,7 @@ def test_new_masters_replace_the_samplers_copy():
 )
 def test_rows_and_tokens_are_split_at_the_least_cost(count, parts):
     assert _split(count, (4, 8, 16, 48), 4) == parts
+    assert _split(8191 - count, (8, 8192), 4) == (8192,)  # in many small steps
 
 
 @given(st.integers(1, 700), st.sets(st.integers(1, 256), min_size=1, max_size=4), st.floats(0, 300))

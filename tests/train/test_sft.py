@@ -112,6 +112,11 @@ def test_the_saved_policy_is_that_of_the_lowest_validation_loss(tiny, rows, tmp_
     assert saved_policy(tmp_path / "patient") == saved_policy(tmp_path / "run")
 
 
+def test_fewer_steps_than_were_done_are_refused(learned, tiny, rows, capfd):
+    assert sft(tiny, learned, rows=rows, steps=4) == 2
+    assert_mistake(capfd, "has done 8 steps")
+
+
 @pytest.fixture(scope="module")
 def stopped(tiny, rows, tmp_path_factory):
     """A run that Ctrl-C ends in step 5 and, continued, SIGTERM in step 6: its exit statuses, steps and checkpoints."""

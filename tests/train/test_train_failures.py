@@ -42,6 +42,10 @@ def refused(tiny, capfd):
         (("train.max_rollouts=2", "train.critic=@critic/Critic()"), "train.max_rollouts is 2"),
         (("policy.mesh=@mesh()", "Sampler.slots=8"), "Layout.rows is 4 for 8 devices"),
         (("Evaluation.references={'other': 'atlas/long_sft'}",), "atlas/long_sft has another shape"),
+        (("Evaluation.references={'before': 'atlas/long_sft'}",), "names 'before'"),
+        (("train.seed=-1",), "train.seed is -1"),
+        (("policy.mesh=@mesh()", "mesh.devices=0"), ": mesh.devices has a wrong type"),
+        (("policy.folder=3",), ": policy.folder has a wrong type"),
     ],
 )
 def test_impossible_configurations(refused, tmp_path, bindings, part):

@@ -163,13 +163,13 @@ def test_a_rollout_without_any_score_ends_the_run():
 
 
 def test_groups_of_one_and_near_ties_are_reported():
-    records = [answered(question(number)) for number in (0, 1, 1, 2, 2, 3, 3)]
-    found = scored(rewarding([1.0, 0.5, 0.51, 0.0, 1.0, 1.0, 1.0]), records, min_std=0.1)
+    records = [answered(question(number)) for number in (0, 0, 1, 1, 2, 2, 3, 3)]
+    found = scored(rewarding([1.0, np.nan, 0.5, 0.51, 0.0, 1.0, 1.0, 1.0]), records, min_std=0.1)
     measured = episode_metrics(found, (), min_std=0.1)
     assert measured["groups/of_one"] == 0.25
     assert measured["groups/below_floor"] == 0.25
     assert measured["groups/without_variance"] == 0.25
-    np.testing.assert_allclose([each.advantage for each in found[1:3]], [-0.05, 0.05], atol=1e-3)
+    np.testing.assert_allclose([each.advantage for each in found[2:4]], [-0.05, 0.05], atol=1e-3)
 
 
 def test_a_coupling_of_languages_needs_questions_in_several():
@@ -222,7 +222,7 @@ def test_utilisation_is_the_share_of_all_devices_peak(monkeypatch):
 
 
 def test_a_step_without_differing_rewards_has_no_signal():
-    equal = {"groups/without_variance": 0.5, "groups/of_one": 0.25, "groups/below_floor": 0.25}
+    equal = {"groups/without_variance": 0.75, "groups/of_one": 0.25, "groups/below_floor": 0.25}
     varied = {"groups/of_one": 0.0}
     said = []
     notices = step_metrics.Notices(said.append)

@@ -1,6 +1,7 @@
 """Rollouts on lanes: who samples what, that all of it comes back in order; dynamic sampling; and evaluations."""
 
 import functools
+import itertools
 import json
 
 import jax
@@ -128,23 +129,25 @@ def test_a_rollout_takes_as_long_as_its_slowest_lane_and_counts_all():
 
 
 class Pretended(Rollouts):
-    """Rollouts of groups of two scored episodes and one without a score; only some groups have rewards that differ."""
+    """Rollouts of groups of two scored episodes and one without a score; only some groups, in English, teach."""
 
-    def __init__(self, teaching):
-        self.teaching, self.asked = teaching, []
+    def __init__(self, teaching, unscored=()):
+        self.teaching, self.unscored, self.asked = teaching, unscored, []
         self.method = method_of(lambda episodes: {})
 
     def sample(self, groups, first_number, **about):
         self.asked.append("".join(group[0].id for group in groups))
-        assert first_number == 3 * (sum(map(len, self.asked)) - len(groups))
+        assert first_number == 3 * len(groups[0]) * (sum(map(len, self.asked)) - len(groups))
         return groups
 
     def join(self, groups):
         episodes = []
-        for number, group in enumerate(groups):
-            for place, total in enumerate((float(int(group[0].id, 16) in self.teaching), 0.0, np.nan)):
-                record = record_of(group[0], episode=3 * number + place)
-                episodes.append(Episode(record=record, group=group[0].id, rewards={"total": total}))
+        for number, asked in enumerate(itertools.chain(*groups)):
+            name, place = (asked.id, int(asked.id, 16)) if asked.language == "en" else (f"{asked.id} fi", None)
+            same = np.nan if place in self.unscored else 0.0
+            for sample, total in enumerate((same + (place in self.teaching), same, np.nan)):
+                record = record_of(asked, episode=3 * number + sample)
+                episodes.append(Episode(record=record, group=name, rewards={"total": total}))
         return episodes, {}
 
 
@@ -173,6 +176,21 @@ def test_dynamic_sampling(drawn, rollouts, teaching, asked, learned):
         "dynamic_sampling/episodes_dropped": dropped,
         "dynamic_sampling/policy_tokens_dropped": 2 * dropped,
     }
+
+
+@pytest.mark.parametrize(
+    ("languages", "teaching", "unscored", "asked", "learned"),
+    [
+        (("en", "fi"), range(8), (), ["0123", "45", "6"], "0123456"),  # a prompt has a group of its own
+        (("en",), {0, 3, 6}, {4, 5}, ["0123", "45", "67"], "036"),  # of a later rollout nothing may be scored
+    ],
+)
+def test_dynamic_sampling_goes_on(languages, teaching, unscored, asked, learned):
+    groups = [tuple(question(str(number), code) for code in languages) for number in range(12)]
+    pretended = Pretended(teaching, unscored)
+    episodes, _ = StepSampler(pretended, lambda step: groups, 3, 99, Shown()).sample(0)
+    assert pretended.asked == asked
+    assert [each.group for each in episodes if each.kept] == [group for group in learned for _ in range(2)]
 
 
 def test_a_group_of_one_is_not_without_variance():
@@ -275,7 +293,10 @@ def test_the_table_says_how_many_questions_were_answered_and_why_not(tmp_path):
     assert {row.value for row in rows if row.metric == "unanswered/no_tag"} == {1 / 8}
 
 
-ASKED = [Question(id=str(n), dataset="d", language="en", text=f"Question {n}?", answers=("Lima",)) for n in range(4)]
+ASKED = [
+    Question(id=str(n), dataset="d", language="en", text=f"Question {n}?", answers=("Lima",), extra={"hops": hops})
+    for n, hops in enumerate((1, 2, 5, "2"))
+]
 
 
 def evaluated_by_reader(folder, fails):
@@ -302,3 +323,7 @@ def test_failed_episodes_are_counted_explained_and_in_no_other_row(tmp_path):
     assert [episode.get("failure") for episode in episodes] == [None, "cut", None, None]
     with pytest.raises(UserError, match=r"no episode .*\(cut\)"):
         evaluated_by_reader(tmp_path, lambda prompt: True)
+    rows = evaluated_by_reader(tmp_path, lambda prompt: "Question 1?" in prompt)  # what failed is asked again
+    assert next(row.value for row in rows if (row.metric, row.language) == ("failed", "all")) == 0.25
+    answers = read_answers(answers_path(tmp_path, "reader", "greedy"))
+    assert [each.subsets for each in answers] == [(), ("two_hops",), ("5_hops",), ()]

@@ -226,6 +226,15 @@ def test_each_step_is_sampled_by_the_policy_before_the_last_update(straight):
     assert max(record["gradient_norm"] for record in records) > 0
 
 
+def test_a_finished_run_goes_on_as_if_it_had_not_ended_and_does_no_fewer_steps(straight, tiny, tmp_path, capfd):
+    for steps in (2, 4):
+        assert train("ahead", tiny, tmp_path / "run", steps=steps) == 0
+    assert_same(tmp_path / "run", straight["ahead"], 4)
+    capfd.readouterr()
+    assert train("ahead", tiny, tmp_path / "run", steps=3) == 2
+    assert_mistake(capfd, "has done 4 steps")
+
+
 def test_two_lanes_sample_ahead_and_evaluate_what_was_learned(straight, tiny, tmp_path):
     """The evaluation at the end uses the lanes, which have ended their last rollout."""
     evaluated = ("train.evaluation=@Evaluation()", "held_out/atlas_questions.languages=('en',)")

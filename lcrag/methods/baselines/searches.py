@@ -220,7 +220,7 @@ def ircot(
         thoughts.append(query)
         if concluded:
             break
-    block = information(seen, read.style, len(thoughts) * observation_tokens, question.text)
+    block = information(seen, read.style, max(len(thoughts), 1) * observation_tokens, question.text)
     prompt = read.around(block, question)
     return (yield from answer_from(read, prompt))
 
@@ -558,7 +558,7 @@ def adaptive_rag(
             complexity = _LABELS[label[0]] if label else "none"
         case _:
             complexity = _LABELS.get(text.strip().rstrip("."))
-    outcome = yield from programs[complexity or "multiple"](question, collections)
+    outcome = yield from lookup(programs, complexity or "multiple", "program of adaptive_rag")(question, collections)
     return dataclasses.replace(
         outcome,
         invalid_actions=outcome.invalid_actions + (complexity is None),

@@ -67,4 +67,4 @@ class PlanAnalysis:
 
     def table(self, answered: Mapping[str, Sequence[Answered]]) -> Table | None:
         """Returns the table of all policies."""
-        return diversity_table({n: [plan_diversity(each)] for n, each in answered.items()}, "Plans of right answers")
+        return diversity_table({n: [plan_diversity(rows)] for n, rows in answered.items()}, "Plans of right answers")

@@ -269,7 +269,7 @@ class GoldenPlanner:
             query = neutralise(substituted(golden.plan.questions[key], known)).replace(" >> ", " ")
             evidence = evidence_in(observations, Hop(queries=(query,), golds=golden.answers[key]))
             opened = written.count("<subPlan>") > written.count("</subPlan>")
-            tries = [each for each in (query, neutralise(question.text)) if f"<search> {each} </search>" not in written]
+            tries = [text for text in (query, neutralise(question.text)) if f"<search> {text} </search>" not in written]
             if not opened or (evidence is None and tries and "</search>" in request.stop):
                 if "</search>" not in request.stop:
                     break  # the last turn: nothing can be searched for any more

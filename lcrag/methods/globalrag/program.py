@@ -207,7 +207,7 @@ def read_episode(
     # Section 3.2.4, as in the authors' code: the parts are there, whatever else is written.
     sub_plans = re.findall(r"\(([^)]*)\)", marks)
     planned, concluded = "tp" in marks, "tA" in marks
-    well_formed = planned and concluded and bool(sub_plans) and all({*"tsia"} <= {*each} for each in sub_plans)
+    well_formed = planned and concluded and bool(sub_plans) and all({*"tsia"} <= {*sub_plan} for sub_plan in sub_plans)
     unpaired = re.sub(r"\(([^()]*)\)", r"\1", marks)
     extra = {
         "plan": plan.as_object() if plan else None,

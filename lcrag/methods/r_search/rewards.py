@@ -1,5 +1,6 @@
 """R-Search's rewards for the answer, the evidence and the format (section 3.2.2, equations 3 to 6)."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -8,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from lcrag.errors import NotNegative, typed
-from lcrag.rewards.terms import ANSWER_TERMS, Episodes, Reward, Term, TermSum, Values, answer_term
+from lcrag.rewards.terms import Episodes, Reward, Term, TermSum, Values, answer_term
 
 # (questions, evidences) -> a frozen model's answers from the evidence alone, None where it fails
 Reader: TypeAlias = Callable[[Sequence[str], Sequence[str]], Sequence[str | None]]
@@ -55,8 +56,9 @@ def r_search_reward(
         assert reader is not None
         evidences = episodes.reported("evidence", "r_search")
         places = [place for place, text in enumerate(evidences) if text is not None]
-        answers = reader([episodes.questions[place] for place in places], [evidences[place] for place in places])
-        scores = ANSWER_TERMS[answer](answers, [episodes.golds[place] for place in places])
+        chosen = episodes.at(places)
+        answers = reader(chosen.questions, [evidences[place] for place in places])
+        scores = first.score(dataclasses.replace(chosen, answers=answers))
         rewards = np.zeros(len(evidences))
         rewards[places] = np.where([text is None for text in answers], np.nan, scores)
         return rewards

@@ -590,12 +590,14 @@ def translation_report(sources: Sources, quotas: Sequence[Quota], roles: Iterabl
     for quota in quotas:
         for place, language in enumerate(quota.languages):
             attempts = [attempts[place] for *_, attempts in quota.tried]
-            similarities = [each.similarity for each in attempts if each.passed and each.similarity is not None]
+            similarities = [
+                attempt.similarity for attempt in attempts if attempt.passed and attempt.similarity is not None
+            ]
             # A cause names the portion if that was removed alone.
             causes = Counter(
-                (each.stage, f"{each.portion}: {each.cause}" if each.portion else each.cause)
-                for each in attempts
-                if not each.passed
+                (attempt.stage, f"{attempt.portion}: {attempt.cause}" if attempt.portion else attempt.cause)
+                for attempt in attempts
+                if not attempt.passed
             )
             languages.append(
                 {
@@ -604,9 +606,9 @@ def translation_report(sources: Sources, quotas: Sequence[Quota], roles: Iterabl
                     "places": quota.places,
                     "filled": sum(all_passed(attempts) for *_, attempts in quota.tried),
                     "attempts": len(attempts),
-                    "passed": sum(each.passed for each in attempts),
+                    "passed": sum(attempt.passed for attempt in attempts),
                     "removed": {stage: causes_of(causes, stage) for stage in STAGES[1:]},
-                    "texts_spared": sum(each.portion == LABEL for each in attempts),
+                    "texts_spared": sum(attempt.portion == LABEL for attempt in attempts),
                     "chrf": sum(similarities) / len(similarities) if similarities else None,
                 }
             )
