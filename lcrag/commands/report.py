@@ -1,6 +1,7 @@
 """`lcrag report`: `report.md` of one run again, or the tables and figures of a paper from runs or their records."""
 
 import dataclasses
+import functools
 import pathlib
 import re
 import shlex
@@ -278,6 +279,12 @@ def compare_runs(
             if part_differences(board, first, marking):
                 caption = f"{first_name} of {where}: difference from {marking.named}"
                 draw(f"differences_{file}", caption, draw_differences, board, first, marking)
+                # Also by language, with the same subsets.
+                shown = {code: ("", code) for codes in board.languages for code in codes}
+                shown |= {name: part for name, part in board.parts.items() if part[0]}
+                if len(shown) > 1:
+                    by_part = functools.partial(draw_differences, shown=shown)
+                    draw(f"differences_by_language_{file}", f"{caption}, by language", by_part, board, first, marking)
             if has_tool_use(board):
                 caption = f"Reward against tool rate on {where}, by tier; in percent the Pareto share"
                 draw(f"pareto_{file}", caption, draw_pareto, board)

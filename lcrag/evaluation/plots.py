@@ -16,7 +16,7 @@ from jaxtyping import Float
 
 from lcrag.errors import UserError
 from lcrag.evaluation.metrics import METRIC_NAMES, NOT_SHARES
-from lcrag.evaluation.scoreboard import Marking, Scoreboard, part_differences, point_name, study_points
+from lcrag.evaluation.scoreboard import Marking, Part, Scoreboard, part_differences, point_name, study_points
 from lcrag.evaluation.tables import TOTAL, Curve
 from lcrag.files import replacing
 
@@ -226,15 +226,21 @@ def draw_study(board: Scoreboard, metric: str, axis: str, path: str | pathlib.Pa
             axes.set_xticks(points if numeric else range(len(points)), labels)
 
 
-def draw_differences(board: Scoreboard, metric: str, marking: Marking, path: str | pathlib.Path) -> None:
+def draw_differences(
+    board: Scoreboard,
+    metric: str,
+    marking: Marking,
+    path: str | pathlib.Path,
+    shown: Mapping[str, Part] | None = None,
+) -> None:
     """Draws the differences from `marking.against` with 95 % intervals into a PNG, with a panel per part of the data.
 
     Systems are in the order of the tables. An interval that excludes 0 has the method's colour; its point is filled if
-    the difference is significant after correction, see `part_differences`.
+    the difference is significant after correction, see `part_differences`, which also says what is shown by default.
     """
-    compared, rivals = part_differences(board, metric, marking), board.rivals(marking)
+    compared, rivals = part_differences(board, metric, marking, shown), board.rivals(marking)
     drawn = {name for differences in compared.values() for name in differences}
-    parts = {name: part for name, part in board.parts.items() if name in drawn}
+    parts = {name: part for name, part in (shown or board.parts).items() if name in drawn}
     models = {model for model, _ in compared}
     plain = [name if len(models) == 1 else f"{name}, {model}" for model, name in compared]
     styles = [method_styles(plain, "marker")[name] for name in plain]

@@ -364,15 +364,17 @@ def part_table(board: Scoreboard, title: str, metric: str, marking: Marking) -> 
     return _table(columns, title, marking, "A part's mean is over its questions.")
 
 
-def part_differences(board: Scoreboard, metric: str, marking: Marking) -> dict[System, dict[str, Estimate]]:
-    """Returns each system's differences from `marking.against` by group of languages and by subset.
+def part_differences(
+    board: Scoreboard, metric: str, marking: Marking, parts: Mapping[str, Part] | None = None
+) -> dict[System, dict[str, Estimate]]:
+    """Returns each system's differences from `marking.against` by part; None: by group of languages and by subset.
 
     The p-values of all differences are corrected together (Holm). Systems that cannot be compared are omitted.
     """
     estimates = {
         (system, name): estimate
         for system, rival in board.rivals(marking).items()
-        for name, part in board.parts.items()
+        for name, part in (parts or board.parts).items()
         if (estimate := board.difference(system, rival, metric, part)) is not None
     }
     adjusted = holm([estimate.p_value for estimate in estimates.values()])
