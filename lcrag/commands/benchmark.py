@@ -7,7 +7,6 @@ an array and multiply matrices.
 
 import dataclasses
 import datetime
-import json
 import pathlib
 import statistics
 import time
@@ -24,7 +23,6 @@ from tokenizers import models
 
 from lcrag.errors import UserError, typed
 from lcrag.evaluation.tables import Cell, Table, to_markdown, to_rich
-from lcrag.files import expanded
 from lcrag.learning import Trajectory
 from lcrag.learning.learners import Learner, needs_reference
 from lcrag.learning.update import batch_shares
@@ -191,22 +189,17 @@ def benchmark(
     words: Sequence[str] = (),
     *,
     repeats: int = 5,
-    check: str = "",
-    tolerance: float = 0.1,
 ) -> None:
     """Times appending, decoding at every window, and learning; takes the arguments of `compile`.
 
     Args:
       output_dir: Folder for `benchmark.json` and `benchmark.md`; None: nothing is written.
       repeats: Timed calls of each phase, of which the median is reported.
-      check: A `benchmark.json` to compare with; empty: none.
-      tolerance: Largest relative decrease of a share of the floor compared with `check`.
     """
     if words:
         raise UserError(f"lcrag benchmark takes no word {words[0]}; options begin with --")
     if repeats < 1:
         raise UserError(f"benchmark.repeats is {repeats}: it must be 1 or more")
-    before = read_result(check) if check else None
     given = {"critic": None, "topology": "", **gin.get_bindings("compile")}
     mark_used("compile")
     if "decoder" not in given:
@@ -242,8 +235,6 @@ def benchmark(
         output_dir.mkdir(parents=True, exist_ok=True)
         write_json(output_dir / RESULT, result)
         write_text(output_dir / "benchmark.md", to_markdown(table))
-    if before is not None:
-        check_as_fast(result, before, tolerance, check)
 
 
 def table_of(result: Mapping[str, Any]) -> Table:
@@ -258,29 +249,3 @@ def table_of(result: Mapping[str, Any]) -> Table:
         sections=(tuple(rows),),
         note=f"Floor: operations and bytes by formula, without padding, over the measured rates ({rates}).",
     )
-
-
-def read_result(path: str) -> dict[str, Any]:
-    """Reads a `benchmark.json`."""
-    try:
-        result = json.loads(expanded(path).read_text(encoding="utf-8"))
-        {row["work"]: float(row["share_of_floor"]) for row in result["rows"]}, result["model"], result["mesh"]
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}; name a {RESULT} of an earlier run") from error
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path} is not a {RESULT} ({error}): name one that lcrag benchmark wrote") from error
-    return result
-
-
-def check_as_fast(now: Mapping[str, Any], before: Mapping[str, Any], tolerance: float, path: str) -> None:
-    """Compares shares of the floor, which vary less between machines than times."""
-    if (now["model"], now["mesh"]) != (before["model"], before["mesh"]):
-        raise UserError(f"{path} is of another configuration ({before['model']}), not of {now['model']}")
-    shares = {row["work"]: row["share_of_floor"] for row in before["rows"]}
-    slower = [
-        f"{row['work']} reaches {row['share_of_floor']:.0%} of its floor, {shares[row['work']]:.0%} before"
-        for row in now["rows"]
-        if row["work"] in shares and row["share_of_floor"] < (1 - tolerance) * shares[row["work"]]
-    ]
-    if slower:
-        raise UserError(f"slower than {path} by more than {tolerance:.0%}: {'; '.join(slower)}")

@@ -216,13 +216,10 @@ COMMANDS = {
     "benchmark": Command(
         function="lcrag.commands.benchmark:benchmark",
         summary="Speed of appending, decoding and learning on the devices present, compared with a lower bound",
-        words="[--check=FILE]",
         gin_file="quickstart.gin",
         continues=False,
-        options={"--check": "benchmark.check"},
         details="Takes the configuration of a training, without weights: parameters are random. Writes benchmark.json\n"
-        "and benchmark.md into --output_dir. --check=FILE ends with status 2 if a phase reaches a share of its lower\n"
-        "bound that is more than benchmark.tolerance (0.1) lower than in that benchmark.json.",
+        "and benchmark.md into --output_dir.",
     ),
     "describe": Command(
         function="lcrag.commands.describe:describe",

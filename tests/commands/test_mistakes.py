@@ -178,7 +178,6 @@ MISTAKES = [
     ("compile --gin_file=quickstart.gin --gin.mesh.data=3 --gin.mesh.fsdp=3", "data=3"),
     ("compile --gin_file=quickstart.gin --gin.mesh.data=4 --gin.mesh.fsdp=2 --gin.Layout.rows=6", "Layout.rows"),
     ("benchmark --gin.benchmark.repeats='x'", "benchmark.repeats"),
-    ("benchmark --check=gone.json --output_dir=out", "gone.json"),
     ("export", "RUN"),
     ("export nowhere --output_dir=out", "nowhere"),
     ("export {finished}/episodes --output_dir=out", "is no run of lcrag: it holds no config.gin"),
