@@ -203,7 +203,9 @@ def test_rejection_sampling_keeps_what_earned_enough(tmp_path):
 
 
 def test_episodes_with_tool_calls_are_not_cut(tmp_path):
-    options = {"teacher": Scripted(lambda *_: '<tool_call>{"name": "search"}</tool_call>'), "questions": QUESTIONS[:1]}
+    call = '<tool_call>{"name": "search"}</tool_call>'
+    teacher = Scripted(lambda question, *_: f"{call} <answer> {question.answers[0]}</answer>")
+    options = {"teacher": teacher, "questions": QUESTIONS[:1]}
     for _ in range(2):
         with pytest.raises(UserError, match="segmented"):
             demonstrate(tmp_path / "run", **options)
