@@ -138,7 +138,8 @@ def test_runs_of_a_method_are_averaged_and_tested(runs, tmp_path, capsys):
     titles = ("by language, toy", "by part", "difference from mSearch-R1, toy, greedy")
     for part in ("| LcRL | 2 / 4 |", "| RAG | 1 / 1 |", "**Overall, greedy**", "Zero-shot: de.", "seed 1", *titles):
         assert part in text
-    assert {"differences_toy_greedy.png", "curves.png"} <= {path.name for path in (tmp_path / "report").iterdir()}
+    drawn = {"curves.png", "differences_toy_greedy.png", "differences_by_language_toy_greedy.png"}
+    assert drawn <= {path.name for path in (tmp_path / "report").iterdir()}
     assert "Overall, greedy" in capsys.readouterr().out
     assert (tmp_path / "report" / "tables.tex").read_text().count(r"\begin{table}") == text.count("\n**")
 
