@@ -115,6 +115,7 @@ def _wrong(name: str, why: str) -> str:
     if types:  # "str 'x':\n* Not None.\n* Not instance of int."
         others = " or ".join(dict.fromkeys(re.sub(r"^(Not |!= )?(instance of )?|\.$", "", kind) for kind in types))
         why = f"{given.rstrip(':')} not {others}"
+    why = re.sub(r'<protocol "[\w.]*?(\w+)">', lambda match: match[1].lower(), why)  # a sequence, a mapping
     return f"{name} has a wrong type: {why}"
 
 
