@@ -24,7 +24,7 @@ from lcrag.data.questions import QUOTAS, Question, records_fingerprint, tier_of
 from lcrag.data.rows import question_row
 from lcrag.episodes import EpisodeRecord, Program, Translator, episode_json
 from lcrag.episodes.tools import SEARCH_TOOL
-from lcrag.errors import AbsentError, UserError, typed
+from lcrag.errors import AbsentError, Seed, UserError, typed
 from lcrag.evaluation import Table, to_markdown, to_rich
 from lcrag.files import expanded, write_json, write_json_lines, write_text
 from lcrag.methods.globalrag import golden
@@ -59,6 +59,7 @@ Play: TypeAlias = Callable[[Sequence[tuple[int, Question]], int, str], Iterator[
 
 EPISODES, QUESTIONS, REPORT, PAGE = "episodes.jsonl", "questions.jsonl", "report.json", "report.md"
 EXACT_AT_A_TIME = 16  # questions, if no model limits the requests in flight
+CALL = re.compile(rf'"name":\s*"{SEARCH_TOOL}"')  # of the search, as the policy wrote it
 
 # Bindings that may differ when a run is continued.
 _ENDPOINT = ("endpoint_teacher.url", "endpoint_teacher.concurrency", "remote_collections.url")
@@ -102,7 +103,7 @@ def _taught_run(
     teacher: Teacher,
     *,
     hashes: Mapping[str, str],
-    seed: int = 0,
+    seed: Seed = 0,
     temperature: float,
     batch: int,
 ) -> Iterator[tuple[pathlib.Path, Play]]:
@@ -204,12 +205,8 @@ def demonstrations(
                 [correct] = right([record], answer, min_reward)
                 row = {"key": record.question.key, "attempt": attempt, "correct": correct}
                 row |= {"verdict": verdict(record, correct)}
-                texts = (turn.text for turn in record.turns if turn.by == "policy")
-                if (
-                    segmented
-                    and row["verdict"] in good
-                    and any(re.search(rf'"name":\s*"{SEARCH_TOOL}"', text) for text in texts)
-                ):
+                called = (CALL.search(turn.text) for turn in record.turns if turn.by == "policy")
+                if segmented and row["verdict"] in good and any(called):
                     raise UserError(
                         "episodes with tool calls cannot be cut at their searches: set demonstrations.segmented to"
                         " False, and the same command continues"
@@ -250,7 +247,7 @@ def selection(
     temperature: float = 1.2,
     easy_share: float = 0.25,
     validation_share: float = 0.05,
-    seed: int = 0,
+    seed: Seed = 0,
     batch: int = 256,
 ) -> None:
     """Selects hard but answerable questions by stochastic rollouts (RAG-R1, section 3.2.1).
@@ -401,7 +398,7 @@ def translations(
     together: bool = False,
     attempts: int = 10,
     thresholds: Thresholds = Thresholds(),  # noqa: B008  frozen
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
     """Translates questions by five stages with recycling (Translate-R1, section 3.2), and repeats no request.
 

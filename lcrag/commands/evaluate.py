@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import gin
 
 from lcrag.commands.records import trained_by_run
-from lcrag.errors import UserError, typed
+from lcrag.errors import Seed, UserError, typed
 from lcrag.evaluation import METRIC_NAMES, place_tables, read_rows, summary_table, to_markdown
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
@@ -25,7 +25,7 @@ from lcrag.train.steps import content_hashes
 def evaluate(
     output_dir: pathlib.Path,
     *,
-    seed: int,
+    seed: Seed,
     policy: Policy,
     collections: SearchableCollections,
     method: Method,

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from lcrag.data.questions import Question, fault_of, language_of, with_question_mark
 from lcrag.episodes.running_episode import RunningEpisode
-from lcrag.errors import UserError, typed
+from lcrag.errors import Seed, UserError, typed
 from lcrag.policy import Policy
 from lcrag.retrieval import SearchableCollections
 from lcrag.runs import check_used
@@ -34,7 +34,7 @@ def sample(
     lanes: Lanes,
     language: str = "en",
     temperature: float = 0.0,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> None:
     """Answers the question given, or every question typed or piped in, and prints the episodes.
 

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from lcrag.data.questions import LANGUAGES, Question, fault_of
 from lcrag.episodes import Program, RetrievalFailure, Runner, Translated, TranslationFailure, Translator
 from lcrag.episodes.programs import LoggedSearch, log_searches
-from lcrag.errors import Count, Positive, UserError, typed
+from lcrag.errors import Count, Positive, Seed, UserError, typed
 from lcrag.models.translators import PATH, TranslateAnswer, Translation
 from lcrag.policy import Policy
 from lcrag.retrieval import Collections, Hit, NoCollections, SearchableCollections
@@ -150,7 +150,7 @@ def search_tool(
     lanes: Lanes,
     default_language: str | None = None,
     temperature: float = 0.0,
-    seed: int = 0,
+    seed: Seed = 0,
     warm_up: bool = True,
 ) -> SearchTool:
     """Returns a policy that searches, as a function of questions; the same question gets the same answer.

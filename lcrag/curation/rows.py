@@ -25,7 +25,7 @@ from lcrag.data.rows import BadRows, counted_bad_rows
 from lcrag.episodes import Chat, EpisodeRecord, Program, Search, Translator
 from lcrag.episodes.chat import ContextTokenizer
 from lcrag.episodes.programs import Found, FoundPassage
-from lcrag.errors import Count, Share, UserError, typed
+from lcrag.errors import Count, Seed, Share, UserError, typed
 from lcrag.learning import Trajectory
 from lcrag.policy import Tokenizer
 from lcrag.retrieval import Hit
@@ -174,7 +174,7 @@ def demonstration_files(
     files: Sequence[str],
     part: Part = "all",
     validation_share: Share = 0.05,
-    seed: int = 0,
+    seed: Seed = 0,
     end_of_sequence: bool = True,
 ) -> list[Trajectory]:
     """Reads demonstrations from files; see `lcrag.data.demonstrations`.
@@ -208,7 +208,7 @@ def golden_answers(
     row_context: RowContext,
     questions: Sequence[Question],
     question_share: Share = 1.0,
-    seed: int = 0,
+    seed: Seed = 0,
     template: str = "<answer> {answer}</answer>",
     end_of_sequence: bool = True,
     writer: Callable[[Sequence[Question]], TextWriter] | None = None,
@@ -370,7 +370,7 @@ def oracle_demonstrations(
     questions: Sequence[Question],
     count: Count,
     searches: int,
-    seed: int = 0,
+    seed: Seed = 0,
     end_of_sequence: bool = True,
     oracle: Callable[..., AtlasOracle] = Oracle,
     translator: Translator | None = None,

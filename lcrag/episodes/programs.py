@@ -449,10 +449,10 @@ def with_settings(program: ConfiguredProgram, settings: Mapping[str, Any]) -> Co
             return {name: changed(setting) for name, setting in value.items()}
         if not is_program(value):
             return value
-        known_here = program_settings(value)
-        inner = {name: new for name, old in known_here.items() if (new := changed(old)) is not old}
+        settings_here = program_settings(value)
+        inner = {name: new for name, old in settings_here.items() if (new := changed(old)) is not old}
         given = {name.removeprefix(f"{program_name(value)}."): new for name, new in settings.items()}
-        return functools.partial(value, **inner | {name: new for name, new in given.items() if name in known_here})
+        return functools.partial(value, **inner | {name: new for name, new in given.items() if name in settings_here})
 
     return changed(program)
 

@@ -39,7 +39,7 @@ def contents_of(passage: Passage) -> str:
 def title_and_text(contents: str, title: str = "") -> tuple[str, str]:
     """Splits contents into title and text; quotes around the title are optional, and a single line is text.
 
-    A `title` beside them counts, and the contents are text, unless they begin with it.
+    A given `title` is kept, and all contents are text, unless they begin with that title.
     """
     head, newline, text = contents.partition("\n")
     bare = head.strip()
